@@ -8,7 +8,7 @@ BOARD ?= amd64
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all lint format bench flink image image-test docs lock clean
+.PHONY: help demo test test-unit test-all test-brokers lint format bench flink image image-test docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,6 +29,11 @@ test-unit: ## those that start no process
 test-all: ## every test, the long ones too
 	@scripts/setup test
 	@$(with_java); exec scripts/test all
+
+test-brokers: ## QoS 1 against Mosquitto, amqtt, mochi-mqtt (needs Go) and rumqttd (needs Rust), amid kills of the gateway
+	@scripts/setup test
+	@.venv/bin/python -m tests.other_brokers.build
+	@exec .venv/bin/pytest tests/other_brokers -s $(ARGS)
 
 lint: ## style, types and layers
 	@scripts/setup lint

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from edgert import __version__
+from edgert.core.cautions import cautions
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
 from edgert.core.settings import GatewaySettings
+from edgert.mqtt.credentials import others_may_read
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = load(GatewaySettings, path, os.environ)
         set_up(settings.log.level, env=os.environ)
+        for caution in cautions(settings, others_may_read):
+            log.warning("%s", caution)
         _give_back_memory()
         _serve(settings)
     except KeyboardInterrupt:  # before the daemon listens for it

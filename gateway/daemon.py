@@ -27,6 +27,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
+from edgert.store.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
@@ -81,6 +82,7 @@ class Daemon:
             settings.outbox.quota_bytes,
             link_quota_bytes=settings.links.quota_bytes,
         )
+        self.database.batch_limits = BatchLimits(settings.outbox.batch_rows, settings.outbox.batch_bytes)
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self.registry, failed = with_installed()
         for point, why in failed.items():
@@ -219,14 +221,16 @@ class Daemon:
     async def _start(self) -> None:
         database, inbox = self.database, self.ingest.inbox
         rescued = database.rescued()
-        if rescued is not None:
+        older = rescued is not None or bool(database.lost)
+        """Than what the sensors' broker knows."""
+        if older:
             inbox.table.lose_all()
         inbox.table.load(database.pages())
         if inbox.table.lost:
             log.error(LOST_IDS, len(inbox.table.lost))
         inbox.next_index = int(database.meta("next_index", 1))
         saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
-        self.ingest.load(*saved, begun_anew=rescued is not None)  # first: what flows change is a change of that
+        self.ingest.load(*saved, begun_anew=older)  # first: what flows change is a change of that
         if rescued is not None:
             database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
         self.parts.load()

@@ -180,7 +180,7 @@ from amqtt.broker import Broker
 
 CONFIG = {
     "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:" + sys.argv[1]}},
-    "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+    "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": sys.argv[2] == "anonymous"}},
 }
 
 async def main():
@@ -192,7 +192,8 @@ asyncio.run(main())
 """
 
 
-def amqtt(folder: Path) -> Broker:
-    """The embedded broker of the demo (3.1.1 only), not started yet."""
+def amqtt(folder: Path, *, anonymous: bool = True) -> Broker:
+    """The embedded broker of the demo (3.1.1 only), not started yet. Where anonymous clients may connect, it keeps no
+    session of any client; else each client needs a user name."""
     port = free_port()
-    return Broker([sys.executable, "-c", _AMQTT, str(port)], port, folder)
+    return Broker([sys.executable, "-c", _AMQTT, str(port), "anonymous" if anonymous else "named"], port, folder)

@@ -6,103 +6,46 @@ One thread calls `handle` with what was gathered. What `handle` returns is publi
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from edgert.central.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
 from edgert.central.frames import Batch
+from edgert.central.hourly_budget import HourlyBudget
 from edgert.central.inbox import Message
-from edgert.central.landing import Landing, Report, key_of
+from edgert.central.known_gateway import Counters, KnownGateway
+from edgert.central.landing import Landing, Report
 from edgert.central.lease import LeaseLost
 from edgert.central.reassembly import Reassembly
 from edgert.central.recent import Recent
+from edgert.central.rounds import key_of
 from edgert.central.tables import Conflict, TableError
 from edgert.central.troubles import Troubles
+from edgert.central.turns import Turns
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
 from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP, epoch_ordinal, is_credible
 from edgert.core.pieces import Piece
-from edgert.core.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
 log = logging.getLogger("edgert.central.collector")
+HANDLE_S: Final = 0.25
+"""One call works about so long. The rest waits for the next call, after which acknowledgements are said."""
+_TURN_S: Final = 0.05
+"""So long messages of one gateway are taken, before those of the next one are."""
+OPENINGS_OF_FLOW: Final = 120
+"""Epochs that a gateway may begin in one flow in an hour: each is an opening row, which all that land there read."""
+OPENINGS_OF_GATEWAY: Final = 2_000
+"""As many in all its flows: each of its flows twice."""
 _JUNK_PER_CALL: Final = 20
 """Messages without a number that one call keeps for people to look at; the others are only counted."""
 _LAND_BYTES: Final = 32 << 20
 """What was taken, in bytes before compression, is landed when it is so much: a small message may have much in it."""
-_STREAMS_PER_FLOW: Final = 64
-"""Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
-_STREAMS_PER_GATEWAY: Final = 4_096
-"""As many at most in all; each flow has at least those of its greatest epoch, from which a new card goes on."""
 MOST_FLOWS: Final = 1_000
 """Flows, so landing tables, that one gateway may have."""
 MOST_GATEWAYS: Final = 20_000
 """Gateways known at a time. One more makes the longest silent be learned anew."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the collector did since its start."""
-
-    messages: int = 0
-    rows: int = 0
-    commits: int = 0
-    refused_rows: int = 0
-    refused_batches: int = 0
-    gaps: int = 0
-    duplicates: int = 0
-    malformed: int = 0
-    malformed_not_kept: int = 0
-    """Of these: how many are not in quarantine, and will not be."""
-    held: int = 0
-    expired: int = 0
-    not_held: int = 0
-    broken_results: int = 0
-    """Results in pieces of which one did not come: their gateways send them again."""
-    refused_flows: int = 0
-    failures: int = 0
-    stuck_flows: int = 0
-    """Now: flows whose landing table cannot be used."""
-    last_error: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
-
-@dataclass(slots=True)
-class _Gateway:
-    partition: str = ""
-    """As the topic of its last result says."""
-    acks: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
-    """Flow -> (epoch, stream) -> sequence."""
-    news: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    """(flow, epoch, stream) -> sequence: what is told once, however old its epoch: what landed or was asked for."""
-    flows: set[str] = field(default_factory=set)
-    answers: set[str] = field(default_factory=set)
-    refused: bool = False
-
-    def note(self, known: dict[Key, int]) -> None:
-        """What the tables hold of this gateway."""
-        for (_, flow, epoch, stream), version in known.items():
-            self.acknowledge(flow, epoch, stream, version)
-            self.flows.add(flow)
-
-    def tell(self, flow: str, epoch: int, stream: int, version: int) -> None:
-        """As `acknowledge`, and the next acknowledgement names it in any case, if these are not too many already."""
-        self.acknowledge(flow, epoch, stream, version)
-        if len(self.news) < _STREAMS_PER_GATEWAY:
-            self.news[(flow, epoch, stream)] = version
-
-    def acknowledge(self, flow: str, epoch: int, stream: int, version: int) -> None:
-        """A stream is in the tables up to `version`; of too many those of the oldest epochs are named no more."""
-        acks = self.acks.setdefault(flow, {})
-        acks[(epoch, stream)] = version
-        most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(self.acks)))
-        for old in sorted(acks)[:-most]:
-            del acks[old]
 
 
 class Collector:
@@ -124,7 +67,7 @@ class Collector:
         self._landing = landing
         self._clock = clock
         self._acceptance: Acceptance[Batch] = Acceptance(hold_s, hold_bytes, most_streams)
-        self._gateways: Recent[str, _Gateway] = Recent(most_gateways)
+        self._gateways: Recent[str, KnownGateway] = Recent(most_gateways)
         self._most_flows = most_flows
         self._touched: set[str] = set()
         self._landed: Recent[Key, int] = Recent(most_streams)
@@ -132,7 +75,15 @@ class Collector:
         self._unlanded: list[Batch] = []
         self._taken_bytes = 0
         """Of results since the last call of the landing, before compression."""
-        self._waiting: deque[Message] = deque()
+        self._turns = Turns()
+        self._late = False
+        """Whether the last call ended since its time was over."""
+        self._left: set[str] = set()
+        """Gateways of which something was taken that the landing did not come to."""
+        self._openings_of_flow = HourlyBudget(OPENINGS_OF_FLOW, MOST_STREAMS)
+        self._openings = HourlyBudget(OPENINGS_OF_GATEWAY)
+        self._held_back = ""
+        """The gateway of which that was said last."""
         self._pieces = Reassembly()
         self._troubles = Troubles()
         self._junk: list[tuple[str, bytes, str]] = []
@@ -146,18 +97,17 @@ class Collector:
         Never raises for what messages or tables are: a table that cannot be read or written is told in
         `counters.last_error`, and what waits for it is tried again with the next call.
         """
-        self._waiting.extendleft(reversed(self._troubles.retry(self._clock.monotonic())))
-        self._waiting.extend(messages)
+        for message in reversed(self._troubles.retry(self._clock.monotonic())):
+            self._turns.put_back(message)
+        for message in messages:
+            self._turns.add(message)
+        self.counters.not_held += self._turns.dropped
+        self._turns.dropped, self._late = 0, False
         try:
-            while self._waiting:
-                self._take_untrusted(self._waiting[0])
-                self._waiting.popleft()
-                self.counters.messages += 1
-                if self._taken_bytes >= _LAND_BYTES:
-                    self._land()
+            until = self._clock.monotonic() + HANDLE_S
+            self._work(lambda: self._clock.monotonic() >= until)
             self._expire()
             self.counters.held = self._acceptance.held_items
-            self._land()
             for flow in self._troubles.over(self._clock.monotonic()):
                 log.info("flow %s: nothing waits for its table any more", flow)
             self._keep_junk()
@@ -173,6 +123,36 @@ class Collector:
         self.counters.stuck_flows = len(self._troubles)
         return self._acknowledgements()
 
+    def _work(self, enough: Callable[[], bool]) -> None:
+        """Take and land what waits, the gateway that cost least first, until there is no more or it is enough."""
+        while True:
+            for gateway in self._turns.order():
+                if gateway not in self._left and not self._take_turn(gateway):
+                    break
+            self._land(enough)
+            if not self._turns and not self._left:
+                return
+            if enough():
+                self._late = True
+                return
+
+    def _take_turn(self, gateway: str) -> bool:
+        """Take messages of one gateway for a while. False: what was taken has to be landed first."""
+        begun = self._clock.monotonic()
+        try:
+            left = self._turns.quota(gateway)
+            while left:
+                late = self._taken_bytes >= _LAND_BYTES or self._clock.monotonic() - begun >= _TURN_S
+                if late or (message := self._turns.take(gateway)) is None:
+                    break
+                duplicates = self.counters.duplicates
+                self._take_untrusted(message)
+                self.counters.messages += 1
+                left -= self.counters.duplicates == duplicates  # one that came again lands nothing
+        finally:
+            self._turns.charge({gateway: self._clock.monotonic() - begun})
+        return self._taken_bytes < _LAND_BYTES
+
     def forget(self, partitions: Collection[str]) -> set[str]:
         """Drop all that is known of the gateways of some partitions, and their results that have not landed.
 
@@ -182,7 +162,8 @@ class Collector:
         for name in gone:
             self._gateways.pop(name)
         self._touched -= gone
-        self._waiting = deque(m for m in self._waiting if partition_of_topic(m.topic) not in partitions)
+        self._turns.keep(lambda message: partition_of_topic(message.topic) not in partitions)
+        self._left -= gone
         self._troubles.forget(lambda message: partition_of_topic(message.topic) in partitions)
         # What was taken but did not come to be landed goes, too: it is sent again.
         self._unlanded = [b for b in (*self._unlanded, *self._acceptance.take()) if b.gateway not in gone]
@@ -195,10 +176,16 @@ class Collector:
     @property
     def waits(self) -> bool:
         """Whether there is something that a table did not take yet, of flows that do not rest."""
-        return bool(self._waiting or any(not self._troubles.rests(b.flow) for b in self._unlanded))
+        return bool(self._turns or any(not self._troubles.rests(b.flow) for b in self._unlanded))
+
+    @property
+    def late(self) -> bool:
+        """Whether the last call ended since its time was over: the next one may follow at once."""
+        return self._late
 
     def _take_untrusted(self, message: Message) -> None:
-        """Whatever is wrong with one message, others are taken."""
+        """Whatever is wrong with one message, others are taken. Where a table is wrong that all share, it comes first
+        once more."""
         try:
             result = _read_untrusted(message)
             if isinstance(result, Piece):
@@ -207,7 +194,7 @@ class Collector:
                 if payload is None:
                     return
                 # instead of the last piece, should it have to be taken once more
-                self._waiting[0] = message = Message(message.topic, payload)
+                message = Message(message.topic, payload)
                 result = _read_untrusted(message)
                 if isinstance(result, Piece):
                     raise PayloadError("expected a result in pieces, got pieces of a piece")
@@ -220,9 +207,11 @@ class Collector:
             return
         except TableError as error:
             if not self._landing.is_fault_of(result.flow, error):
+                self._turns.put_back(message)
                 raise
             self._trouble(result.flow, str(error))
         except EdgertError:
+            self._turns.put_back(message)
             raise
         except Exception as error:
             log.exception("a message could not be taken")
@@ -249,7 +238,7 @@ class Collector:
             gateway.flows.add(result.flow)
             self._offer(result, expanded_size(message.payload))
 
-    def _has_room(self, flows: set[str], gateway: _Gateway, result: Result) -> bool:
+    def _has_room(self, flows: set[str], gateway: KnownGateway, result: Result) -> bool:
         """Whether a result's flow is one of `flows`, or one more is allowed. Else it is counted, and said once."""
         if result.flow in flows or len(flows) < self._most_flows:
             return True
@@ -263,6 +252,10 @@ class Collector:
 
     def _offer(self, batch: Batch, size: int) -> None:
         key = key_of(batch)
+        if not self._acceptance.knows((*key[:3], 0)):
+            self._check_epoch(batch)
+            if not self._may_begin(batch):
+                return
         # Stream 0 says whether the epoch was opened.
         for stream in (key, (*key[:3], 0)):
             if not self._acceptance.knows(stream):
@@ -277,17 +270,45 @@ class Collector:
         elif verdict is Verdict.FULL:
             self.counters.not_held += 1
 
-    def _land(self) -> None:
+    def _check_epoch(self, batch: Batch) -> None:
+        """An epoch that no gateway comes to would use up the numbers of its flow: no later one could be greater."""
+        known = self._gateways[batch.gateway].acks.get(batch.flow, {})
+        greatest = max((epoch for epoch, _ in known), default=None)
+        if not is_credible(batch.epoch, greatest):
+            most = max(MOST_ORDINAL, epoch_ordinal(greatest or 0) + ORDINAL_STEP)
+            got = epoch_ordinal(batch.epoch)
+            raise PayloadError(f"epoch: expected the {most}. of its flow at most, got the {got}.")
+
+    def _may_begin(self, batch: Batch) -> bool:
+        """Whether a gateway may come with one epoch more that is not known. It costs nothing to say no."""
+        now = self._clock.monotonic()
+        of_flow = f"{batch.gateway}/{batch.flow}"
+        if self._openings_of_flow.admits(of_flow, now) and self._openings.admits(batch.gateway, now):
+            return True
+        self._hold_back(batch)
+        return False
+
+    def _hold_back(self, batch: Batch) -> None:
+        self.counters.held_back += 1
+        if self._held_back != batch.gateway:
+            log.warning("gateway %s begins too many epochs (flow %s): they wait", batch.gateway, batch.flow)
+        self._held_back = batch.gateway
+
+    def _land(self, enough: Callable[[], bool]) -> None:
         self._unlanded += self._acceptance.take()
-        report = self._landing.land([b for b in self._unlanded if not self._troubles.rests(b.flow)])
+        self._unlanded.sort(key=lambda batch: self._turns.spent(batch.gateway))
+        report = self._landing.land([b for b in self._unlanded if not self._troubles.rests(b.flow)], enough)
+        self._turns.landed(report.seconds)
         self._taken_bytes = 0
         for flow, why in report.failed.items():
             self._trouble(flow, why)
-        landed = [b for b in self._unlanded if not self._troubles.rests(b.flow)]
+        left = set(map(id, report.left))
+        landed = [b for b in self._unlanded if not self._troubles.rests(b.flow) and id(b) not in left]
         for flow in {b.flow for b in landed}:
             self._troubles.worked(flow)
         lost = {key_of(b) for b in landed if b.sequence > report.versions[key_of(b)]}
-        self._unlanded = [b for b in self._unlanded if self._troubles.rests(b.flow)]
+        self._unlanded = [*report.left, *(b for b in self._unlanded if self._troubles.rests(b.flow))]
+        self._left = {b.gateway for b in report.left}
         for key, version in report.versions.items():
             self._landed.set(key, version)
         for key in lost:
@@ -325,6 +346,7 @@ class Collector:
         c.refused_rows += report.refused_rows
         c.refused_batches += report.refused_batches
         c.gaps += report.gaps
+        c.held_back += report.held_back
         for reason in report.reasons[:3]:
             log.warning("to quarantine: %s", reason)
 
@@ -348,11 +370,11 @@ class Collector:
         else:
             self.counters.malformed_not_kept += 1
 
-    def _meet(self, name: str, flow: str) -> _Gateway:
+    def _meet(self, name: str, flow: str) -> KnownGateway:
         """At first sight of a gateway, its acknowledgement is what the tables say."""
         gateway = self._gateways.get(name)
         if gateway is None:
-            gateway = _Gateway()
+            gateway = KnownGateway()
             gateway.note(self._landing.known(name, flow))
             for old, _ in self._gateways.set(name, gateway):
                 self._touched.discard(old)

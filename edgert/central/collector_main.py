@@ -29,6 +29,7 @@ from edgert.central.shares import Shares
 from edgert.central.tables import Conflict, TableError
 from edgert.central.upkeep import Schedule
 from edgert.core import log as logs
+from edgert.core.cautions import cautions
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
 from edgert.core.packing import MAX_BYTES
@@ -37,6 +38,7 @@ from edgert.core.settings import CollectorSettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.address import split_broker
 from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.credentials import others_may_read
 
 log = logging.getLogger("edgert.collector")
 INBOX_BYTES: Final = 64 * 1024 * 1024
@@ -95,7 +97,9 @@ class Program:
         self._upkeep.start()
         wait_s = 0.0
         while not self._stopping.is_set():
-            if self._collector.waits:
+            if self._collector.late:
+                wait_s, messages = 0.0, self._inbox.take(0, 0, 0)
+            elif self._collector.waits:
                 wait_s = min(RETRY_S, self._lease_s / 5 or RETRY_S, max(0.5, wait_s * 2))
                 self._stopping.wait(wait_s)
                 messages = []
@@ -262,6 +266,8 @@ def collect(options: argparse.Namespace) -> int:
     try:
         settings = settings_of(options)
         logs.set_up(settings.log.level, env=os.environ)
+        for caution in cautions(settings, others_may_read):
+            log.warning("%s", caution)
         root = table_root(settings)
         object_store.prepare(root, settings.object_store, os.environ)
         make_root(root)

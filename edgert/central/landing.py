@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,21 +27,26 @@ import pyarrow as pa
 
 from edgert.central import frames
 from edgert.central.acceptance import Key
-from edgert.central.checks import fits, unite
+from edgert.central.checks import unite
 from edgert.central.flow_table import FlowTable
 from edgert.central.flow_tables import FlowTables, flow_of
 from edgert.central.frames import Batch
+from edgert.central.hourly_budget import HourlyBudget
 from edgert.central.judging import Judged, Opened, as_refused, epoch_of, judge
 from edgert.central.lineage import Epoch, Opening
 from edgert.central.query import literal
+from edgert.central.rounds import BESIDE, due, key_of, places_of, share_out, versions_of
 from edgert.central.tables import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
-from edgert.core.result_schema import Schema
 from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
 
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
-_BESIDE: Final = "beside/"
+FIRST_TABLES: Final = 256
+"""Flows of which one gateway may make the first landing table in an hour."""
+LATER_TABLES: Final = 16
+"""Landing tables for other windows or keys of a flow (`_v2`, ...) that one gateway may make in an hour: every table of
+a flow is looked at whenever something of the flow lands."""
 LOOK_S: Final = 60.0
 """How often at most all landing tables are looked at for the sake of gateways that are new to this process."""
 
@@ -59,13 +64,14 @@ class Report:
     commits: int = 0
     reasons: list[str] = field(default_factory=list)
     """Why something went to quarantine, a few of them."""
+    held_back: int = 0
+    """Openings of epochs that wait, since their gateway has made too many tables in the last hour."""
+    left: list[Batch] = field(default_factory=list)
+    """What was not come to: it may be given again."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By gateway: the time that its batches took."""
     failed: dict[str, str] = field(default_factory=dict)
     """Flows whose own table could not be read or written, and why: what is not in it yet may be given again."""
-
-
-def key_of(batch: Batch) -> Key:
-    """The stream of a batch."""
-    return batch.gateway, batch.flow, batch.epoch, batch.stream
 
 
 def application(key: Key) -> str:
@@ -91,6 +97,8 @@ class Landing:
         self._wall = wall
         self._monotonic = monotonic
         self._looked_at = float("-inf")
+        self._first_tables = HourlyBudget(FIRST_TABLES)
+        self._later_tables = HourlyBudget(LATER_TABLES)
         self._flows: dict[str, FlowTables] = {}
         """Those of which a table exists: names alone, which anybody can send, are not kept."""
         self._quarantine = Table(join(root, "quarantine"))
@@ -172,57 +180,107 @@ class Landing:
             stream += 1
         return known
 
-    def land(self, batches: Sequence[Batch]) -> Report:
-        """Commit batches, each stream's in order. What the tables hold already is left out; after a gap all is.
+    def land(self, batches: Sequence[Batch], enough: Callable[[], bool] = lambda: False) -> Report:
+        """Commit batches, each stream's in order. What the tables hold already is left out; after a gap all is. The
+        flows take turns of one round each; when the call has had `enough`, it returns with the rest as `left`.
 
         Raises `TableError` when a table cannot be written that all flows share: what was committed stays, the rest may
         be given again. Where it is a flow's own table, the others land, and the report says which did not.
         """
         report = Report()
+        pending: dict[str, Sequence[Batch]] = {}
         for flow in dict.fromkeys(b.flow for b in batches):
-            try:
-                self._land_flow(flow, [b for b in batches if b.flow == flow], report)
-            except TableError as error:
-                if not self.is_fault_of(flow, error):
-                    raise
-                report.failed[flow] = str(error)
+            pending[flow] = [b for b in batches if b.flow == flow]
+        attempts: dict[str, int] = {}
+        while pending:
+            for flow in list(pending):
+                begun, given = self._monotonic(), pending.pop(flow)
+                try:
+                    if rest := self._land_round(flow, given, report, attempts):
+                        pending[flow] = rest
+                except TableError as error:
+                    if not self.is_fault_of(flow, error):
+                        raise
+                    report.failed[flow] = str(error)
+                share_out(self._monotonic() - begun, given, report.seconds)
+                if enough():
+                    begun_with = pending.pop(flow, ())
+                    report.left = [batch for rest in pending.values() for batch in rest]
+                    report.left += self._still_due(flow, begun_with, report)
+                    return report
         return report
 
-    def _land_flow(self, flow: str, pending: Sequence[Batch], report: Report) -> None:
-        attempts = 0
-        while pending:
-            tables = self._refresh(flow)
-            if any(isinstance(batch, OpenBatch) for batch in pending):
-                tables.read_opens()  # another collector may have widened a schema; from here on that conflicts
-            places = _places(tables, pending)
-            for key in {key_of(b) for b in pending}:
-                report.versions[key] = self._version(key, places[key[0], key[2]])
-            pending = _due(pending, report.versions)
-            if not pending:
-                break
-            self._guard()
-            at = places[epoch_of(pending[0])]
-            try:
-                self._round(at, tables, [b for b in pending if places[epoch_of(b)] is at], report)
-                attempts = 0
-            except Conflict as error:
-                attempts += 1
-                if attempts > _ATTEMPTS:
-                    uri = at.table.uri
-                    raise TableError(f"{uri}: others write to it all the time: {error}", uri) from error
-                log.debug("another writer came first, deciding again: %s", error)
-            except (EdgertError, MemoryError):
+    def _land_round(
+        self, flow: str, pending: Sequence[Batch], report: Report, attempts: dict[str, int]
+    ) -> Sequence[Batch]:
+        """One round of a flow; returns what is still to be looked at."""
+        tables, places, pending = self._look(flow, pending, report)
+        if not pending:
+            return ()
+        self._guard()
+        at = places[epoch_of(pending[0])]
+        if at.schema is None and (waits := self._without_a_table(at, tables, pending, report)):
+            return [b for b in pending if epoch_of(b) not in waits]
+        try:
+            self._round(at, tables, [b for b in pending if places[epoch_of(b)] is at], report)
+            attempts[flow] = 0
+        except Conflict as error:
+            attempts[flow] = attempts.get(flow, 0) + 1
+            if attempts[flow] > _ATTEMPTS:
+                uri = at.table.uri
+                raise TableError(f"{uri}: others write to it all the time: {error}", uri) from error
+            log.debug("another writer came first, deciding again: %s", error)
+        except (EdgertError, MemoryError):
+            raise
+        except Exception as error:
+            # A fault of ours, over what no check foresaw: it must not stop what comes after it.
+            log.exception("a result of flow %s could not be landed", flow)
+            if len(pending) > 1:
+                for batch in pending:
+                    self._land_alone(batch, report, attempts)
+            elif isinstance(pending[0], RefusedBatch):
                 raise
-            except Exception as error:
-                # A fault of ours, over what no check foresaw: it must not stop what comes after it.
-                log.exception("a result of flow %s could not be landed", flow)
-                if len(pending) > 1:
-                    for batch in pending:
-                        self._land_flow(flow, [batch], report)
-                elif isinstance(pending[0], RefusedBatch):
-                    raise
-                else:
-                    pending = [as_refused(pending[0], f"could not be landed: {error!r}")]
+            else:
+                return [as_refused(pending[0], f"could not be landed: {error!r}")]
+        return pending
+
+    def _look(
+        self, flow: str, pending: Sequence[Batch], report: Report
+    ) -> tuple[FlowTables, dict[Epoch, FlowTable], Sequence[Batch]]:
+        """What is committed, on the disk: the flow's tables, where each epoch has its rows, and what comes next."""
+        tables = self._refresh(flow)
+        if any(isinstance(batch, OpenBatch) for batch in pending):
+            tables.read_opens()  # another collector may have widened a schema; from here on that conflicts
+        places = places_of(tables, pending)
+        for key in {key_of(b) for b in pending}:
+            report.versions[key] = self._version(key, places[key[0], key[2]])
+        return tables, places, due(pending, report.versions)
+
+    def _still_due(self, flow: str, pending: Sequence[Batch], report: Report) -> Sequence[Batch]:
+        """What a round has left of its flow's batches."""
+        try:
+            return self._look(flow, pending, report)[2] if pending else ()
+        except TableError as error:
+            if not self.is_fault_of(flow, error):
+                raise
+            report.failed[flow] = str(error)
+            return pending
+
+    def _land_alone(self, batch: Batch, report: Report, attempts: dict[str, int]) -> None:
+        rest: Sequence[Batch] = [batch]
+        while rest:
+            rest = self._land_round(batch.flow, rest, report, attempts)
+
+    def _without_a_table(
+        self, at: FlowTable, tables: FlowTables, pending: Sequence[Batch], report: Report
+    ) -> set[Epoch]:
+        """The epochs whose opening would make the table `at`, which their gateways may not do now."""
+        budget = self._first_tables if at is tables.first else self._later_tables
+        openings = [b for b in pending if isinstance(b, OpenBatch) and (b.stream, b.sequence) == (0, 1)]
+        if not openings or any(budget.admits(b.gateway, self._monotonic()) for b in openings):
+            return set()
+        report.held_back += len(openings)
+        return {epoch_of(b) for b in openings}
 
     def quarantine_payloads(self, payloads: Sequence[tuple[str, bytes, str]]) -> None:
         """Keep (topic, payload, reason) of messages that have no number, for people to look at."""
@@ -257,15 +315,16 @@ class Landing:
         epochs = {epoch_of(b) for b in (*said, *(j.batch for j in refused))}
         opened = {epoch for epoch in epochs if at.schema_of(epoch) is not None}
         if new_gaps := [b for b in gaps if epoch_of(b) not in opened or not self._is_said(self._gaps, b)]:
-            self._gaps.append(frames.gap_rows(new_gaps, self._wall()), _versions(new_gaps, opened))
+            self._gaps.append(frames.gap_rows(new_gaps, self._wall()), versions_of(new_gaps, opened))
             self._gaps.settle()  # a power cut must not leave the number alone
             report.gaps += len(new_gaps)
         if new_drops := [b for b in drops if epoch_of(b) not in opened or not self._is_said(self._drops, b)]:
-            self._drops.append(frames.drop_rows(new_drops, self._wall()), _versions(new_drops, opened))
+            self._drops.append(frames.drop_rows(new_drops, self._wall()), versions_of(new_drops, opened))
             self._drops.settle()
         if new := [j for j in refused if epoch_of(j.batch) not in opened or not self._is_kept(j.batch)]:
             rows = [(j.batch, frames.WHOLE, j.reason) for j in new]
-            self._quarantine.append(frames.refused_rows(rows, self._wall()), _versions((j.batch for j in new), opened))
+            numbers = versions_of((j.batch for j in new), opened)
+            self._quarantine.append(frames.refused_rows(rows, self._wall()), numbers)
             self._quarantine.settle()
             report.refused_batches += len(new)
             report.reasons += [j.reason for j in new[:3]]
@@ -278,7 +337,7 @@ class Landing:
     def _is_said(table: Table, batch: GapBatch | DropsBatch) -> bool:
         """Whether `table` has the rows of this, but nobody came to note its number. A greater number alone does not say
         so: of what a landing table lost, later ones tell."""
-        if table.version(_BESIDE + batch.application) < batch.sequence:
+        if table.version(BESIDE + batch.application) < batch.sequence:
             return False
         number = {"epoch": batch.epoch, "stream": batch.stream, "sequence": batch.sequence}
         if isinstance(batch, GapBatch):
@@ -289,7 +348,7 @@ class Landing:
 
     def _is_kept(self, batch: Batch) -> bool:
         """The same of `quarantine`; what was refused is sent again as it was, or not at all."""
-        return self._quarantine.version(_BESIDE + batch.application) >= batch.sequence
+        return self._quarantine.version(BESIDE + batch.application) >= batch.sequence
 
     def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[Judged]:
         judged: list[Judged] = []
@@ -319,7 +378,7 @@ class Landing:
         kept = {key: self._quarantine.version(f"rows/{application(key)}") for key in streams}
         new = [r for r in refused if r[0].sequence > kept[key_of(r[0])]]
         if new:
-            versions = {f"rows/{name}": n for name, n in _versions(b for b, _, _ in new).items()}
+            versions = {f"rows/{name}": n for name, n in versions_of(b for b, _, _ in new).items()}
             self._quarantine.append(frames.refused_rows(new, self._wall()), versions)
             self._quarantine.settle()
             report.reasons += [reason for _, _, reason in new[:3]]
@@ -336,51 +395,10 @@ class Landing:
             elsewhere = tables.unknown_to(at)
             tables.note(openings, at)  # first: who sees the epoch in its own table finds it in the others
             rows = pa.concat_tables([rows, frames.noted_rows(elsewhere, schema)])
-        at.table.append(rows, _versions([*(j.batch for j in judged), *beside]))
+        at.table.append(rows, versions_of([*(j.batch for j in judged), *beside]))
         for opening in elsewhere:
             at.note(opening, None)
         for opening, batch in zip(openings, opened, strict=True):
             at.note(opening, batch.schema)
         report.rows += sum(j.checked.count for j in judged if j.checked)
         report.refused_rows += len(refused)
-
-
-def _places(tables: FlowTables, pending: Iterable[Batch]) -> dict[Epoch, FlowTable]:
-    """The table of each epoch; of one that is opened, the one that it is opened in."""
-    places: dict[Epoch, FlowTable] = {}
-    begun: Schema | None = None
-    for batch in pending:
-        epoch = epoch_of(batch)
-        if isinstance(batch, OpenBatch) and epoch not in places:
-            place = tables.to_open(epoch, batch.schema)
-            if place.schema is None:
-                begun = begun or batch.schema
-                if not fits(begun, batch.schema):
-                    place = tables.behind()  # of two that would make the same table the second waits for a round
-            places[epoch] = place
-    for batch in pending:
-        if epoch_of(batch) not in places:
-            places[epoch_of(batch)] = tables.of(epoch_of(batch))
-    return places
-
-
-def _due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
-    """Those that come next: neither what is in the tables, nor what comes after a missing one."""
-    due: list[Batch] = []
-    reached = dict(versions)
-    for batch in pending:
-        key = key_of(batch)
-        if batch.first <= reached[key] + 1 <= batch.sequence:
-            reached[key] = batch.sequence
-            due.append(batch)
-    return due
-
-
-def _versions(batches: Iterable[Batch], beside: Collection[tuple[str, int]] = ()) -> dict[str, int]:
-    """Transaction identifiers of a commit: the greatest sequence of each stream in it. Of the epochs `beside` it is
-    the landing table that tells."""
-    versions: dict[str, int] = {}
-    for b in batches:
-        name = _BESIDE + b.application if epoch_of(b) in beside else b.application
-        versions[name] = max(b.sequence, versions.get(name, 0))
-    return versions

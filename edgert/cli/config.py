@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from edgert.core import config
+from edgert.core.cautions import cautions
 from edgert.core.programs import PROGRAMS
+from edgert.mqtt.credentials import others_may_read
 
 HELP = "show and check settings: sample file, docs, check of a file and the environment"
 
@@ -33,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "docs":
         print(config.document(settings), end="")
     else:
-        config.load(settings, args.file, os.environ)
+        loaded = config.load(settings, args.file, os.environ)
+        for caution in cautions(loaded, others_may_read):
+            print(f"mind: {caution}", file=sys.stderr)
         print(f"{args.file or 'environment'}: good settings of the {args.program}")
     return 0

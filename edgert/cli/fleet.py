@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.cli import _fleet_flows
+from edgert.cli import _fleet_acl, _fleet_flows
 from edgert.core.errors import EdgertError
 from edgert.core.text_files import ENCODING
 
-HELP = "members of the fleet with their distances, and the fleet's keys"
+HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 CONFIG: Final = Path("/etc/edgert/agent.toml")
 KEY_BYTES: Final = 32
 TIMEOUT_S: Final = 180.0
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(act=act)
         _add_socket(action)
     _fleet_flows.add(actions, _add_socket, _call)
+    _fleet_acl.add(actions)
     text = "make the file with the fleet's keys, or rotate a key in it; copy the file to every board"
     key = actions.add_parser("key", help=text, description=text, epilog=ROTATION)
     key.set_defaults(act=_key)

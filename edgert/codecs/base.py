@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -22,6 +22,7 @@ MAX_ROWS: Final = 10_000
 """Records that one payload may hold. More is refused whole: a sensor that sends more is broken or hostile."""
 LAST_TIME: Final = 253_402_300_800.0
 """Year 10000 in seconds since the epoch: where dates end in Python, Spark and Parquet. Beyond it the unit is wrong."""
+DAY_S: Final = 86_400.0
 BAD_BYTES: Final = (ValueError, RecursionError)
 """All that msgspec raises for bytes from outside: its own errors and `UnicodeDecodeError` are ValueErrors."""
 
@@ -147,11 +148,12 @@ def number_or_none(value: object) -> float | None:
     return number if number - number == 0 else None
 
 
-def seconds_or_none(value: object, divisor: float = 0.0) -> float | None:
-    """Seconds since the epoch from a number, a string that spells one, or ISO 8601 (no zone: UTC); None if neither.
+def seconds_or_none(value: object, divisor: float = 0.0, zone: tzinfo = UTC) -> float | None:
+    """Seconds since the epoch from a number, a string that spells one, or ISO 8601; None if neither.
 
     `divisor` is the number of units per second; 0 tells the unit by size: above 1e17 ns, 1e14 µs, 1e11 ms, else s.
-    None too for a time before 1970 or after 9999.
+    ISO 8601 text without a zone is read in `zone`. None too for a time before 1970 or after 9999; but local text is
+    taken from a day before 1970 on, as 0: so a clock that was never set reads it east of Greenwich.
     """
     number = number_or_none(value)
     if number is None:
@@ -159,7 +161,11 @@ def seconds_or_none(value: object, divisor: float = 0.0) -> float | None:
             return None
         try:
             moment = datetime.fromisoformat(value)
-            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            if moment.tzinfo:
+                seconds = moment.timestamp()
+            else:
+                seconds = moment.replace(tzinfo=zone).timestamp()
+                seconds = max(0.0, seconds) if seconds >= -DAY_S and zone is not UTC else seconds
         except (ValueError, OverflowError):
             return None
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, tzinfo
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ from edgert.codecs.base import (
     seconds_or_none,
     source_of,
 )
-from edgert.codecs.json_shape import JsonShape, compile_shape, shape_of
+from edgert.codecs.json_shape import JsonShape, TimeField, compile_shape, shape_of
 from edgert.codecs.not_numbers import is_no_number
 from edgert.codecs.shapes import Shapes, Tail
 from edgert.core.batch import Row
@@ -35,7 +36,9 @@ _KEYS: Final = re.compile(rb'"\s*:')
 
 
 class JsonCodec:
-    """`time_field` holds the event time in `time_unit` (or ISO 8601); a row without one takes the time of arrival.
+    """`time_field` holds the event time in `time_unit` (or ISO 8601, in `time_zone` where it names no zone); a row
+    without one takes the time of arrival. A dotted name is that of a key, or else of a key in nested objects. None: all
+    rows take the time of arrival.
 
     A row whose time cannot be read is refused: a wrong event time is worse than a loss that is counted.
     """
@@ -44,8 +47,9 @@ class JsonCodec:
         self,
         fields: frozenset[str] | None = None,
         *,
-        time_field: str = "time",
+        time_field: str | None = "time",
         time_unit: str = "auto",
+        time_zone: tzinfo = UTC,
         max_rows: int = MAX_ROWS,
     ) -> None:
         if time_unit not in UNITS:
@@ -53,12 +57,13 @@ class JsonCodec:
             raise DocumentError("codec 'json'", [problem])
         self._fields = fields
         self._time_field = time_field
-        self._divisor = UNITS[time_unit]
+        self._divisor, self._zone = UNITS[time_unit], time_zone
         self._max_rows = max_rows
-        used = None if fields is None else fields | {time_field, "source"}
+        used = None if fields is None else fields | {"source"} | ({time_field} if time_field else set())
         self._key_parts = None if used is None else {part for name in used for part in (name, *name.split("."))}
+        reads = TimeField(time_field, UNITS[time_unit], time_zone)
         self._shapes = Shapes[JsonShape](
-            lambda shape, captured, tail: compile_shape(shape, fields, captured, time_field, UNITS[time_unit], tail)
+            lambda shape, captured, tail: compile_shape(shape, fields, captured, reads, tail)
         )
 
     def decode_untrusted(
@@ -129,8 +134,8 @@ class JsonCodec:
     def _row(self, item: object, captures: Mapping[str, str], wall: float, topic: str) -> tuple[Row, int]:
         if not isinstance(item, dict):
             raise PayloadError(f"expected an object, got {brief(item)}")
-        given = item.get(self._time_field)
-        time = wall if given is None else seconds_or_none(given, self._divisor)
+        given = None if self._time_field is None else _named(item, self._time_field)
+        time = wall if given is None else seconds_or_none(given, self._divisor, self._zone)
         if time is None:
             expected = "a time between 1970 and 9999 as number or ISO 8601"
             raise PayloadError(f"{self._time_field}: expected {expected}, got {brief(given)}")
@@ -158,6 +163,17 @@ class JsonCodec:
                 bad += name in row  # "a.b" beside {"a": {"b": ...}}: the later one stays
                 row[name] = value if not isinstance(value, int) or -INT64 <= value < INT64 else float(value)
         return bad
+
+
+def _named(item: dict[str, Any], name: str) -> Any:
+    """The value of the key `name`, else that of a dotted name in nested objects; None if there is neither."""
+    value = item.get(name)
+    if value is None and "." in name:
+        inner: Any = item
+        for key in name.split("."):
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        return inner
+    return value
 
 
 def _allowed(value: object) -> bool:

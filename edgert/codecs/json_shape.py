@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from datetime import tzinfo
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -35,16 +36,27 @@ class JsonShape:
     """How often `":` stands in the payload. A message in which it stands more often may hold a key twice."""
 
 
-def shape_of(item: Mapping[str, Any], fields: frozenset[str] | None, time_field: str, colons: int) -> JsonShape | None:
+class TimeField(NamedTuple):
+    """How the event time is read: `JsonCodec`."""
+
+    name: str | None
+    divisor: float
+    zone: tzinfo
+
+
+def shape_of(
+    item: Mapping[str, Any], fields: frozenset[str] | None, time_field: str | None, colons: int
+) -> JsonShape | None:
     """The shape of an object that gave one row without a fault; None if it is nested, or its keys are odd."""
-    used = item.keys() if fields is None else fields | {time_field, "source"}
+    time = frozenset() if time_field is None else {time_field}
+    used = item.keys() if fields is None else fields | time | {"source"}
     present = tuple(key for key in item if key in used)
     absent = tuple(sorted(used - item.keys()))
     if len(present) + len(absent) > MAX_KEYS or not all(map(_is_plain_key, (*present, *absent))):
         return None
     if fields is None and any(isinstance(value, dict) for value in item.values()):
         return None
-    if any("." in key for key in (*present, *absent)) or item.get(time_field, 0) is None:
+    if any("." in key for key in (*present, *absent)) or any(item.get(key, 0) is None for key in time):
         return None  # a dotted name may come from a nested object, or from both
     texts = frozenset(key for key in present if isinstance(item[key], str))
     return JsonShape(present, absent, time_field in texts, texts, colons)
@@ -58,8 +70,7 @@ def compile_shape(
     shape: JsonShape,
     fields: frozenset[str] | None,
     captured: frozenset[str],
-    time_field: str,
-    divisor: float,
+    time: TimeField,
     tail: Tail,
 ) -> Run:
     """The function that decodes objects of `shape` for the `tail`. Its text holds nothing of a payload."""
@@ -70,7 +81,7 @@ def compile_shape(
         kind: Any = Any
         if wanted or fields is None:  # an object's own keys are fields, too
             kind = _TEXT | None if key in shape.texts else _NUMBER
-        if key == time_field:
+        if key == time.name:
             kind = str if shape.text_time else _INTEGER | float
         elif key == "source" and key not in captured:
             kind = str
@@ -81,12 +92,10 @@ def compile_shape(
     values |= captured_values(captured)
     lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]
     lines += _each_key_once(shape, fields)
-    lines += _time(shape, time_field, divisor) + _source(shape, captured)
-    decode = _decoder(shape, types, fields)
+    lines += _time(shape, time) + _source(shape, captured)
+    reads = {"unit_of": unit_of, "seconds_or_none": seconds_or_none, "zone": time.zone}
     keys = tuple(f'"{key}":'.encode() for key in shape.present)
-    return function(
-        lines, values, tail, captured, decode=decode, unit_of=unit_of, seconds_or_none=seconds_or_none, keys=keys
-    )  # fmt: skip
+    return function(lines, values, tail, captured, decode=_decoder(shape, types, fields), keys=keys, **reads)
 
 
 def _each_key_once(shape: JsonShape, fields: frozenset[str] | None) -> list[str]:
@@ -103,12 +112,13 @@ def _decoder(shape: JsonShape, types: list[Any], fields: frozenset[str] | None) 
     return msgspec.json.Decoder(made).decode
 
 
-def _time(shape: JsonShape, time_field: str, divisor: float) -> list[str]:
-    if time_field not in shape.present:
+def _time(shape: JsonShape, time: TimeField) -> list[str]:
+    divisor = time.divisor
+    if time.name is None or time.name not in shape.present:
         return ["t = wall"]
-    given = f"m.f{shape.present.index(time_field)}"
+    given = f"m.f{shape.present.index(time.name)}"
     if shape.text_time:
-        return [f"t = seconds_or_none({given}, {divisor})", "if t is None:", "    break"]
+        return [f"t = seconds_or_none({given}, {divisor}, zone)", "if t is None:", "    break"]
     unit = f"{divisor}" if divisor else f"(unit_of({given}) if {given} > 1e11 else 1.0)"
     return [f"t = {given} / {unit}", f"if not 0.0 <= t < {LAST_TIME}:", "    break"]
 

@@ -13,6 +13,10 @@ FLOW_NAME: Final = re.compile(rf"(?!.*_v[0-9]+$){TABLE_NAME.pattern}")
 GATEWAY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """Gateways, fleets and collectors: one topic level that may be a host name."""
 _MACHINE_ID: Final = re.compile(r"[0-9a-fA-F]{32}")
+MOST_ORDINAL: Final = 1 << 24
+"""Of an epoch that comes out of nothing; no flow is begun anew so often."""
+ORDINAL_STEP: Final = 10_000
+"""So many epochs may be missing between two of a flow, or the later one cannot be true."""
 _ORDINAL_BITS: Final = 31
 _RANDOM_BITS: Final = 32
 
@@ -44,3 +48,10 @@ def make_epoch(ordinal: int, random32: int) -> int:
 def epoch_ordinal(epoch: int) -> int:
     """The ordinal of an epoch: the next epoch of the flow takes one more."""
     return epoch >> _RANDOM_BITS
+
+
+def is_credible(epoch: int, greatest: int | None, margin: int = 0) -> bool:
+    """Whether a flow whose `greatest` epoch is known (None: there is none) can have come to `epoch`. A forged one must
+    not use up the numbers: it leaves room for more than `margin` others."""
+    known = 0 if greatest is None else epoch_ordinal(greatest) + ORDINAL_STEP
+    return epoch_ordinal(epoch) + margin <= max(MOST_ORDINAL, known)

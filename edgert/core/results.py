@@ -312,7 +312,7 @@ def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
             isinstance(entry, list)
             and len(entry) == 4
             and isinstance(entry[0], str)
-            and all(is_integer(n) and n >= 0 for n in entry[1:])
+            and all(is_integer(n) and 0 <= n < INT64.stop for n in entry[1:])
         ):
             raise PayloadError(f"acks: expected [flow, epoch, stream, sequence], got {show(entry)}")
         acks[(entry[0], entry[1], entry[2])] = entry[3]

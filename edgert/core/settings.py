@@ -179,6 +179,21 @@ class Outbox:
         minimum=1_048_576,
         maximum=2**50,
     )
+    batch_rows: int = setting(
+        1_000,
+        doc="rows of one result message at most: 1,000 are some 100 kB. A message above the central broker's limit "
+        "leaves in pieces; where that limit is known to be small, smaller batches spare the pieces",
+        unit="rows",
+        minimum=1,
+        maximum=10_000,
+    )
+    batch_bytes: int = setting(
+        262_144,
+        doc="bytes of texts and sketches in one result message at most, but for a single row that has more",
+        unit="bytes",
+        minimum=1_024,
+        maximum=4_194_304,
+    )
     greatest_age_s: float = setting(
         0.0,
         doc="results that have waited for longer are dropped, counted, and stated as a gap, whatever a flow's choice; "

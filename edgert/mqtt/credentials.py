@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
 from pathlib import Path
 
 from edgert.core.errors import EdgertError
@@ -21,12 +23,28 @@ def read_password(path: str) -> str | None:
         raise EdgertError(f"password_file {path}: {reason}") from None
 
 
+def others_may_read(path: str) -> bool:
+    """Whether every user of this machine may read a file; not, if it cannot be told."""
+    try:
+        return bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def client_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
+    """TLS 1.2 or later; the broker's certificate and name are checked. Raises OSError (ssl.SSLError is one) if a file
+    is missing or not what it should be."""
+    context = ssl.create_default_context(cafile=ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert_file:
+        context.load_cert_chain(cert_file, key_file or None)
+    return context
+
+
 def tls_context(settings: Connection) -> ssl.SSLContext:
     """A context that checks the broker's name and certificate. Raises `EdgertError` naming the file at fault."""
     try:
-        context = ssl.create_default_context(cafile=settings.ca_file or None)
-        if settings.cert_file:
-            context.load_cert_chain(settings.cert_file, settings.key_file or None)
+        context = client_context(settings.ca_file, settings.cert_file, settings.key_file)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(f for f in (settings.ca_file, settings.cert_file, settings.key_file) if f)
         raise EdgertError(f"TLS files {files or '(of the system)'}: {error}") from error

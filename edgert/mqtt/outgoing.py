@@ -79,6 +79,11 @@ class Outgoing:
     def __len__(self) -> int:
         return len(self._messages)
 
+    @property
+    def size(self) -> int:
+        """Bytes of payloads that are held."""
+        return self._bytes
+
     def __contains__(self, packet_id: int) -> bool:
         return packet_id in self._messages
 

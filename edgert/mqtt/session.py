@@ -70,7 +70,7 @@ class Session:
         self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
         self._limits = Limits()
         self._requests = Requests()
-        self._last_id = 0
+        self._last_id = 1
         self._began_at = self._accepted_at = self._now = 0.0
         self._suspicion = Suspicion()
         self._left = False
@@ -98,6 +98,11 @@ class Session:
     def outgoing(self) -> int:
         """QoS 1 messages of ours that the broker has not acknowledged."""
         return len(self._outgoing)
+
+    @property
+    def outgoing_bytes(self) -> int:
+        """Of their payloads."""
+        return self._outgoing.size
 
     def knows_5(self) -> None:
         """The broker has spoken version 5 to an earlier process: `auto` then falls back only if it says so itself."""
@@ -391,8 +396,10 @@ class Session:
         return self._requests.add(filters, groups, adds, self._new_id)
 
     def _new_id(self) -> int:
+        """From the greatest down. Brokers count up, and some (mochi-mqtt 2) do not tell our identifiers from theirs:
+        they refuse a subscription under one that they use, and forget their message when we publish under its own."""
         for _ in range(MAX_PACKET_ID):
-            self._last_id = self._last_id % MAX_PACKET_ID + 1
+            self._last_id = (self._last_id - 2) % MAX_PACKET_ID + 1
             if self._last_id not in self._outgoing and self._last_id not in self._requests:
                 return self._last_id
         raise PublishRefused("expected a free packet identifier, got none")

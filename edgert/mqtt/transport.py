@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from typing import cast
 
 from edgert.mqtt.client_types import Address, Handlers, Status, Tls
 from edgert.mqtt.coalesce import Coalescer
 from edgert.mqtt.connection_hints import hint
+from edgert.mqtt.credentials import client_context
 from edgert.mqtt.events import (
     Closed,
     Connected,
@@ -36,14 +37,17 @@ log = logging.getLogger("edgert.mqtt")
 
 _LOG_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
-
-
-def _tls_context(tls: Tls) -> ssl.SSLContext:
-    """Raises OSError (ssl.SSLError is one) if a file is missing or not what it should be."""
-    context = ssl.create_default_context(cafile=tls.ca_file or None)
-    if tls.cert_file:
-        context.load_cert_chain(tls.cert_file, tls.key_file or None)
-    return context
+_MOST_UNWRITTEN = 1 << 20
+"""Bytes beside our own messages that wait for a broker which does not read. Beyond, nothing is read of it either,
+whatever it would oblige us to answer."""
+_UNWRITTEN_S = 60.0
+"""After so long such a broker is left."""
+_LONG_READ_S = 0.02
+_YIELD_S = 0.002
+"""After what took so long, whatever was in it, the loop has so long for everything else; and the next is shorter."""
+_LEAST_BYTES = 1 << 12
+_MOST_BYTES = 1 << 20
+"""Of what was read, so much is worked on at once."""
 
 
 class MqttClient:
@@ -148,6 +152,11 @@ class MqttClient:
         self._schedule_flush()
         return packet_id
 
+    def reconnect(self) -> None:
+        """Ends this connection without a word, so that the broker sends anew what is not acknowledged."""
+        if self._wire is not None:
+            self._wire.abort()
+
     def pause(self) -> None:
         """Read nothing more from the broker until `resume`. The connection is kept alive meanwhile."""
         self._paused = True
@@ -183,7 +192,7 @@ class MqttClient:
 
     async def _open(self, wire: _Wire) -> None:
         address = self.address
-        context = _tls_context(address.tls) if address.tls else None
+        context = client_context(*astuple(address.tls)) if address.tls else None
         await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
 
     def _told(self, error: Exception) -> str:
@@ -218,7 +227,7 @@ class MqttClient:
         return status.messages - before
 
     def _tick(self, wire: _Wire) -> None:
-        for event in self._session.tick(self._clock(), reading=not self._paused):
+        for event in self._session.tick(self._clock(), reading=not self._paused and wire.takes):
             self._handle(event)
             wire.abort()
         self._flush()
@@ -323,6 +332,11 @@ class _Wire(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._killer: asyncio.TimerHandle | None = None
+        self._unwritten: asyncio.TimerHandle | None = None
+        """Runs while too much is unwritten."""
+        self._unread = b""
+        """What was read, and not worked on yet."""
+        self._at_once = _MOST_BYTES
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.writable = True
@@ -333,18 +347,37 @@ class _Wire(asyncio.Protocol):
         self._tick()
 
     def data_received(self, data: bytes) -> None:
+        waits = bool(self._unread)
+        self._unread += data
+        if not waits:
+            self._work()
+
+    def _work(self) -> None:
+        """On a part of what was read, as large as can be worked on in a short time."""
+        data, self._unread = self._unread[: self._at_once], self._unread[self._at_once :]
         client = self._client
         now = client._clock()
         messages = client._received_untrusted(data, now)
         pause_s = self._coalescer.pause_s(messages, len(data), now)
-        if pause_s and self._reading:
-            self._read(False)
+        took_s = client._clock() - now
+        if took_s >= _LONG_READ_S:
+            self._at_once = max(_LEAST_BYTES, int(len(data) * _LONG_READ_S / took_s))
+            pause_s = max(pause_s, _YIELD_S)
+        else:
+            self._at_once = min(_MOST_BYTES, 2 * self._at_once)
+        if (pause_s and self._reading) or self._unread:
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._loop.call_later(pause_s, self._resume)
+            self._update()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for handle in (self._timer, self._ticker, self._killer):
+        for handle in (self._timer, self._ticker, self._killer, self._unwritten):
             if handle is not None:
                 handle.cancel()
+        while self._unread:
+            data, self._unread = self._unread, b""
+            self._client._received_untrusted(data, self._client._clock())
         self._transport = None
         self._client._lost(self, exc)
         if not self.closed.done():
@@ -355,10 +388,29 @@ class _Wire(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
+        if self._unwritten is not None:
+            self._unwritten.cancel()
+            self._unwritten = None
+            self._update()
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        most = _MOST_UNWRITTEN + self._client._session.outgoing_bytes  # which has a bound of its own
+        if not self.writable and self._unwritten is None and transport.get_write_buffer_size() > most:
+            self._unwritten = self._loop.call_later(_UNWRITTEN_S, self._reads_nothing)
+            self._update()
+
+    def _reads_nothing(self) -> None:
+        self._client._failed(f"{self._client.address}: the broker has read nothing for {_UNWRITTEN_S:g} s")
+        self.abort()
+
+    @property
+    def takes(self) -> bool:
+        """Whether the broker reads what is written."""
+        return self._unwritten is None
 
     def close(self) -> None:
         """Writes what is left, and ends; within a while, even if the peer takes nothing more and keeps TCP open."""
@@ -371,7 +423,7 @@ class _Wire(asyncio.Protocol):
         connection if something is unread here, and the broker drops what it has not read of ours: acknowledgements."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._resume()
         self.update_reading(False)
 
     def abort(self) -> None:
@@ -381,17 +433,18 @@ class _Wire(asyncio.Protocol):
     def update_reading(self, paused: bool) -> None:
         """The application's own pause, which outlasts the one that coalesces."""
         self._stopped_by_client = paused
-        if paused:
-            self._read(False)
-        elif self._timer is None:
-            self._read(True)
+        self._update()
 
     def _resume(self) -> None:
         self._timer = None
-        if not self._stopped_by_client:
-            self._read(True)
+        if self._unread:
+            self._work()
+        else:
+            self._update()
 
-    def _read(self, on: bool) -> None:
+    def _update(self) -> None:
+        """Reads, unless there is a reason not to."""
+        on = not self._stopped_by_client and self._timer is None and self._unwritten is None
         if self._transport is None or on is self._reading or self._transport.is_closing():
             return
         self._reading = on

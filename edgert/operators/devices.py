@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
+from edgert.operators.by_key import MAX_KEYS, PORTIONS, beyond_short
 
+MEMORY_BYTES: Final = 48 << 20
+"""For the devices of one source."""
+DEVICE_BYTES: Final = 400
+"""What a device with a name of up to 64 letters takes, as measured."""
 HISTORY: Final = 64
 """Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
 
@@ -61,28 +66,51 @@ class Devices:
     board: Board = field(default_factory=lambda: new_board(1))
     seat: int = 0
     """Whose place on the board is this one's."""
+    _beyond_bytes: int = 0
+    """What longer names take more."""
 
     def observe(self, latest: Mapping[str, float], now: float) -> None:
         """Takes the newest event times of devices that were heard at `now`; `greatest` is up to the caller."""
-        self.latest.update(latest)
+        self.add(latest)
         self.heard.update(dict.fromkeys(latest, now))
         self.last_heard = now
+
+    def add(self, latest: Mapping[str, float]) -> None:
+        """Takes the newest event times of devices, as `observe` and a checkpoint have them."""
+        self._beyond_bytes += sum(map(beyond_short, latest.keys() - self.latest.keys()))
+        self.latest.update(latest)
+
+    def remove(self, devices: Iterable[str]) -> None:
+        """Forgets devices."""
+        for device in devices:
+            if self.latest.pop(device, None) is not None:
+                self._beyond_bytes -= beyond_short(device)
+            self.heard.pop(device, None)
+
+    def too_many(self) -> list[str]:
+        """Takes out the devices that were heard longest ago, at least a hundredth, if there are more than may be, and
+        names them."""
+        most = max(1, min(MAX_KEYS, (MEMORY_BYTES - self._beyond_bytes) // DEVICE_BYTES))
+        beyond = len(self.latest) - most
+        if beyond <= 0:
+            return []
+        heard = self.heard
+        gone = sorted(self.latest, key=lambda device: heard.get(device, -math.inf))[: max(beyond, most // PORTIONS)]
+        self.remove(gone)
+        return gone
 
     def expire(self, now: float) -> list[str]:
         """Takes out devices silent for longer than the time-out and names them."""
         limit = now - self.idle_timeout_s
         idle = [device for device, heard in self.heard.items() if heard < limit]
-        for device in idle:
-            del self.heard[device], self.latest[device]
+        self.remove(idle)
         return idle
 
     def take_back(self, limit: float) -> list[str]:
         """The clock was ahead: times beyond `limit` are forgotten, and the watermark that they led to. Returns the
         devices whose times these were."""
         gone = [device for device, time in self.latest.items() if time > limit]
-        for device in gone:
-            self.latest.pop(device)
-            self.heard.pop(device, None)
+        self.remove(gone)
         self.greatest = max(self.latest.values(), default=NO_WATERMARK)
         self.watermark = NO_WATERMARK
         return gone
@@ -94,10 +122,11 @@ class Devices:
             self.board[self.seat] = (*self.board[self.seat][1 - HISTORY :], own)
         return own
 
-    def advance(self, arrival: float) -> float:
-        """The watermark after a batch that arrived at `arrival`; it never goes back."""
+    def advance(self, arrival: float, limit: float = math.inf) -> float:
+        """The watermark after a batch that arrived at `arrival`; it never goes back. Copies that have heard of times
+        beyond `limit` have not taken them back yet: a clock was ahead, and nothing follows from them."""
         own = self.sit(arrival)
-        others = self._others(arrival)
+        others = self._others(arrival, limit)
         if others is None:
             return self.watermark
         board = [own, *others]
@@ -116,7 +145,7 @@ class Devices:
         self.watermark = max(self.watermark, mark)
         return self.watermark
 
-    def _others(self, arrival: float) -> list[Standing] | None:
+    def _others(self, arrival: float, limit: float) -> list[Standing] | None:
         """What the other copies knew when that batch arrived; None if one of them is too far ahead to tell."""
         standings = []
         for seat, history in enumerate(self.board):
@@ -124,7 +153,7 @@ class Devices:
                 at_that_time = next((s for s in reversed(history) if s.arrival <= arrival), None)
                 if at_that_time is None:
                     return None
-                standings.append(at_that_time)
+                standings.append(at_that_time if at_that_time.greatest <= limit else Standing())
         return standings
 
     def _oldest_since(self, limit: float, others: Iterable[Standing]) -> float:

@@ -3,7 +3,8 @@ tells them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Raw
@@ -40,15 +41,40 @@ class Groups(dict[float, dict[Key, Slots]]):
         self._each_bytes = KEY_BYTES + SLOT_BYTES * len(aggregates.initial())
         self._beyond: dict[float, int] = {}
         """Of windows that have keys which take more than most, the bytes by which they do."""
+        self._beyond_bytes = 0
+        """The sum of `_beyond`."""
+        self._oldest: list[float] = []
+        """A heap of the windows; of those that left it may still have some."""
+        self._touched: set[float] = set()
+        """Windows that may have more groups than `_counted` says."""
+        self._counted: dict[float, int] = {}
+        self._count = 0
+        """The sum of `_counted`."""
+
+    def open(self, window: float) -> dict[Key, Slots]:
+        """The accumulators of a window, to which the caller may add until `held_bytes` is asked for."""
+        self._touched.add(window)
+        accs = self.get(window)
+        if accs is None:
+            accs = self[window] = {}
+            heapq.heappush(self._oldest, window)
+        return accs
+
+    def oldest(self) -> float | None:
+        """The oldest window that there is."""
+        while self._oldest and self._oldest[0] not in self:
+            heapq.heappop(self._oldest)
+        return self._oldest[0] if self._oldest else None
 
     def weighs(self, window: float, key: Key) -> None:
         """To be said of each key that is new in a window, but need not of one text of up to `SHORT` letters."""
         if beyond := beyond_short(key):
             self._beyond[window] = self._beyond.get(window, 0) + beyond
+            self._beyond_bytes += beyond
 
     def put(self, window: float, key: Key, acc: Slots) -> None:
         """Keeps it, instead of what was kept of the same group."""
-        accs = self.setdefault(window, {})
+        accs = self.open(window)
         if key not in accs:
             self.weighs(window, key)
         accs[key] = acc
@@ -70,15 +96,19 @@ class Groups(dict[float, dict[Key, Slots]]):
         self._stale_bytes = 0
 
     def _forget(self, window: float) -> dict[Key, Slots]:
-        self._beyond.pop(window, None)
+        self._beyond_bytes -= self._beyond.pop(window, 0)
+        self._count -= self._counted.pop(window, 0)
+        self._touched.discard(window)
         return self.pop(window, {})
 
     def held_bytes(self) -> int:
-        """What they take in memory beside their sketches, about."""
-        if not self:
-            return 0
-        held = WINDOW_BYTES * len(self) + self._each_bytes * sum(map(len, self.values()))
-        return held + sum(self._beyond.values()) if self._beyond else held
+        """What they take in memory beside their sketches, about. It costs by what was touched since the last time."""
+        for window in self._touched:
+            count = len(self[window])
+            self._count += count - self._counted.get(window, 0)
+            self._counted[window] = count
+        self._touched.clear()
+        return WINDOW_BYTES * len(self) + self._each_bytes * self._count + self._beyond_bytes
 
     def bytes_of(self, window: float) -> int:
         """The part of a window in that."""
@@ -88,6 +118,8 @@ class Groups(dict[float, dict[Key, Slots]]):
 
     def sketch_bytes(self, windows: Iterable[float]) -> int:
         """What the sketches of these windows take, about."""
+        if self._aggregates.plain:
+            return 0
         return sum(self._aggregates.sketch_bytes(self[window].values()) for window in windows if window in self)
 
     # -- checkpoints
@@ -138,25 +170,20 @@ class Room:
         self._measured = 0
         """The generation in which the memory of sketches was last looked at."""
 
-    def lacking(self, generation: int) -> Sequence[float]:
-        """The oldest windows, as many as have to leave that the others have room: to be asked after each batch.
-        `generation`: that of the checkpoint to come; sketches are measured once in each."""
-        windows, emitted = self._windows, self._emitted
-        beyond, sketches = windows.held_bytes() + emitted.held_bytes() - MEMORY_BYTES, 0
+    def lacking(self, generation: int) -> Iterator[float]:
+        """The oldest window, again and again while the others lack room: the caller lets each leave. To be asked after
+        each batch. `generation`: that of the checkpoint to come; sketches are measured once in each."""
+        windows, emitted, sketches = self._windows, self._emitted, 0
         if self._measured != generation:
             self._measured = generation
             sketches = windows.sketch_bytes(windows) + emitted.sketch_bytes(emitted) - SKETCH_MEMORY_BYTES
-        if beyond <= 0 and sketches <= 0:
-            return ()
-        lacking: list[float] = []
-        for window in sorted(windows.keys() | emitted.keys()):
-            lacking.append(window)
-            beyond -= windows.bytes_of(window) + emitted.bytes_of(window)
+        while sketches > 0 or windows.held_bytes() + emitted.held_bytes() > MEMORY_BYTES:
+            oldest = min((w for w in (windows.oldest(), emitted.oldest()) if w is not None), default=None)
+            if oldest is None:
+                return
             if sketches > 0:
-                sketches -= windows.sketch_bytes((window,)) + emitted.sketch_bytes((window,))
-            if beyond <= 0 and sketches <= 0:
-                break
-        return lacking
+                sketches -= windows.sketch_bytes((oldest,)) + emitted.sketch_bytes((oldest,))
+            yield oldest
 
 
 def make_source(keys: Sequence[tuple[str, str]]) -> list[str]:

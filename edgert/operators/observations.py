@@ -21,7 +21,7 @@ from edgert.operators.by_key import MEMORY_BYTES, SHORT, Bounded
 from edgert.operators.division import divided
 from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.logic import Build, Emission, Logic, Now
-from edgert.operators.marks import TAKEN_BACK, is_ahead
+from edgert.operators.marks import TAKEN_BACK, is_taken_back
 
 At = tuple[float, Any]
 """Event time and key."""
@@ -73,7 +73,7 @@ class JoinObservations(Logic):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        if batch.watermark < self._marks[source] and is_ahead(self._marks[source], now.wall):
+        if is_taken_back(self._marks[source], batch.watermark):
             self._marks[source] = batch.watermark
             self.watermark = min(self._marks)
             self.drops[TAKEN_BACK] += 1

@@ -108,11 +108,12 @@ class Pipeline(Region):
         """Decodes; what comes out are the messages that became rows."""
         assert isinstance(batch, RawBatch)
         origin = self._source
-        looks = origin.begin(now)
-        self._given = (*self._given[:2], origin.recent)
+        looks = origin.begin(now, batch.wall)
+        # lines of a window would hold rows against a watermark that was taken back: by rows it comes before them
+        self._given = (self._given[0] or origin.took_back, self._given[1], origin.recent)
         before = origin.devices.watermark
         rows = origin.rows_of(batch)
-        watermark = origin.end(looks, batch.arrival, now)
+        watermark = origin.end(looks, batch.arrival, batch.wall, now)
         came, self._came = self._came, 0
         if not rows and not came and watermark == before:
             return ()
@@ -180,22 +181,25 @@ class Pipeline(Region):
         """As `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
         row, bind = _bind(values)
         text = self._tree.text(row, self.took, self.gave, self._rows)
-        setup = ["by_rows, limit, recent = given()", "newest = NEVER", "ahead = 0", *text.setup]
+        times = self._source.event_times
+        setup = ["by_rows, limit, recent = given()", "newest = NEVER", "ahead = early = untimed = 0", *text.setup]
         refused = "not t <= limit" if self._source.drops_ahead else "t != t"
-        check = [f"if {refused}:", "    break", *bind, *text.check]
+        check = [*times.check(), f"if {refused}:", "    break", *bind, *text.check]
         if self._source.heeded:
             effect = ["seen = t", "if t > limit:", "    seen = wall", "    ahead += 1"]
             effect += ["if seen > newest:", "    newest = seen", "recent[source] = seen", *text.effect]
         else:
             effect = ["if t > limit:", "    ahead += 1", *text.effect]
         constants: dict[str, Any] = {"given": lambda: self._given, "taken": self._taken, "NEVER": NO_WATERMARK}
+        constants |= times.constants
         known = self._known.setdefault(tuple(text.of_topic), {})
-        finish = [*text.finish, "taken(done, newest, ahead)"]
+        finish = [*text.finish, "taken(done, newest, ahead, early, untimed)"]
         every = constants | text.constants
-        return Body([*check, *effect], every, setup, "by_rows or rows", finish, text.of_topic, known)
+        return Body([*check, *times.effect(), *effect], every, setup, "by_rows or rows", finish, text.of_topic, known)
 
-    def _taken(self, messages: int, newest: float, ahead: int) -> None:
+    def _taken(self, messages: int, newest: float, ahead: int, early: int, untimed: int) -> None:
         self._came += messages
+        self._source.event_times.count(early, untimed, self._source.drops)
         if messages:
             self._source.observed(newest, self._arrival, ahead)
 

@@ -12,7 +12,7 @@ from edgert.flow.spec import COMMON, OperatorSpec, Registry
 ENTRY_POINTS: Final = "edgert.operators"
 """Entry point group of third parties; each entry point is an `OperatorSpec` or an iterable of them."""
 _FAMILIES: Final = (
-    "source",
+    "source_spec",
     "stateless",
     "annotate",
     "windows",

@@ -35,7 +35,7 @@ from edgert.operators.groups import Groups, Key, Room, make_source
 from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.keys import AS_KEY, CONSTANTS, key_source, may_fail
 from edgert.operators.logic import Build, Emission, Now
-from edgert.operators.marks import TAKEN_BACK, is_ahead
+from edgert.operators.marks import TAKEN_BACK, is_taken_back
 
 RESULT, CONTRIBUTION = 0, 1
 EARLY: Final = "window ended early (groups)"
@@ -173,7 +173,7 @@ class TumblingWindow(Inlinable):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        if batch.watermark < self._marks[source] and is_ahead(self._marks[source], now.wall):
+        if is_taken_back(self._marks[source], batch.watermark):
             self._marks[source] = batch.watermark
             self.watermark = min(self._marks)
             self.drops[TAKEN_BACK] += 1
@@ -187,14 +187,11 @@ class TumblingWindow(Inlinable):
 
     def _open(self, window: float) -> dict[Key, Slots] | None:
         """The accumulators of a window; None when its rows come too late."""
-        accs = self.windows.get(window)
-        if accs is None:
-            if (window + 1) * self.size_s + self.lateness_s <= self.watermark:
-                if not self.ships_late:
-                    return None
-                self._too_late.add(window)
-            accs = self.windows[window] = {}
-        return accs
+        if window not in self.windows and (window + 1) * self.size_s + self.lateness_s <= self.watermark:
+            if not self.ships_late:
+                return None
+            self._too_late.add(window)
+        return self.windows.open(window)
 
     # -- windows out
 
@@ -202,11 +199,11 @@ class TumblingWindow(Inlinable):
         results: list[Row] = []
         contributions: list[Row] = []
         size = self.size_s
-        for window in sorted(w for w in self.windows if (w + 1) * size <= watermark):
+        while (window := self.windows.oldest()) is not None and (window + 1) * size <= watermark:
             self._emit(window, self.windows.leave(window), watermark, results, contributions)
         for window in self._room.lacking(self._generation):
             self._end_early(window, results, contributions)
-        for window in [w for w in self.emitted if (w + 1) * size + self.lateness_s <= watermark]:
+        while (window := self.emitted.oldest()) is not None and (window + 1) * size + self.lateness_s <= watermark:
             self.emitted.leave(window)  # no more late rows correct what it gave
         self._too_late.clear()
         out = []

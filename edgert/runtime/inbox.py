@@ -14,7 +14,8 @@ import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish, PublishRun
-from edgert.runtime.id_table import DOUBTFUL, EARLIER, SENT, IdTable
+from edgert.runtime.id_table import DOUBTFUL, EARLIER, NOT, SENT, IdTable
+from edgert.runtime.inbox_counters import InboxCounters
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.progress import Progress
 
@@ -85,31 +86,6 @@ def no_others(_topic: str, _ids: tuple[int, ...]) -> Iterable[Route]:
     return ()
 
 
-@dataclass(slots=True)
-class InboxCounters:
-    """Messages since the start of the process."""
-
-    messages: int = 0
-    bytes: int = 0
-    unrouted: int = 0
-    """Messages that no flow takes."""
-    redelivered: int = 0
-    """Redeliveries that every flow had already: skipped."""
-    ambiguous: int = 0
-    """Of those: equal to a message whose PUBACK may have been sent, so it might be a new message; dropped."""
-    perhaps_repeated: int = 0
-    """Redeliveries under packet ids of which the table was damaged, or that it does not know since it was emptied:
-    taken as new, though they may have been before."""
-    retained_ignored: int = 0
-    left: int = 0
-    """Messages of QoS 0 that came while the gateway ended: no broker keeps them."""
-
-    def leave_out(self, batch: RawBatch) -> None:
-        """The messages of a batch that no flow takes and nobody misses."""
-        self.messages -= len(batch)
-        self.bytes -= sum(map(len, batch.payloads))
-
-
 MESSAGE_BYTES = 100
 """What a waiting message costs beside its payload: two objects and two places in lists."""
 
@@ -140,12 +116,18 @@ class Inbox:
     """What was taken in under QoS 1 and 2 and is not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
     completing: deque[tuple[int, int]] = field(default_factory=deque)
     """PUBCOMPs that are owed: which PUBREL it was since the start, packet id."""
+    releasing: set[int] = field(default_factory=set)
+    """The packet ids in `completing`."""
     releases: int = 0
-    """PUBRELs since the start."""
+    """PUBRELs since the start, but those that came again before their PUBCOMP."""
     releases_written: int = 0
     """So many of them the id table of the last commit knew of."""
     flows: list[Progress] = field(default_factory=list)
     """Every flow of the gateway; a new one starts at the current index (`add_flow`)."""
+    _began: int = 1
+    """`next_index` before the last read."""
+    _retaken: list[tuple[Progress, int]] = field(default_factory=list)
+    """What the last read filled of the holes of flows."""
 
     # -- life of the session
 
@@ -165,6 +147,7 @@ class Inbox:
         """Acknowledgements owed die with their connection; what the next one delivers makes them anew."""
         self.owed.clear()
         self.completing.clear()
+        self.releasing.clear()
         self.uncommitted_bytes = 0
 
     def session_lost(self) -> None:
@@ -202,6 +185,7 @@ class Inbox:
         acknowledgement and others take turns, a route has several, in their order. `by_id`: whether messages with the
         same subscription identifiers have the same route, whatever their topics (but for those `of_topic`). `others`:
         asked where a redelivery is not what stands under its packet id."""
+        self._began, self._retaken = self.next_index, []
         batches: list[tuple[Route, RawBatch]] = []
         last: dict[Route, RawBatch] = {}
 
@@ -279,7 +263,12 @@ class Inbox:
             self.counters.retained_ignored += 1
         if not message.qos:
             return route
-        if message.dup and table.hashes[packet_id] == digest and (index := table.indices[packet_id]):
+        if (
+            table.hashes[packet_id] == digest
+            and (index := table.indices[packet_id])
+            and (message.dup or self._is_unanswered(packet_id, index, route))
+        ):
+            self.counters.without_dup += not message.dup
             flows = route.flows
             route = self._redelivered(packet_id, index, route, message.qos)
         else:
@@ -295,6 +284,12 @@ class Inbox:
         self.owed.append((packet_id, message.qos, index, flows, size))
         self.uncommitted_bytes += size
         return route
+
+    def _is_unanswered(self, packet_id: int, index: int, route: Route) -> bool:
+        """Whether the broker cannot have the answer to what stands under a packet id, so that it cannot have used that
+        for another message: what comes is a redelivery, though some brokers do not say so."""
+        sent = self.table.sent[packet_id]
+        return sent == NOT or (sent == EARLIER and not all(flow.start.covers(index) for flow in route.flows))
 
     def _as_retained(self, message: Publish, route: Route) -> Route:
         takers = tuple(r for r in route.readers if r.takes(message))
@@ -312,6 +307,7 @@ class Inbox:
         for flow in self.flows:  # earlier messages of this read are fed already
             flow.fed = self.next_index - 1
         takers = {flow for flow in route.flows if flow.takes(index)}
+        self._retaken += [(flow, index) for flow in takers]
         if len(takers) == len(route.flows):
             return route
         self.counters.redelivered += 1
@@ -328,6 +324,21 @@ class Inbox:
         self.table.set(packet_id, 0, 0)
         self.owed.append((packet_id, qos, 0, (), 0))
 
+    def take_back(self, messages: Sequence[Publish | PublishRun]) -> None:
+        """The last read failed when its messages had their numbers, or some of them: no flow has them, so they are
+        owed until they come again. To be called with the read's messages, before the next read."""
+        counters = self.counters
+        for message in messages:
+            many = len(message.topics) if isinstance(message, PublishRun) else 1
+            counters.untaken += many
+            counters.untaken_qos_0 += many if isinstance(message, PublishRun) or not message.qos else 0
+        for flow in self.flows:
+            flow.fed = self.next_index - 1
+            flow.missing.update(range(self._began, self.next_index))
+        for flow, index in self._retaken:
+            flow.missing.add(index)
+        self._retaken = []
+
     def leave(self, messages: Sequence[Publish | PublishRun]) -> None:
         """They stay the broker's, for the next session; those of QoS 0 are lost, and counted. One that is sent for the
         first time says that the broker has the answer to what its packet id stood for: when it comes again it must not
@@ -341,13 +352,18 @@ class Inbox:
                 self._forget(self.table.indices[message.packet_id])
                 self.table.set(message.packet_id, 0, 0)
 
-    def released(self, packet_id: int) -> None:
+    def released(self, packet_id: int) -> bool:
         """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one. A restart must
-        know that too before PUBCOMP lets the broker use the id."""
+        know that too before PUBCOMP lets the broker use the id. Returns False for one more of an id whose PUBCOMP is
+        owed already: so many are never owed as a broker may send."""
+        if packet_id in self.releasing:
+            return False
         self._forget(self.table.indices[packet_id])
         self.table.set(packet_id, 0, 0)
         self.releases += 1
         self.completing.append((self.releases, packet_id))
+        self.releasing.add(packet_id)
+        return True
 
     # -- acknowledgements
 
@@ -379,4 +395,5 @@ class Inbox:
         due: list[int] = []
         while self.completing and self.completing[0][0] <= self.releases_written:
             due.append(self.completing.popleft()[1])
+        self.releasing.difference_update(due)
         return due

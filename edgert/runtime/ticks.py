@@ -1,4 +1,4 @@
-"""What is due four times a second for the sources of a flow, wherever they run."""
+"""What is looked at four times a second for the sources of a flow, wherever they run. Idle ones cost no turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = N
     mine = run.mine if mine is None else mine
     for name, place in run.places.items():
         if isinstance(place.logic, Source) and (mine is None or place.instance.name in mine):
-            if not place.instance.queue.entries:
+            if place.logic.is_due(clock.monotonic()) and not place.instance.queue.entries:
                 pool.put([(place.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
             _log_samples(run.flow.name, name, place.logic, clock.monotonic())
 

@@ -112,7 +112,16 @@ def open_stream(db: sqlite3.Connection, flow: str, epoch: int) -> None:
     db.execute(query, (flow, epoch, current(db, flow, epoch) + 1))
 
 
-def in_batches(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How much a result batch holds at most."""
+
+    rows: int = BATCH_ROWS
+    bytes: int = BATCH_BYTES
+    """Of texts and sketches in them, but for a single row that has more."""
+
+
+def in_batches(rows: Sequence[Sequence[Any]], most: BatchLimits = BatchLimits()) -> Iterator[Sequence[Sequence[Any]]]:
     """Contributions cut into result batches."""
     begin = size = 0
     for at, row in enumerate(rows):
@@ -123,7 +132,7 @@ def in_batches(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]
             elif type(value) is bytes:
                 long += len(value)
         size += long
-        if at > begin and (at - begin == BATCH_ROWS or size > BATCH_BYTES):
+        if at > begin and (at - begin == most.rows or size > most.bytes):
             yield rows[begin:at]
             begin, size = at, long
     if begin < len(rows):
@@ -147,7 +156,13 @@ def put(
 
 
 def put_rows(
-    db: sqlite3.Connection, gateway: str, flow: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], at: float
+    db: sqlite3.Connection,
+    gateway: str,
+    flow: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    at: float,
+    most: BatchLimits = BatchLimits(),
 ) -> tuple[tuple[str, int, int], int, OutboxSize]:
     """Contributions, in batches, with the next numbers of the newest stream of their flow. Returns that stream (flow,
     epoch, stream) and the first of these numbers, too."""
@@ -155,7 +170,7 @@ def put_rows(
     stream = current(db, flow, epoch)
     before = last(db, flow, epoch, stream)
     change = OutboxSize(0, 0, 0)
-    for sequence, some in enumerate(in_batches(rows), before + 1):
+    for sequence, some in enumerate(in_batches(rows, most), before + 1):
         batch = RowsBatch(
             gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence, flow_version=version,
             columns=columns, rows=some,

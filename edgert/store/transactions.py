@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,6 +13,7 @@ import msgspec
 
 from edgert.core.errors import DamagedError, PayloadError, StoreError
 from edgert.store import damage, file
+from edgert.store.commit_mark import CommitMark, MarkFile, missing
 from edgert.store.records import StoredFlow
 from edgert.store.schema import upgrade
 
@@ -29,7 +31,14 @@ class Transactions:
         self.path = path
         self.damaged = ""
         """What was found while this database was in use: the next start looks at all of it."""
+        self.lost = ""
+        """What this start found to be missing, or one before that did not come so far as to say it."""
         self._notes: dict[str, Any] = {}
+        self._mark_file = MarkFile(path)
+        self.mark = CommitMark("", 0, 0)
+        """As of the last commit."""
+        self._messages = 0
+        """`CommitMark.messages` as of the transaction under way."""
         try:
             self._lock = file.lock(path)
         except OSError as error:
@@ -42,6 +51,7 @@ class Transactions:
                 raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
             except DamagedError as error:
                 self._begin_anew(str(error))
+            self._compare()
         except BaseException:
             self._lock.close()
             raise
@@ -52,7 +62,10 @@ class Transactions:
         missing = "results that waited in it, and what its flows held, are missing"
         why = f"{fault}; it is kept as {damage.aside(self.path)}, and a new one is begun: {missing}"
         flows = damage.flows(self.path)
+        mark = self._mark_file.read() or CommitMark(_identity(), 0, 0)  # or its absence would be said once more
         notes = {
+            "identity": mark.database,
+            "commits": mark.commits,
             "begun_anew": why,
             "rescued": damage.pack(flows),
             "subscriptions": damage.subscriptions(self.path),
@@ -69,6 +82,31 @@ class Transactions:
             raise StoreError(f"{fault}, and another one cannot be begun: {error}; make room on its disk") from error
         self._db = _opened(self.path)
 
+    def _compare(self) -> None:
+        """Finds what is gone since the last commit of the process before. It is noted with the next transaction."""
+        mark, known = self._mark_file.read(), str(self.meta("identity", ""))
+        found = CommitMark(known, int(self.meta("commits", 0)), int(self.meta("next_index", 1)) - 1)
+        gone = missing(mark, found, self.path)
+        self.lost = gone or str(self.meta("lost", ""))
+        if gone:
+            self.note("lost", gone)
+            if not known:  # whoever deploys one of its flows again is told: see `gateway.back_in_time`
+                self.note("flows_unread", gone)
+        commits = max(found.commits, mark.commits if mark else 0)
+        self.mark = CommitMark(known or _identity(), commits, found.messages)
+        self.note("identity", self.mark.database)
+
+    def lost_is_said(self) -> None:
+        """All flows that are known say what is missing."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM meta WHERE key = 'lost'")
+
+    def write_back(self) -> None:
+        """Has the log written back into the database, as far as nobody reads: what a lost log would cost grows until
+        then. One that fails is tried again by SQLite itself."""
+        with suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
     def rescued(self) -> list[StoredFlow] | None:
         """The flows of a damaged database that this one took the place of, as far as they could be read; until
         `Database.restored`, then and else None."""
@@ -76,6 +114,9 @@ class Transactions:
         return None if found is None else damage.unpack(found)
 
     def close(self) -> None:
+        if self.mark.database:
+            self._mark_file.write(self.mark, wait=True)
+        self._mark_file.close()
         self._db.close()
         self._lock.close()
 
@@ -86,10 +127,11 @@ class Transactions:
         if self.damaged:
             raise StoreError(f"the database {self.path} is damaged, nothing is written any more: {self.damaged}")
         self._rollback()  # one that could not be taken back when it failed
+        self._messages, commits = self.mark.messages, self.mark.commits + 1
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
-            self._db.executemany(PUT, list(self._notes.items()))
+            self._db.executemany(PUT, [*self._notes.items(), ("commits", commits)])
             self._db.execute("COMMIT")
         except (sqlite3.Error, *UNREADABLE) as error:
             self._rollback()
@@ -98,6 +140,8 @@ class Transactions:
             self._rollback()
             raise
         self._notes.clear()
+        self.mark = CommitMark(self.mark.database, commits, self._messages)
+        self._mark_file.write(self.mark)
 
     def _rollback(self) -> None:
         try:
@@ -139,6 +183,10 @@ class Transactions:
     def note(self, key: str, value: Any) -> None:
         """As `set_meta`, with the next transaction that succeeds: it costs none of its own."""
         self._notes[key] = value
+
+
+def _identity() -> str:
+    return secrets.token_hex(16)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

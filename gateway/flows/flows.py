@@ -133,7 +133,20 @@ class Flows:
                 self.checkpointer.drops.lost_input[stored.name] += say_no_room(self._database, stored.name)
             if again := self._database.again.get(stored.name):
                 log.warning(AGAIN, stored.name, again)
+        self._say_lost()
         inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
+
+    def _say_lost(self) -> None:
+        """What the database has lost: of each flow that it knows, in the log, the status and the tables."""
+        lost = self._database.lost
+        if not lost:
+            return
+        log.error("%s", lost)
+        for name, stored in self.flow_registry.stored.items():
+            if not stored.removed:
+                say_gap(self._database, name, lost)
+                self.gaps[name] = lost
+        self._database.lost_is_said()
 
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
         """Starts the flows of a database that had to be set aside, with nothing but their documents; their epochs go
@@ -245,6 +258,10 @@ class Flows:
         self.failed.pop(flow.name, None)
         self._stopped.pop(flow.name, None)
         self.gaps.pop(flow.name, None)
+        lost = self._database.lost
+        if lost and stored.version == 1:  # it may be one that the database knew
+            await self._store(lambda: say_gap(self._database, flow.name, lost))
+            self.gaps[flow.name] = lost
         if fault:
             self.fail(run, fault)
             raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")

@@ -3,6 +3,9 @@
 Mosquitto has it on `$SYS/broker/publish/messages/dropped`, retained: how many messages have found the queue of a client
 full since the broker started, whichever client that was. So it says more than what is missing here, and never less. The
 last value is kept over restarts: a queue overflows just while the gateway is away.
+
+Some brokers hang up on a client that asks for such a topic. So until a broker has granted it, it is asked for when the
+flows' own subscriptions are answered; and what became of that is kept over restarts, too.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 600.0
 """After so long without a drop the next one is said in the log again."""
-MOST_CUTS = 5
-"""So many connections in a row may end before the broker has answered to the subscription: some brokers hang up on a
-client that asks for what it must not have, and the sensors' messages matter more."""
+MOST_CUTS = 2
+"""So many connections in a row may end before the broker has answered to the subscription: then it is not asked for
+any more, until the broker or the topic is another. One may have ended for another reason."""
 SAVE_S = 300.0
 """A value waits so long at most for a commit to be written with."""
 MOST_DIGITS = 18
@@ -52,12 +55,23 @@ class BrokerDrops:
         self._refused = ""
         self._asked = False
         self._cuts = 0
+        self._granted = False
+        """The broker has granted it, to this process or to one before."""
+        self._ready = False
+        """It may be asked for on this connection."""
+        self._saved_answer = 0, 0
 
     @property
     def source(self) -> Source | None:
         """For the subscriptions; None if there is nothing to ask for. QoS 0: the next value makes up for a lost one,
         and the broker must not queue them for us while we are away."""
-        return Source("", self.topic, 0, self._reader) if self.topic and self._cuts < MOST_CUTS else None
+        wanted = self.topic and self._cuts < MOST_CUTS and (self._granted or self._ready)
+        return Source("", self.topic, 0, self._reader) if wanted else None
+
+    def may_be_asked(self) -> bool:
+        """The flows' subscriptions are answered; whether there is a `source` now that there was not before."""
+        before, self._ready = self._ready or self._granted, True
+        return not before and self.source is not None
 
     @property
     def unseen(self) -> str:
@@ -66,7 +80,8 @@ class BrokerDrops:
             return "not asked for: sensors.drops_topic is empty"
         if self._cuts >= MOST_CUTS:
             return (
-                f"{MOST_CUTS} connections ended before the subscription to {self.topic} was answered; not asked again"
+                f"{MOST_CUTS} connections ended before the subscription to {self.topic} was answered: it "
+                "hangs up at it, and is not asked again"
             )
         if self._refused:
             return f"subscription to {self.topic} refused: {self._refused}"
@@ -81,23 +96,32 @@ class BrokerDrops:
             if (saved.get("broker"), saved.get("topic")) == (self._broker, self.topic):
                 found = saved.get("dropped")
                 self._last = self._saved = found if isinstance(found, int) else None
+                granted, cuts = saved.get("granted"), saved.get("cuts")
+                self._granted, self._cuts = granted == 1, cuts if isinstance(cuts, int) else 0
+                self._saved_answer = self._its_answer
+
+    @property
+    def _its_answer(self) -> tuple[int, int]:
+        return int(self._granted), self._cuts
 
     @property
     def unsaved(self) -> bool:
-        return self._last != self._saved
+        return self._last != self._saved or self._its_answer != self._saved_answer
 
     def due(self, now: float) -> bool:
         """Whether what is unsaved waits no longer for something else to be written: it is the first value ever, without
         which nothing could be told after a restart, or it has waited for long, and a crash would count it twice."""
-        return self.unsaved and (self._saved is None or now - self._unsaved_since >= SAVE_S)
+        new = self._saved is None or self._its_answer != self._saved_answer
+        return self.unsaved and (new or now - self._unsaved_since >= SAVE_S)
 
     def to_save(self) -> str:
         """What is to be kept, empty if it is already. On the store thread."""
-        last = self._last
-        if last == self._saved:
+        last, answer = self._last, self._its_answer
+        if (last, answer) == (self._saved, self._saved_answer):
             return ""
-        self._saved = last
-        return json.dumps({"broker": self._broker, "topic": self.topic, "dropped": last})
+        self._saved, self._saved_answer = last, answer
+        about = {"broker": self._broker, "topic": self.topic, "dropped": last}
+        return json.dumps({**about, "granted": answer[0], "cuts": answer[1]})
 
     # -- the subscription
 
@@ -107,7 +131,7 @@ class BrokerDrops:
 
     def answered(self, refusal: str) -> None:
         """By the broker; `refusal` is empty if it granted it."""
-        self._asked, self._cuts = False, 0
+        self._asked, self._cuts, self._granted = False, 0, not refusal
         if refusal and refusal != self._refused:
             log.warning(
                 "the broker refuses the subscription to %s (%s): what it drops is not seen; sensors.drops_topic may "
@@ -118,6 +142,7 @@ class BrokerDrops:
 
     def disconnected(self) -> None:
         """After too many without an answer there is no `source` any more."""
+        self._ready = False
         if self._asked:
             self._asked = False
             self._cuts += 1

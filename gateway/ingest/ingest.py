@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from edgert.core.clock import Clock
-from edgert.core.errors import StoreError
+from edgert.core.errors import ProtocolError, StoreError
 from edgert.core.settings import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
@@ -32,6 +32,13 @@ log = logging.getLogger(__name__)
 
 UNCOMMITTED_BYTES = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
+NO_DUP = (
+    "the sensors' broker %s delivers messages again without saying so (no flag DUP): such a message is told "
+    "by its packet id as long as that is not acknowledged; one whose acknowledgement was lost counts twice"
+)
+ID_IN_USE = 0x91
+"""mochi-mqtt refuses a subscription so while it has a message in flight under the same number."""
+ASK_AGAIN_S = 1.0
 HIGH_IDS = 1 << 27
 """Half of the identifiers that MQTT has."""
 
@@ -58,6 +65,9 @@ class Ingest:
         self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
+        self.failed = ""
+        """Why the last read could not be taken in; empty if it was."""
+        self._says_dup = False
         self.grants = Grants()
         self._forget_session = forget_session
         self._wants_checkpoint = wants_checkpoint
@@ -82,7 +92,7 @@ class Ingest:
         self._unanswered: set[int] = set()
         """Tokens of subscriptions that the broker has not answered."""
         self._answer = asyncio.Event()
-        self._tasks = Tasks(lambda error: log.error("a step of the connection failed: %r", error))
+        self._tasks = Tasks(self._step_failed)
         self.publishing = Publishing()
         handlers = Handlers(
             on_connected=self._connected,
@@ -116,6 +126,7 @@ class Ingest:
         if subscriptions.speaks_5 == self._broker:
             self.client.knows_5()
         self.drops.load(saved_drops)
+        subscriptions.watch = self.drops.source
 
     def to_save(self) -> str:
         """What is known of subscriptions now."""
@@ -254,6 +265,12 @@ class Ingest:
         if event.connection == self.client.connection:
             self._open = True
             await self._subscribe()
+            self._ask_watch()
+
+    def _step_failed(self, error: BaseException) -> None:
+        # What a broker that hangs up has cut short is done anew with the next connection.
+        if not isinstance(error, ProtocolError) or self.client.status.connected:
+            log.error("a step of the connection failed: %r", error)
 
     def _disconnected(self, reason: str) -> None:
         self._open = False
@@ -269,8 +286,11 @@ class Ingest:
     def _answered(self, event: Subscribed) -> None:
         of_flows = {s.filter for s in self._subscriptions.sources}
         for topic_filter, reason in event.results:
+            if reason == ID_IN_USE:
+                self._tasks.begin(self._subscribe_again(topic_filter))
             if self._subscriptions.serves_watch(topic_filter, self._by_id):
-                self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
+                if reason != ID_IN_USE:
+                    self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
                 if topic_filter == self.drops.topic and topic_filter not in of_flows:
                     continue  # no flow misses anything
             asked = self._subscriptions.sent.get(topic_filter)
@@ -282,6 +302,19 @@ class Ingest:
             self._tasks.begin(self._subscribe())  # what was to be changed meanwhile
         self._unanswered.discard(event.token)
         self._answer.set()
+        self._ask_watch()
+
+    async def _subscribe_again(self, topic_filter: str) -> None:
+        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free."""
+        await asyncio.sleep(ASK_AGAIN_S)
+        self._subscriptions.sent.pop(topic_filter, None)
+        await self._subscribe()
+
+    def _ask_watch(self) -> None:
+        """What the broker drops is asked for when it has answered to all that flows read: some hang up at it."""
+        if self._open and not self._unanswered and self.drops.may_be_asked():
+            self._subscriptions.watch = self.drops.source
+            self._tasks.begin(self._subscribe())
 
     # -- messages
 
@@ -290,10 +323,25 @@ class Ingest:
             with self.lock:
                 self.inbox.leave(messages)
             return
-        self.feed(messages)
+        try:
+            self.feed(messages)
+        except Exception as error:
+            self._not_fed(messages, error)
+            raise
+        self.failed = ""
+        if self.inbox.counters.without_dup and not self._says_dup:
+            self._says_dup = True
+            log.warning(NO_DUP, self._broker)
         self.acknowledge()
         self.check_pressure()
         self._look_later()
+
+    def _not_fed(self, messages: Publishes, error: Exception) -> None:
+        """A fault of our own: the messages of this read stay unacknowledged, and come again on another connection."""
+        with self.lock:
+            self.inbox.take_back(messages)
+        self.failed = f"what was read could not be taken in, and is not acknowledged: {type(error).__name__}: {error}"
+        self.client.reconnect()
 
     def _look_later(self) -> None:
         if (
@@ -326,10 +374,12 @@ class Ingest:
         if self._closed:
             return
         self.oversized += 1
-        log.warning(
-            "a message of %d bytes on %r was skipped: expected at most %d (sensors.max_packet_bytes)",
-            event.size, event.topic, self.settings.max_packet_bytes,
-        )  # fmt: skip
+        if self.oversized & (self.oversized - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: the status counts all
+            log.warning(
+                "a message of %d bytes on %r was skipped (the %d. so far): expected at most %d "
+                "(sensors.max_packet_bytes)",
+                event.size, event.topic, self.oversized, self.settings.max_packet_bytes,
+            )  # fmt: skip
         if event.qos:
             with self.lock:
                 self.inbox.owe(event.packet_id, event.qos)
@@ -337,8 +387,9 @@ class Ingest:
 
     def _released(self, packet_id: int) -> None:
         with self.lock:
-            self.inbox.released(packet_id)
-        self.check_pressure()
+            new = self.inbox.released(packet_id)
+        if new:
+            self.check_pressure()
 
     # -- acknowledgements and pressure
 

@@ -8,7 +8,8 @@ import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.topics import TopicTrie
-from edgert.runtime.inbox import NOWHERE, InboxCounters, Reader, Route
+from edgert.runtime.inbox import NOWHERE, Reader, Route
+from edgert.runtime.inbox_counters import InboxCounters
 from edgert.runtime.instance.instance import Instance
 from gateway.ingest.subscriptions import Source, Subscriptions
 

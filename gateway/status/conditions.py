@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from gateway.status.all_dropped import AllDropped
+
 Level = Literal["good", "idle", "warning", "bad"]
 LEVELS: Final[tuple[Level, ...]] = ("good", "idle", "warning", "bad")
 PAUSED_S: Final = 30.0
@@ -28,7 +30,7 @@ class Condition(NamedTuple):
     """Of one part."""
 
     part: str
-    """`sensors`, `central`, `checkpoint`, `slot` or `flow`."""
+    """`sensors`, `central`, `checkpoint`, `database`, `slot` or `flow`."""
     name: str
     """Of the flow, or number of the slot."""
     level: Level
@@ -50,6 +52,7 @@ def conditions(status: Mapping[str, Any]) -> list[Condition]:
         _sensors(status.get("ingest", {})),
         _central(status.get("central", {}), str(status.get("fleet", ""))),
         _checkpoint(status.get("checkpoint", {})),
+        *_database(status.get("database", {})),
         *_slots(status),
         *(_flow(flow) for flow in status.get("flows", ())),
     ]
@@ -74,6 +77,8 @@ def _sensors(ingest: Mapping[str, Any]) -> Condition:
     found = [f"subscription to {filter_} refused: {why}" for filter_, why in ingest.get("refused", {}).items()]
     if (paused_s := ingest.get("paused_s", 0.0)) >= PAUSED_S:
         found.append(f"nothing is read for {paused_s:.0f} s: what came before is not committed")
+    if failed := ingest.get("failed"):
+        found.append(failed)
     if found:
         return Condition("sensors", "", "bad", "not reading", "; ".join(found))
     if error:
@@ -111,6 +116,12 @@ def _checkpoint(checkpoint: Mapping[str, Any]) -> Condition:
     return Condition("checkpoint", "", "good", "committed")
 
 
+def _database(database: Mapping[str, Any]) -> Iterator[Condition]:
+    """None for one that has lost nothing: checkpoints tell how it is."""
+    if lost := database.get("lost"):
+        yield Condition("database", "", "warning", "lost", lost)
+
+
 def _slots(status: Mapping[str, Any]) -> Iterator[Condition]:
     for slot in status.get("slots") or ():
         if not slot["running"]:
@@ -133,10 +144,9 @@ def _flow(flow: Mapping[str, Any]) -> Condition:
         reason = f"refuses all its input: {refused:,} malformed payloads and no row in {ago(refusing_s)}{_sample(flow)}"
         return Condition("flow", name, "bad", "refuses all", reason)
     if dropping := flow.get("dropping"):
-        operator, why, rows = dropping[0]
-        return Condition(
-            "flow", name, "bad", "drops all", f"{operator} has dropped all of its last {rows:,} rows: {why}"
-        )
+        found = [AllDropped.of(each) for each in dropping]
+        worst_of = next((each for each in found if each.lasts), found[0])
+        return Condition("flow", name, "bad" if worst_of.lasts else "warning", "drops all", str(worst_of))
     return _doubtful(flow, recent) or _at_work(name, recent)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,11 +11,10 @@ from typing import Any, Final
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
+from gateway.status.all_dropped import AllDropped, DropsAll
 
 WINDOW_S: Final = 10.0
 """Rates are averages over the last so many seconds, or those since the flow started."""
-NO_ROWS: Final = ("(values)", "(kept)")
-"""Ends of the reasons of drops by which no row is lost."""
 REFUSED: Final = "bad_payload"
 """The reason of a source's drops that stands for malformed payloads."""
 
@@ -32,8 +31,8 @@ class Recent:
     """Coefficient of variation of the utilisation over the instances; 0 is all alike."""
     latency_ms: Mapping[str, float | None] = field(default_factory=dict)
     """p50 and p99 from arrival to a sink."""
-    dropping: tuple[tuple[str, str, int], ...] = ()
-    """(operator, reason, rows) of each operator that has dropped all the rows that came to it."""
+    dropping: tuple[AllDropped, ...] = ()
+    """Operators that have dropped all the rows that came to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,6 @@ class Pace:
     rate: float
     utilisation: float
     latency: list[int]
-    dropped_all: tuple[str, int] | None = None
-    """(main reason, rows) where no row that came in was kept."""
 
     @classmethod
     def between(cls, before: Report, now: Report) -> Pace:
@@ -53,16 +50,7 @@ class Pace:
             max(0, now.rows_in - before.rows_in) / passed,
             round(min(1.0, max(0.0, 1 - (now.idle_s - before.idle_s) / passed)), 4),
             [n - then for n, then in zip(now.latency, before.latency, strict=True)],
-            _dropped_all(before, now),
         )
-
-
-def _dropped_all(before: Report, now: Report) -> tuple[str, int] | None:
-    came, dropped = now.rows_in - before.rows_in, Counter(now.drops) - Counter(before.drops)
-    lost = Counter({reason: rows for reason, rows in dropped.items() if not reason.endswith(NO_ROWS)})
-    if came <= 0 or lost.total() < came or now.rows_out > before.rows_out:
-        return None
-    return lost.most_common(1)[0]
 
 
 class Looks:
@@ -71,6 +59,7 @@ class Looks:
     def __init__(self, run: FlowRun) -> None:
         self.run = run
         self.achieved = Achieved()
+        self._drops_all = DropsAll(run.flow.name)
         self._said: dict[str, deque[Report]] = {}
         self._paces: dict[str, Pace] = {}
 
@@ -85,9 +74,10 @@ class Looks:
                 said.popleft()
             if len(said) > 1:
                 self._paces[name] = Pace.between(said[0], told)
-        return self._recent() if self._paces else Recent()
+        dropping = self._drops_all.look(reports)
+        return self._recent(dropping) if self._paces else Recent()
 
-    def _recent(self) -> Recent:
+    def _recent(self, dropping: tuple[AllDropped, ...]) -> Recent:
         first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
         used = {name: pace.utilisation for name, pace in first.items()}
         mean = statistics.fmean(used.values())
@@ -95,7 +85,6 @@ class Looks:
         counts = [sum(rows) for rows in zip(*(pace.latency for pace in first.values()), strict=True)]
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
-        dropping = tuple((name, *pace.dropped_all) for name, pace in self._paces.items() if pace.dropped_all)
         return Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms, dropping)
 
 

@@ -23,12 +23,21 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 
-from edgert.core.ids import epoch_ordinal, make_epoch
+from edgert.core.ids import ORDINAL_STEP, epoch_ordinal, is_credible, make_epoch
 from edgert.core.results import Acknowledgement
 from edgert.store.database import Database
 
 log = logging.getLogger(__name__)
+MARGIN: Final = ORDINAL_STEP // 2
+"""An epoch above the one that an acknowledgement names has to be one that the collector takes."""
+
+NEVER_HAD: Final = (
+    "the tables hold results that this gateway's database never had: its card is another, or its data folder was "
+    "deleted; results that waited in the one before, and what its flows held (open windows), are missing"
+)
 
 
 def admit(database: Database, flow: str, message: Acknowledgement) -> int | None:
@@ -42,7 +51,10 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     shared = greatest if greatest in departed else _shipped_unseen(departed, flow, message)
     if shared is None and not mine:  # a new card: what it has went nowhere yet
         names = _named(departed, greatest)
+        log.error("flow %s: a new epoch is opened; is a database gone, or is this a new card?", flow)
         why = database.meta("flows_unread", "") or database.meta("begun_anew", "")  # an older edgert's
+        if not database.meta("restored", 0):  # else its flows have said it
+            why = why or NEVER_HAD
         database.rebase(flow, names, greatest, landed, gap=why)
         return names[max(departed)]
     first = max(mine) if shared is None else shared
@@ -54,6 +66,27 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     else:
         database.rebase(flow, names, shared, kept, kept, gap)
     return names[max(names)]
+
+
+def believed(
+    database: Database, message: Acknowledgement, left: Mapping[tuple[str, int, int], int]
+) -> tuple[Acknowledgement, list[str]]:
+    """What of an acknowledgement can be true, and why the rest cannot. `left`: the greatest number of each stream that
+    may have left this board, of flows that have said hello since the start. Raises `StoreError`."""
+    acks: dict[tuple[str, int, int], int] = {}
+    doubts: list[str] = []
+    for flow in {flow for flow, _, _ in message.acks}:
+        departed = database.departed(flow)
+        asked = any(name == flow for name, _, _ in left)
+        for (_, epoch, stream), number in ((key, n) for key, n in message.acks.items() if key[0] == flow):
+            sent = left.get((flow, epoch, stream), 0)
+            if not is_credible(epoch, max(departed, default=None), MARGIN):
+                doubts.append(f"flow {flow}: no epoch comes to the number {epoch_ordinal(epoch)}")
+            elif asked and sent < number <= departed.get(epoch, {}).get(stream, 0):
+                doubts.append(f"flow {flow}: {number} is acknowledged of stream {stream}, of which {sent} were sent")
+            else:
+                acks[flow, epoch, stream] = number
+    return replace(message, acks=acks), doubts
 
 
 def free(database: Database, message: Acknowledgement) -> tuple[int, set[str]]:

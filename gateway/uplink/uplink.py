@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,8 @@ class Uplink:
     """Of all that leaves."""
     _backlog: TokenBucket = field(init=False)
     _streams: dict[Stream, Sending] = field(default_factory=dict)
+    _left: dict[Stream, int] = field(default_factory=dict)
+    """The greatest number of a stream that may have left the board, of flows that said hello since the start."""
     _answered: set[str] = field(default_factory=set)
     """Flows that are in contact with the collector."""
     _lost: dict[str, float] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class Uplink:
             "outbox_rows": outbox.rows,
             "outbox_bytes": outbox.bytes,
             "acknowledged": status.acknowledged,
+            "bad_acks": status.bad_acks,
             "lost_by_tables": status.lost_by_tables,
             "sent_bytes": status.sent_bytes,
             "last_ack_age_s": age,
@@ -175,9 +178,11 @@ class Uplink:
         if message.gateway != self.gateway:
             return
         self._trouble("broker", "")
-        for flow in message.answers:
-            await self._admit(flow, message)
         try:
+            message, doubts = await self.store(lambda: reconcile.believed(self.database, message, self._left))
+            self._doubt(doubts)
+            for flow in message.answers:
+                await self._admit(flow, message)
             deleted, foreign = await self.store(lambda: reconcile.free(self.database, message))
         except StoreError as error:
             self._trouble("acknowledgement", str(error))
@@ -193,6 +198,13 @@ class Uplink:
         self.status.acknowledged += deleted
         self.status.last_ack = now
         self._wake.set()
+
+    def _doubt(self, doubts: Sequence[str]) -> None:
+        self.status.bad_acks += len(doubts)
+        text = f"an acknowledgement that cannot be true is refused: {'; '.join(doubts[:3])}" if doubts else ""
+        if text and self._errors.get("doubt") != text:
+            log.error("%s (who may write on %s?)", text, self.acks_topic)
+        self._trouble("doubt", text)
 
     async def _admit(self, flow: str, message: Acknowledgement) -> None:
         """The collector answered our hello: now the epochs of `flow` may leave, renamed if they are not the newest."""
@@ -306,7 +318,10 @@ class Uplink:
         if now < self._hello_at.get(flow, 0.0):
             return False
         stalled = self._stalled.get(flow, set())
-        epochs = sorted(await self.store(lambda: self.database.departed(flow)), reverse=True)
+        departed = await self.store(lambda: self.database.departed(flow))
+        if not any(stream[0] == flow for stream in self._left):  # at the first hello nothing has left since the start
+            self._left |= {(flow, epoch, s): n for epoch, of in departed.items() for s, n in of.items()}
+        epochs = sorted(departed, reverse=True)
         asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
         hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(sorted(asked, reverse=True)))
         said = self._publish(flow, pack_result(hello), (self._cap,))
@@ -347,6 +362,7 @@ class Uplink:
             if not self._publish_whole(stream, entry, limits):
                 return False
             sending.sends(entry.sequence, len(entry.payload))
+            self._left[stream] = max(entry.sequence, self._left.get(stream, 0))
         return len(entries) == CHUNK
 
     def _is_limited(self, limits: tuple[TokenBucket, ...]) -> bool:

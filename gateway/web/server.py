@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import uvicorn
 
 from gateway.web.app import Results, make, no_results
+from gateway.web.connections import Connection
 
 log = logging.getLogger("gateway.web")
 
@@ -66,7 +67,7 @@ class WebServer:
             return False
         config = uvicorn.Config(
             self._app,
-            http="h11",
+            http=Connection,
             ws="none",
             interface="asgi3",
             lifespan="off",
@@ -75,7 +76,6 @@ class WebServer:
             log_level="warning",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=128,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=int(STOP_S),
         )

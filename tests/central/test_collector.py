@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from edgert.central import collector as collector_module
+from edgert.central import known_gateway
 from edgert.central.collector import Collector
 from edgert.central.flow_table import FlowTable
 from edgert.central.frames import Batch
@@ -183,9 +185,9 @@ def test_small_messages_with_much_in_them_are_landed_in_parts(
     at_once: list[int] = []
     land = Landing.land
 
-    def lands(self: Landing, batches: list[Batch]) -> Report:
+    def lands(self: Landing, batches: list[Batch], enough: Callable[[], bool]) -> Report:
         at_once.append(len(batches))
-        return land(self, batches)
+        return land(self, batches, enough)
 
     monkeypatch.setattr(Landing, "land", lands)
     g = Gateway("g1")
@@ -231,7 +233,7 @@ def test_an_acknowledgement_names_all_streams_of_the_greatest_epoch_however_many
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new card goes on from what it says: rows of a stream that is missing would not count any more."""
-    monkeypatch.setattr(collector_module, "_STREAMS_PER_GATEWAY", 1)
+    monkeypatch.setattr(known_gateway, "_STREAMS_PER_GATEWAY", 1)
     old, new = Gateway("g1"), Gateway("g1", epoch=2 * EPOCH)
     for g in (old, new):
         collector.handle([message(g.open())])

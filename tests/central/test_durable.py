@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from edgert.central import durable
-from edgert.central.landing import Landing, key_of
+from edgert.central.landing import Landing
 from edgert.central.query import query
+from edgert.central.rounds import key_of
 from edgert.central.tables import Table
 from edgert.central.upkeep_table import KeptTable
 from tests.central.results_examples import FLOW, Gateway, contribution

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgert.central.frames import Batch
-from edgert.central.landing import Landing, key_of
+from edgert.central.landing import Landing
 from edgert.central.query import query
+from edgert.central.rounds import key_of
 from edgert.central.tables import Conflict, Table, TableError
 from edgert.core.result_schema import Schema
 from edgert.core.results import GapBatch, RefusedBatch, RowsBatch

@@ -21,6 +21,7 @@ from edgert.central.query import query
 from edgert.central.sketches import is_kll
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed
+from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP
 from edgert.core.result_schema import row_columns
 from edgert.core.results import OpenBatch, RefusedBatch, RowsBatch, pack_result, results_topic, unpack_result_untrusted
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
@@ -214,3 +215,24 @@ def test_a_nil_row_is_kept_as_a_row(collector: Collector, tmp_path: Path) -> Non
     (only,) = quarantine(tmp_path)
     assert only["row"] == "null"
     assert collector.counters.rows == 1
+
+
+@pytest.mark.parametrize("ordinal", [2**31 - 1, MOST_ORDINAL + 1])
+def test_an_opening_of_an_epoch_that_no_gateway_comes_to_is_refused_and_the_flow_goes_on(
+    collector: Collector, tmp_path: Path, ordinal: int
+) -> None:
+    """The gateway's own next epoch has to be greater, and there would be none."""
+    forged, honest = Gateway("g1", epoch=ordinal << 32 | 5), Gateway("g1", epoch=EPOCH)
+    assert collector.handle([sent("g1", pack_result(forged.open()))]) == []
+    (kept,) = quarantine(tmp_path)
+    assert kept["reason"] == f"epoch: expected the {MOST_ORDINAL}. of its flow at most, got the {ordinal}."
+    assert collector.counters.malformed == 1
+    (said,) = collector.handle([sent("g1", pack_result(honest.open()))])
+    assert said.acks == {(FLOW, EPOCH, 0): 1}
+
+
+def test_epochs_above_all_that_come_out_of_nothing_go_on_in_small_steps(collector: Collector) -> None:
+    greatest = MOST_ORDINAL
+    for step, taken in ((0, True), (ORDINAL_STEP, True), (2 * ORDINAL_STEP, True), (3 * ORDINAL_STEP + 1, False)):
+        said = collector.handle([sent("g1", pack_result(Gateway("g1", epoch=(greatest + step) << 32).open()))])
+        assert bool(said) == taken

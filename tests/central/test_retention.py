@@ -9,9 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from edgert.central.frames import Batch
-from edgert.central.landing import Landing, key_of
+from edgert.central.landing import Landing
 from edgert.central.query import query
 from edgert.central.readers import FLEET_JOB, Reach
+from edgert.central.rounds import key_of
 from edgert.central.upkeep import Upkeep
 from edgert.central.upkeep_table import KeptTable
 from edgert.core.settings import Upkeep as Settings

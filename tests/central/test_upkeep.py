@@ -16,9 +16,10 @@ from deltalake import DeltaTable
 
 from edgert.central import upkeep_table
 from edgert.central.frames import Batch
-from edgert.central.landing import Landing, key_of
+from edgert.central.landing import Landing
 from edgert.central.lease import Lease, LeaseLost
 from edgert.central.models import Registry
+from edgert.central.rounds import key_of
 from edgert.central.upkeep import REST_S, Schedule, Upkeep, Work
 from edgert.central.upkeep_table import FIRST_DAY, KeptTable
 from edgert.cli.main import main

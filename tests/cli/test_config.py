@@ -49,3 +49,15 @@ def test_every_error_of_file_and_environment_is_told(
     assert f"{file}: 2 errors" in errors
     assert "web.port: expected an integer from 0 to 65535, got -1" in errors
     assert "EDGERT_LOG_LEVEL: expected one of debug, info, warning, error, got 'loud'" in errors
+
+
+def test_check_says_what_good_settings_expose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    password, file = tmp_path / "password", tmp_path / "gateway.toml"
+    password.write_text("secret")
+    password.chmod(0o644)
+    file.write_text(f'[sensors]\nhost = "broker.example"\nusername = "g1"\npassword_file = "{password}"\n')
+    assert main(["config", "check", "--file", str(file)]) == 0
+    said = capsys.readouterr().err
+    assert "mind: sensors.tls: the password and all data go to broker.example unencrypted" in said
+    assert f"mind: sensors.password_file: every user of this machine may read {password}" in said
+    assert "secret" not in said

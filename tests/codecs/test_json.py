@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from edgert.codecs import make
+from edgert.codecs.base import seconds_or_none
 from edgert.codecs.json import JsonCodec
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError
@@ -186,3 +188,25 @@ def test_a_record_is_written_as_its_row(value: object) -> None:
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "\n", "\ud800"])
 def test_there_is_no_record_of_names_that_are_written_otherwise(name: str) -> None:
     assert JsonCodec().record(("time", name)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-07-01T12:00:00Z", 1_782_907_200.0),
+        ("2026-07-01T12:00:00+02:00", 1_782_900_000.0),
+        ("2026-07-01T12:00:00", 1_782_900_000.0),
+        ("2026-07-01 12:00", 1_782_900_000.0),
+        ("20260701T120000,5", 1_782_900_000.5),
+        ("2026-07-01", 1_782_856_800.0),
+        ("2026-W27-3", 1_782_856_800.0),
+        ("2026-10-25T02:30:00", 1_792_888_200.0),
+        ("2026-03-29T02:30:00", 1_774_747_800.0),
+        ("2026-182", None),
+        ("12:00:00", None),
+        ("01.07.2026", None),
+        ("2026-07-01T12:00:60", None),
+    ],
+)
+def test_the_forms_of_iso_8601_that_the_docs_list(text: str, seconds: float | None) -> None:
+    assert seconds_or_none(text, 0.0, ZoneInfo("Europe/Berlin")) == seconds

@@ -55,14 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--placed", action="store_true",
         help="a flow on three slots goes on by other plans again and again (edgert place) while programs are killed",
     )  # fmt: skip
+    parser.add_argument(
+        "--untimed", action="store_true",
+        help="messages have no time of their own, and the gateway's clock is wrong for moments",
+    )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a summary in JSON, written after each seed")
     arguments = parser.parse_args(argv)
     if arguments.spark and arguments.delivery == "at-least-once":
         parser.error("--delivery at-least-once goes without --spark: the fleet table counts what landed")
-    if arguments.placed and (arguments.spark or arguments.delivery != DELIVERIES[0]):
-        parser.error("--placed goes without --spark and --delivery")
+    other = arguments.spark or arguments.delivery != DELIVERIES[0]
+    if (arguments.placed or arguments.untimed) and (other or (arguments.placed and arguments.untimed)):
+        parser.error("--placed and --untimed go without each other, --spark and --delivery")
     chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.endless or 0)
     if arguments.seed is not None:
         chosen = [arguments.seed]
@@ -83,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _make(seed: int, arguments: argparse.Namespace) -> plan.Plan:
     if arguments.placed:
         return plan.make_placed(seed)
+    if arguments.untimed:
+        return plan.make_untimed(seed)
     return plan.make(seed, arguments.spark, arguments.delivery)
 
 
@@ -126,7 +133,7 @@ def one(seed: int, arguments: argparse.Namespace) -> Outcome:
         print("what was done:", *outcome.told, sep="\n  ")
     print(outcome, flush=True)
     if outcome.failed:
-        how = f"{' --spark' * arguments.spark}{' --placed' * arguments.placed}"
+        how = f"{' --spark' * arguments.spark}{' --placed' * arguments.placed}{' --untimed' * arguments.untimed}"
         how += f" --delivery {made.delivery}" * (made.delivery != DELIVERIES[0])
         print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{how}", flush=True)
     else:

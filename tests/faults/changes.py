@@ -47,7 +47,7 @@ class Redeploy(Fault):
         if not path.broker.running:
             return f"{NOTHING}the central broker is down"
         topic = f"edgert/v1/{FLEET}/{path.daemon.name}/flows/{FLOW}"
-        version = document(self.interval_s, path.delivery, self.wider, self.window_s)
+        version = document(self.interval_s, path.delivery, self.wider, self.window_s, path.late)
         path.publish([(topic, to_toml(version).encode())], retain=True)
         return "published"
 

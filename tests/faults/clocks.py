@@ -36,6 +36,29 @@ def set_offset(file: Path, seconds_: float) -> None:
         os.close(number)
 
 
+YEARS_S = 20 * 365.25 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class WrongClock(Fault):
+    """The gateway's clock is wrong for a moment while messages come that have no time of their own: an hour or a day
+    behind or ahead, or 20 years ahead."""
+
+    step_s: float
+    name = "wrong clock"
+
+    @classmethod
+    def draw(cls, draw: Random) -> Self:
+        return cls(seconds(draw, 0.5, 2.5), draw.choice((-HOUR_S, HOUR_S, -24 * HOUR_S, 24 * HOUR_S, YEARS_S)))
+
+    def inject(self, path: WholePath) -> str:
+        set_offset(path.clock_file("gateway"), self.step_s)
+        return f"{self.step_s:+g} s"
+
+    def heal(self, path: WholePath) -> None:
+        set_offset(path.clock_file("gateway"), 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class ClockStep(Fault):
     """An hour forward or back, and then back again."""

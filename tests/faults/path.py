@@ -24,6 +24,7 @@ from tests.faults.proxy import Hop, Loop
 from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
 from tests.faults.routes import Routes, address
 from tests.faults.spark import Cluster, Job
+from tests.faults.untimed import UntimedPublisher
 from tests.integration.rig import Gateway, Process, Rig
 from tests.waiting import wait_until
 
@@ -108,9 +109,10 @@ class WholePath(Rig):
             self.tables.mkdir(exist_ok=True)
             self.upkeep.start()
         self._connected()
-        answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery))
+        answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery, late=self.late))
         assert answer["accepted"], answer
-        self._publisher = Publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+        publisher = UntimedPublisher if self._plan.untimed else Publisher
+        self._publisher = publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
         if self._plan.spark:
             self.publisher.more(int(self.publisher.rate * FIRST_S))
             self._await(self.batches, "the fleet job's first batch")
@@ -119,6 +121,11 @@ class WholePath(Rig):
     def delivery(self) -> Delivery:
         """Of the flow."""
         return self._plan.delivery
+
+    @property
+    def late(self) -> str:
+        """What becomes of late rows."""
+        return "drop" if self._plan.untimed else "ship"
 
     @property
     def publisher(self) -> Publisher:

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgert.flow.delivery import Delivery
 from tests.faults.changes import PLACED_SLOTS, Place, Redeploy, Stop
-from tests.faults.clocks import ClockStep
+from tests.faults.clocks import ClockStep, WrongClock
 from tests.faults.disks import DiskFull, TornWrite
 from tests.faults.fault import Fault, Spark
 from tests.faults.jobs import (
@@ -65,6 +65,10 @@ PLACED_KINDS: tuple[type[Fault], ...] = (
     Redeploy,
 )
 """Of the seeds of `make_placed`."""
+UNTIMED_KINDS: tuple[type[Fault], ...] = (
+    WrongClock, WrongClock, WrongClock, KillGateway, KillGatewayAtCommit, KillSlot, KillSensorsBroker, Redeploy, Stop,
+)  # fmt: skip
+"""Of the seeds of `make_untimed`."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
 HALVED = 0.5
@@ -108,12 +112,15 @@ class Plan:
     """Two share the results by leases."""
     upkeep: bool = False
     """Tables are compacted and cleaned up all the time."""
+    untimed: bool = False
+    """Messages have no time of their own, and the flow drops late rows."""
 
     def __str__(self) -> str:
         pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
         spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
         spark += f", batches large from {self.many}" * bool(self.many)
         spark += ", two collectors" * (self.collectors > 1) + ", upkeep" * self.upkeep
+        spark += ", messages without a time" * self.untimed
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
         head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
@@ -165,3 +172,17 @@ def make_placed(seed: int) -> Plan:
     times = sorted(round(draw.uniform(0.3, 1.5 * DURATION_S), 2) for _ in range(draw.randint(8, 14)))
     injected = tuple(Injection(at, draw.choice(PLACED_KINDS).draw(draw)) for at in times)
     return Plan(seed, pool, draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0)), injected, 1.5 * DURATION_S)
+
+
+def make_untimed(seed: int) -> Plan:
+    """The plan of a seed in which messages have no time of their own, and the gateway's clock is wrong for moments,
+    amid kills. The first fault is one of the clock."""
+    draw = Random(seed)
+    slots = draw.choice((0, 2))
+    pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
+    fitting = [kind for kind in UNTIMED_KINDS if kind.fits(slots, "")]
+    times = sorted(round(draw.uniform(0.3, DURATION_S), 2) for _ in range(draw.randint(3, 6)))
+    kinds: list[type[Fault]] = [WrongClock, *(draw.choice(fitting) for _ in times[1:])]
+    injected = tuple(Injection(at, kind.draw(draw)) for at, kind in zip(times, kinds, strict=True))
+    interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
+    return Plan(seed, pool, interval_s, rate, injected, untimed=True)

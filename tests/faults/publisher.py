@@ -30,7 +30,9 @@ Window = tuple[float, str]
 """(window start, source)."""
 
 
-def document(interval_s: float, delivery: str, wider: bool = False, window_s: float = WINDOW_S) -> dict[str, object]:
+def document(
+    interval_s: float, delivery: str, wider: bool = False, window_s: float = WINDOW_S, late: str = "ship"
+) -> dict[str, object]:
     """The flow of all seeds: messages per source and window, and their sum; if `wider`, the greatest of them, too."""
     aggregates = {"n": "count()", "bits": "sum(bit)"} | ({"top": "max(bit)"} if wider else {})
     return {
@@ -45,7 +47,7 @@ def document(interval_s: float, delivery: str, wider: bool = False, window_s: fl
                 "type": "tumbling_window",
                 "input": "by-sensor",
                 "size_s": window_s,
-                "late": "ship",
+                "late": late,
                 "aggregates": aggregates,
             },
             "central": {"type": "ship", "input": "window"},

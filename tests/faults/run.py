@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.faults import keeping, repetitions
+from tests.faults import keeping, repetitions, untimed
 from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
@@ -166,6 +166,8 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
 def _in_landing(path: WholePath) -> Difference:
     """Between what was published and what the landing tables say now."""
     how = repetitions.compare if path.delivery == "at-least-once" else compare
+    if isinstance(path.publisher, untimed.UntimedPublisher):
+        how = untimed.compare
     return how(path.publisher.truth, path.rows("landing"))
 
 

@@ -35,6 +35,7 @@ from tests.faults.run import Outcome, run
 SEEDS = (153, 242, 239, 2039)
 """Faults of nearly all kinds, with and without slots; in the last the flow gets other windows, then the old ones."""
 AT_LEAST_ONCE_SEED = 239
+UNTIMED_SEED = 2
 SPARK_SEEDS = (254,)
 """The fleet job's lease is taken by one that dies, then the job is killed."""
 
@@ -46,6 +47,15 @@ def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path:
     outcome = run(plan.make(seed), tmp_path)
     print(plan.make(seed), *outcome.told, outcome, sep="\n")
     assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {seed}"
+    assert outcome.messages >= 400
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(480)
+def test_rows_without_a_time_survive_a_clock_that_is_wrong_for_a_moment(tmp_path: Path) -> None:
+    outcome = run(plan.make_untimed(UNTIMED_SEED), tmp_path)
+    print(outcome.plan, *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {UNTIMED_SEED} --untimed"
     assert outcome.messages >= 400
 
 

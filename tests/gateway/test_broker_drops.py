@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from edgert.mqtt.packets import Publish, PublishRun, Subscription
 from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
 from gateway.ingest.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
+from gateway.ingest.ingest import ID_IN_USE
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -82,14 +83,43 @@ def test_why_the_drops_are_not_seen_is_known() -> None:
     assert heard(5, drops=drops).unseen == ""
 
 
+def _asks(drops: BrokerDrops) -> bool:
+    return drops.source is not None
+
+
 def test_a_broker_that_hangs_up_when_it_is_asked_is_not_asked_for_ever() -> None:
     drops = BrokerDrops(TOPIC, BROKER)
     for _ in range(MOST_CUTS):
-        assert drops.source
+        assert not _asks(drops), "the flows' subscriptions go first"
+        assert drops.may_be_asked()
+        assert not drops.may_be_asked(), "once on a connection"
+        assert _asks(drops)
         drops.asked()
         drops.disconnected()
+    assert not drops.may_be_asked()
     assert drops.source is None
-    assert "5 connections ended before" in drops.unseen
+    assert "2 connections ended before" in drops.unseen
+    assert drops.due(0.0)
+    saved = drops.to_save()
+    again = BrokerDrops(TOPIC, BROKER)
+    again.load(saved)
+    assert not again.may_be_asked(), "nor after a restart"
+    assert (again.unsaved, again.unseen) == (False, drops.unseen)
+    another = BrokerDrops(TOPIC, "another:1883")
+    another.load(saved)
+    assert another.may_be_asked()
+
+
+def test_a_broker_that_has_granted_it_is_asked_at_once_also_after_a_restart() -> None:
+    drops = BrokerDrops(TOPIC, BROKER)
+    assert drops.may_be_asked()
+    drops.asked()
+    drops.answered("")
+    drops.disconnected()
+    assert drops.source
+    again = BrokerDrops(TOPIC, BROKER)
+    again.load(drops.to_save())
+    assert again.source
 
 
 def test_connections_that_end_at_other_times_are_no_reason_to_ask_no_more() -> None:
@@ -206,21 +236,23 @@ def reads_sys(topic: str = "$SYS/#", qos: int = 1) -> Any:
 
 
 class Granting:
-    """In the place of a client: its broker grants each subscription."""
+    """In the place of a client: its broker grants each subscription, but those to `in_use` at the second time only."""
 
-    def __init__(self, gateway: Gateway, protocol: str) -> None:
+    def __init__(self, gateway: Gateway, protocol: str, in_use: Iterable[str] = ()) -> None:
         self.connection = 1
         self.status = SimpleNamespace(connected=True, protocol=protocol, error="")
         self.subscriptions: dict[str, Subscription] = {}
         self.given_up: list[str] = []
+        self.in_use = set(in_use)
         self._tokens = 0
         self._answered = gateway.ingest._answered
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
         self._tokens += 1
         self.subscriptions |= {s.filter: s for s in subscriptions}
-        granted = Subscribed(self._tokens, tuple((s.filter, s.qos) for s in subscriptions))
-        asyncio.get_running_loop().call_soon(self._answered, granted)
+        answers = tuple((s.filter, ID_IN_USE if s.filter in self.in_use else s.qos) for s in subscriptions)
+        self.in_use -= {s.filter for s in subscriptions}
+        asyncio.get_running_loop().call_soon(self._answered, Subscribed(self._tokens, answers))
         return self._tokens
 
     def unsubscribe(self, filters: Sequence[str]) -> int:
@@ -238,9 +270,9 @@ class Granting:
     resume = pause
 
 
-def connected(gateway: Gateway, protocol: str) -> Granting:
+def connected(gateway: Gateway, protocol: str, in_use: Iterable[str] = ()) -> Granting:
     """With a session of an earlier connection."""
-    client = Granting(gateway, protocol)
+    client = Granting(gateway, protocol, in_use)
     gateway.ingest.client = client  # type: ignore[assignment]
     gateway.ingest._connected(Connected(True, protocol, 1, "id", 65_535))
     return client
@@ -313,6 +345,23 @@ async def test_a_redelivery_to_a_flow_that_shares_the_subscription_is_no_old_cou
     for number, packet_id in ((100, 1), (150, 2)):
         gateway.ingest.feed([Publish(TOPIC, b"%d" % number, 1, False, True, packet_id, ids)])
     assert gateway.ingest.drops.dropped == 50
+    gateway.crash()
+
+
+@in_loop
+async def test_a_subscription_refused_for_its_packet_identifier_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.ingest.ingest.ASK_AGAIN_S", 0.0)
+    gateway = Gateway(tmp_path / "db")
+    ingest = gateway.ingest
+    await gateway.flows.deploy(document(), "mqtt")
+    client = connected(gateway, "5", in_use=("x/+", TOPIC))
+    await until(lambda: '"granted": 1' in ingest.drops.to_save(), "the topic with what it drops, granted")
+    assert client.in_use == set()
+    assert not ingest.grants.refused
+    assert "subscription to x/+: packet identifier in use" in caplog.text, "it was refused first"
+    assert "nothing has come" in ingest.drops.unseen
     gateway.crash()
 
 

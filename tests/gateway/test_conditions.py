@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.runtime.instance.report import Report
+from gateway.status.all_dropped import CLOCK
 from gateway.status.conditions import Condition, conditions, worst
 from gateway.status.recently import Achieved, Looks, MessageRate, Waiting
 from tests.gateway.status_example import example_status
@@ -55,7 +56,13 @@ def test_a_field_that_never_came_is_named_with_those_that_did() -> None:
 
 
 def test_an_operator_that_drops_all_is_bad() -> None:
-    assert flow(dropping=[["hot", "late", 50]]).reason == "hot has dropped all of its last 50 rows: late"
+    found = flow(dropping=[["hot", "poison", 3, 2.0], ["slow", "late", 50, 12.0]])
+    assert (found.level, found.reason) == ("bad", f"slow has dropped all of its last 50 rows: late; {CLOCK}")
+
+
+@pytest.mark.parametrize(("rows", "seconds"), [(50, 5.0), (4, 60.0)], ids=["a moment only", "too few"])
+def test_an_operator_that_drops_all_for_a_moment_is_a_warning(rows: int, seconds: float) -> None:
+    assert flow(dropping=[["hot", "late", rows, seconds]]).level == "warning"
 
 
 def test_a_flow_without_input_is_idle_and_not_wrong() -> None:
@@ -133,4 +140,18 @@ def test_an_operator_all_of_whose_rows_were_dropped_is_named() -> None:
         told = {name: Report(rows_in=int(at), rows_out=int(at), at=at) for name in run.places}
         told[last] = Report(rows_in=int(at), drops={"late": int(at), "bad_value (values)": 9}, at=at)
         recent = looks.look(told)
-    assert recent.dropping == ((last, "late", 4),)
+    assert recent.dropping == ((last, "late", 4, 4.0),)
+
+
+def test_a_read_that_could_not_be_taken_in_is_bad() -> None:
+    status = example_status()
+    status["ingest"]["failed"] = "what was read could not be taken in: KeyError: 1"
+    found = of(status, "sensors")
+    assert (found.level, found.reason) == ("bad", "what was read could not be taken in: KeyError: 1")
+
+
+def test_a_database_that_has_lost_something_is_a_warning() -> None:
+    status = example_status()
+    status["database"] = {"path": "gateway.db", "lost": "the database gateway.db is gone"}
+    found = of(status, "database")
+    assert (found.level, str(found)) == ("warning", "database: the database gateway.db is gone")

@@ -12,6 +12,7 @@ import pytest
 
 from edgert.core.results import DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
+from edgert.mqtt.packets import MAX_PACKET_ID
 from edgert.operators.logic import Message
 from edgert.operators.registry import REGISTRY
 from tests.gateway.test_flows import Gateway
@@ -46,10 +47,11 @@ def not_taken(gateway: Gateway) -> dict[str, int]:
     return {reason: count for (_, reason), count in dropped.items()}
 
 
-def answered(gateway: Gateway, packet_id: int, reason: int) -> None:
+def answered(gateway: Gateway, which: int, reason: int) -> None:
+    """PUBACK of a message, the first being 1."""
     on_published = gateway.ingest.client.handlers.on_published
     assert on_published
-    on_published(packet_id, reason)
+    on_published(MAX_PACKET_ID + 1 - which, reason)
 
 
 @in_loop

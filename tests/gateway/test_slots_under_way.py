@@ -19,7 +19,7 @@ from tests.slots_here import InThisProcess
 APART: dict[str, Any] = {
     "name": "f",
     "operators": {
-        "in": {"type": "mqtt_source", "topic": "x/{source}", "slot": 0},
+        "in": {"type": "mqtt_source", "time_earliest": "1970-01-01", "topic": "x/{source}", "slot": 0},
         "by": {"type": "key_by", "input": "in", "keys": ["source"]},
         "minute": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"}, "slot": 1},
         "out": {"type": "ship", "input": "minute", "slot": 1},

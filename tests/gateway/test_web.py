@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from gateway.web.guard import host_name_untrusted, is_loopback
+from edgert.core.hosts import is_loopback
+from gateway.web import connections
+from gateway.web.connections import PLACES
+from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
 from tests.gateway.status_example import example_status, judged
@@ -294,3 +298,54 @@ def test_host_headers_are_taken_apart() -> None:
     assert host_name_untrusted(b"\xff") == "ÿ"
     assert is_loopback("127.0.0.5")
     assert not is_loopback("0.0.0.0")
+
+
+async def silent(server: WebServer, count: int) -> list[asyncio.StreamWriter]:
+    """Connections that send half a request, and then nothing."""
+    writers = [(await connect(server))[1] for _ in range(count)]
+    for writer in writers:
+        writer.write(b"GET /healthz HT")
+        await writer.drain()
+    return writers
+
+
+def test_silent_connections_do_not_keep_anybody_from_health_metrics_and_page() -> None:
+    async def check(server: WebServer) -> None:
+        writers = await silent(server, 3 * PLACES)
+        for path in ("/healthz", "/metrics", "/"):
+            assert (await asyncio.wait_for(get(server, path), 2.0)).status == 200
+        for writer in writers:
+            writer.close()
+
+    serve(check)
+
+
+def test_open_event_streams_do_not_keep_this_machine_from_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PLACES", 4)
+
+    async def check(server: WebServer) -> None:
+        streams = []
+        for _ in range(4):
+            reader, writer = await connect(server)
+            writer.write(request("/api/events", "localhost"))
+            await read_head(reader)
+            streams.append(writer)
+        assert (await asyncio.wait_for(get(server, "/healthz"), 2.0)).status == 200
+        for writer in streams:
+            writer.close()
+
+    serve(check)
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
+def test_a_request_that_does_not_come_whole_ends_its_connection(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", 0.1)
+
+    async def check(server: WebServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(begun)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), TIMEOUT_S) == b""
+        writer.close()
+
+    serve(check)

@@ -13,14 +13,17 @@ from edgert.mqtt.session import Session
 from edgert.mqtt.suspicion import STABLE_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, connected, reconnect, sent
 
+IDS = [0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB]
+"""Packet identifiers of the first messages: brokers count from 1, so ours come from the other end."""
+
 
 def test_window_of_the_broker_bounds_what_is_in_flight() -> None:
     session = connected(b"\x20\x06\x00\x00\x03\x21\x00\x02")
     for i in range(5):
-        assert session.publish("t", b"%d" % i, qos=1) == i + 1
-    assert sent(session) == [(1, False, b"0"), (2, False, b"1")]
-    assert session.receive_untrusted(b"\x40\x02\x00\x01", 1.0) == [Published(1)]
-    assert sent(session) == [(3, False, b"2")]
+        assert session.publish("t", b"%d" % i, qos=1) == IDS[i]
+    assert sent(session) == [(IDS[0], False, b"0"), (IDS[1], False, b"1")]
+    assert session.receive_untrusted(b"\x40\x02\xff\xff", 1.0) == [Published(IDS[0])]
+    assert sent(session) == [(IDS[2], False, b"2")]
     assert session.outgoing == 4
 
 
@@ -31,24 +34,25 @@ def test_unacknowledged_messages_are_sent_again_with_dup_before_what_waited() ->
     session.take_output()
     session.tick(STABLE_S, reading=False)
     session.lost("gone")
-    assert session.publish("t", b"3", qos=1) == 4
+    assert session.publish("t", b"3", qos=1) == IDS[3]
     session.connect(1.0)
     session.receive_untrusted(ACCEPT_5_SESSION, 1.0)
-    assert sent(session) == [(1, True, b"0"), (2, True, b"1"), (3, False, b"2"), (4, False, b"3")]
+    told = zip(IDS[:4], (True, True, False, False), (b"0", b"1", b"2", b"3"), strict=True)
+    assert sent(session) == list(told)
 
 
 def test_broker_without_a_session_gets_them_as_new() -> None:
     session = connected()
     session.publish("t", b"0", qos=1)
     reconnect(session, ACCEPT_5)
-    assert sent(session) == [(1, False, b"0")]
+    assert sent(session) == [(IDS[0], False, b"0")]
 
 
 def test_refusal_of_a_message_is_told() -> None:
     session = connected()
     session.publish("t", b"", qos=1)
-    assert session.receive_untrusted(b"\x40\x03\x00\x01\x87", 1.0) == [Published(1, 0x87)]
-    assert session.receive_untrusted(b"\x40\x02\x00\x01", 1.0) == []
+    assert session.receive_untrusted(b"\x40\x03\xff\xff\x87", 1.0) == [Published(IDS[0], 0x87)]
+    assert session.receive_untrusted(b"\x40\x02\xff\xff", 1.0) == []
 
 
 def test_limits_of_the_broker_are_kept() -> None:
@@ -69,8 +73,8 @@ def test_message_that_waited_and_that_the_broker_would_not_take_is_given_back() 
     session.publish("t", b"", qos=1)
     session.connect(0.0)
     events = session.receive_untrusted(b"\x20\x08\x00\x00\x05\x27\x00\x00\x00\x20", 0.0)
-    assert events[1:] == [Published(1, 0x95)]
-    assert sent(session) == [(2, False, b"")]
+    assert events[1:] == [Published(IDS[0], 0x95)]
+    assert sent(session) == [(IDS[1], False, b"")]
 
 
 def test_what_waits_is_bounded() -> None:

@@ -337,11 +337,11 @@ def test_subscriptions_with_their_own_identifiers_go_in_packets_of_their_own_and
     session = connected()
     token = session.subscribe([Subscription("a", 1, 1), Subscription("b", 2, 2), Subscription("c", 0, 1)])
     first, second = Subscription("a", 1, 1), Subscription("c", 0, 1)
-    assert session.take_output() == encode.subscribe(V5, 1, [first, second]) + encode.subscribe(
-        V5, 2, [Subscription("b", 2, 2)]
+    assert session.take_output() == encode.subscribe(V5, 0xFFFF, [first, second]) + encode.subscribe(
+        V5, 0xFFFE, [Subscription("b", 2, 2)]
     )
-    assert session.receive_untrusted(b"\x90\x04\x00\x02\x00\x87", 1.0) == []
-    (event,) = session.receive_untrusted(b"\x90\x05\x00\x01\x00\x01\x00", 1.0)
+    assert session.receive_untrusted(b"\x90\x04\xff\xfe\x00\x87", 1.0) == []
+    (event,) = session.receive_untrusted(b"\x90\x05\xff\xff\x00\x01\x00", 1.0)
     assert event == Subscribed(token, (("a", 1), ("b", 0x87), ("c", 0)))
     assert isinstance(event, Subscribed)
     assert event.refused == (("b", 0x87),)
@@ -350,19 +350,19 @@ def test_subscriptions_with_their_own_identifiers_go_in_packets_of_their_own_and
 def test_three_one_one_subscribes_in_one_packet() -> None:
     session = connected(ACCEPT_311)
     session.subscribe([Subscription("a", 1, 1), Subscription("b", 2, 2)])
-    assert session.take_output() == b"\x82\x0a\x00\x01\x00\x01a\x01\x00\x01b\x02"
+    assert session.take_output() == b"\x82\x0a\xff\xff\x00\x01a\x01\x00\x01b\x02"
 
 
 def test_unsubscribe_is_confirmed() -> None:
     session = connected(ACCEPT_311)
     token = session.unsubscribe(["a", "b"])
-    assert session.receive_untrusted(b"\xb0\x02\x00\x01", 1.0) == [Unsubscribed(token, ("a", "b"))]
+    assert session.receive_untrusted(b"\xb0\x02\xff\xff", 1.0) == [Unsubscribed(token, ("a", "b"))]
 
 
 def test_wrong_number_of_results_ends_the_connection() -> None:
     session = connected()
     session.subscribe([Subscription("a"), Subscription("b")])
-    (event,) = session.receive_untrusted(b"\x90\x04\x00\x01\x00\x00", 1.0)
+    (event,) = session.receive_untrusted(b"\x90\x04\xff\xff\x00\x00", 1.0)
     assert isinstance(event, Closed)
     assert "expected 2 results, got 1" in event.text
 

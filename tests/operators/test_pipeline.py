@@ -19,12 +19,13 @@ from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.event_times import NO_TIME
 from edgert.operators.logic import Now
 from edgert.operators.pipeline import Pipeline
 from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sketch_kinds import KINDS as SKETCHES
-from edgert.operators.source import NO_TIME, Source
+from edgert.operators.source import Source
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun

@@ -19,9 +19,13 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
+from edgert.operators import devices as devices_module
+from edgert.operators.devices import DEVICE_BYTES, Devices, new_board
+from edgert.operators.event_times import NO_TIME
 from edgert.operators.logic import Now
+from edgert.operators.marks import TAKEN_BACK
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import NO_TIME, RECOMPUTE_S, SAMPLE_BYTES, Captures, Source
+from edgert.operators.source import RECOMPUTE_S, SAMPLE_BYTES, TOO_MANY, Captures, Source
 from tests.named import named
 
 WALL = 1_000.0
@@ -163,7 +167,7 @@ def test_while_the_clock_is_not_set_a_row_without_a_time_is_dropped_and_counted(
     assert (made.devices.latest, made.devices.watermark) == ({"a": 1_700_000_000.0}, 1_699_999_998.0)
     assert turn(SET) == [SET, 1_700_000_000.0, SET, SET, SET]
     assert turn(42.0) == [1_700_000_000.0], "by learned shapes, too"
-    assert made.drops == {NO_TIME: 8, "ahead of time (kept)": 1}
+    assert made.drops == {NO_TIME: 8, "ahead of time (kept)": 1, TAKEN_BACK: 1}
 
 
 def test_a_time_far_ahead_is_clamped_for_the_watermark_kept_and_counted() -> None:
@@ -291,3 +295,83 @@ def test_a_dead_letter_topic_is_fixed_and_not_read_by_its_own_source(dead_letter
     with pytest.raises(DocumentError) as refused:
         from_plain(document, REGISTRY)
     assert [p.path for p in refused.value.problems] == [path]
+
+
+def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices_module, "MEMORY_BYTES", 100 * DEVICE_BYTES)
+    devices = Devices(0.0, 1e9)
+    for second in range(50):
+        devices.observe({f"device-{second}-{n}": float(second) for n in range(20)}, float(second))
+        gone = devices.too_many()
+        assert len(devices.latest) <= 100
+        assert len(devices.heard) == len(devices.latest)
+        assert all(int(name.split("-")[1]) < second for name in gone)
+    devices.observe({"x" * 5_000 + str(n): 50.0 for n in range(5)}, 50.0)
+    devices.too_many()
+    assert len(devices.latest) <= 100 - 5 * 5_000 // DEVICE_BYTES
+    devices.remove(list(devices.latest))
+    assert devices._beyond_bytes == 0
+
+
+def test_names_that_come_and_go_between_two_checkpoints_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_module, "MAX_KEYS", 10)
+    made = Source(TopicTemplate("s/{source}"), make("json", None))
+    for turn in range(100):
+        topics = [f"s/{turn}-{n}" for n in range(5)]
+        batch = RawBatch(topics, [b'{"time": 1700000000, "v": 1}'] * 5, float(turn), 1_700_000_000.0)
+        made.process(batch, 0, Now(float(turn), 1_700_000_000.0))
+    assert made.drops[TOO_MANY] >= 480
+    state: Any = made.delta()
+    assert len(state["latest"]) <= 10
+    assert state["gone"] == []
+    made.process(RawBatch(["s/new"] * 1, [b'{"v": 1}'], 200.0, 1_700_000_000.0), 0, Now(200.0, 1_700_000_000.0))
+    made.process(RawBatch([], [], 201.0, 1_700_000_000.0), 0, Now(201.0, 1_700_000_000.0))
+    later: Any = made.delta()
+    assert set(later["gone"]) <= set(state["latest"])
+    again = Source(TopicTemplate("s/{source}"), make("json", None))
+    for part in (state, later):
+        again.restore(part)
+    assert again.devices.latest == made.devices.latest
+
+
+def test_a_start_with_the_state_of_more_devices_than_may_be_keeps_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices_module, "MAX_KEYS", 10)
+    made = Source(TopicTemplate("s/{source}"), make("json", None))
+    latest = {f"d{n}": 1_700_000_000.0 for n in range(1_000)}
+    made.restore({"latest": latest, "gone": [], "watermark": 0.0, "greatest": 0.0})
+    made.resumed(Now(1.0, 1_700_000_000.0))
+    assert len(made.devices.latest) == len(made.devices.heard) == 10
+    assert made.drops[TOO_MANY] == 990
+
+
+def test_a_source_that_heard_nobody_or_is_not_heeded_needs_no_turn_as_time_passes() -> None:
+    made = source()
+    assert not made.is_due(1e6)
+    fed(made, 0.0, ("a", 100.0))
+    assert made.is_due(0.0)
+    unheeded = source()
+    unheeded.heeded = False
+    fed(unheeded, 0.0, ("a", 100.0))
+    assert not unheeded.is_due(1e6)
+
+
+def test_a_silent_source_takes_ever_fewer_turns_and_its_event_time_stays_near_the_clock() -> None:
+    made = source(idle_timeout_s=30.0, out_of_order_s=0.0)
+    fed(made, 0.0, ("a", 1_000.0))
+    turns, tick = 0, 0.25
+    for n in range(1, int(3_600 / tick)):
+        now = n * tick
+        if made.is_due(now):
+            fed(made, now)
+            turns += 1
+        silent = max(0.0, now - 30.0)
+        assert made.devices.watermark >= 1_000.0 + silent - max(1.0, now / 20) - 2 * tick
+    assert turns < 400, "120 in the time-out, and then ever fewer"
+
+
+def test_a_copy_of_a_source_is_due_always_since_others_wait_for_its_watermark() -> None:
+    made = source()
+    made.join(new_board(2), 0)
+    assert made.is_due(0.0)

@@ -17,13 +17,21 @@ from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.packing import pack, unpack
 from edgert.core.topic_template import TopicTemplate
 from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.devices import new_board
+from edgert.operators.division import Divider
 from edgert.operators.joins import JoinLatest
 from edgert.operators.logic import Now
 from edgert.operators.marks import TAKEN_BACK
 from edgert.operators.observations import JoinObservations
+from edgert.operators.pipeline import Pipeline
+from edgert.operators.region import Edge
 from edgert.operators.sketched import DistinctCount
 from edgert.operators.source import Source
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
+from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from tests.runtime.pools import instance
 
 START = CLOCK_IS_SET + 1e8
 STEPS = pytest.mark.parametrize("step_s", [3_600.0, 86_400.0, 20 * 365.25 * 86_400], ids=["hour", "day", "20 years"])
@@ -136,3 +144,93 @@ def test_observations_wait_again_after_it(step_s: float) -> None:
     made.process(Batch([{"time": START + 3.0, "source": "a", "x": 1}], 0.0, START + 1.0), 0, now)
     (given,) = made.process(Batch([{"time": START + 3.0, "source": "a", "y": 2}], 0.0, START + 1.0), 0, now)
     assert given.batch.rows == [{"time": START + 3.0, "source": "a", "x": 1, "y": 2}]
+
+
+def _window_state(window: TumblingWindow) -> int:
+    """Rows that are in open windows or were shipped from them."""
+    shipped = [
+        row["n"] for given in window.flush(Now(0.0, 0.0)) if given.port == CONTRIBUTION for row in given.batch.rows
+    ]
+    return sum(shipped)
+
+
+@STEPS
+def test_compiled_into_one_function_with_its_source_a_window_takes_the_first_row_after_it(step_s: float) -> None:
+    made, behind = source(), window()
+    region = Pipeline([made, behind], [Edge(0, 0, 1, 0)], [(1, RESULT), (1, CONTRIBUTION)])
+    counted = 0
+    for turn in range(1, 60):
+        # every turn is within the time in which a source does not look at its devices again
+        monotonic = turn * 0.01
+        wall = START + monotonic + (step_s if 20 <= turn < 30 else 0.0)
+        raw = RawBatch(["room/a"] * 3, [b'{"v": 1}'] * 3, monotonic, wall)
+        for given in region.process(raw, 0, Now(monotonic, wall)):
+            if given.port == 1:
+                counted += sum(row["n"] for row in given.batch.rows)
+    assert behind.drops["late"] == 0
+    assert made.drops[TAKEN_BACK] == behind.drops[TAKEN_BACK] == 1
+    assert counted + _window_state(behind) == 3 * 59
+
+
+@STEPS
+def test_of_copies_of_a_source_one_that_has_not_heard_yet_moves_no_mark_of_the_others(step_s: float) -> None:
+    board = new_board(2)
+    copies = [source(), source()]
+    for seat, made in enumerate(copies):
+        made.join(board, seat)
+
+    def turn(made: Source, monotonic: float, wall: float) -> float:
+        raw = RawBatch(["room/a"], [b'{"v": 1}'], monotonic, wall)
+        made.process(raw, 0, Now(monotonic, wall))
+        return made.devices.watermark
+
+    for made in copies:
+        turn(made, 1.0, START + 1.0)
+    for made in copies:
+        turn(made, 2.0, START + 2.0 + step_s)
+    marks = [turn(copies[0], 3.0 + n, START + 3.0 + n) for n in range(5)]
+    assert max(marks) < START + 8.0, "the other copy still says what it heard by the wrong clock"
+    assert turn(copies[1], 8.0, START + 8.0) < START + 8.0
+
+
+@STEPS
+def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) -> None:
+    windows = [window(), window()]
+    instances = [instance(str(n), made) for n, made in enumerate(windows)]
+    for made in instances:
+        made.edges.marks = {0: Marks(2)}
+    edges = [
+        Spread([Target(made, 0, producer) for made in instances], Divider((("source", "string"),), 2).divide)
+        for producer in range(2)
+    ]
+    names = [next(n for n in map(str, range(99)) if Divider((("source", "string"),), 2).divide([{"source": n}])[k])
+             for k in range(2)]  # fmt: skip
+
+    def turn(time: float, wall: float, name: str) -> None:
+        out: Outgoing[Instance] = []
+        for edge in edges:
+            edge.give(Batch([{"time": time, "source": name}], 0.0, time - 2.0), out)
+            edge.settle(out)
+        for target, batch in out:
+            target.instance.run([Entry(0, batch, producer=target.producer)], Now(0.0, wall))
+
+    turn(START, START, names[0])
+    turn(START + step_s, START + step_s, names[0])
+    for n in range(3, 30):
+        turn(START + n, START + n, names[0])
+    assert [made.watermark for made in windows] == [START + 27.0] * 2, "the second had no rows, and hears of time"
+    turn(START + 30.0, START + 30.0, names[1])
+    assert [made.drops["late"] for made in windows] == [0, 0]
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, -3_600.0, 3_600.0])
+def test_what_came_by_a_wrong_clock_and_waited_until_it_was_right_is_not_late(step_s: float) -> None:
+    """A blocked flow, or input that is fed again after a crash."""
+    made, behind = source(), window()
+    came = [(n, START + n + (step_s if 20 <= n < 30 else 0.0)) for n in range(60)]
+    for monotonic, wall in came:
+        raw = RawBatch(["room/a"], [b'{"v": 1}'], float(monotonic), wall)
+        now = Now(100.0 + monotonic, START + 100.0 + monotonic)
+        for emission in made.process(raw, 0, now):
+            behind.process(emission.batch, 0, now)
+    assert behind.drops["late"] == 0

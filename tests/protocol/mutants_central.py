@@ -22,7 +22,7 @@ Patch = AbstractContextManager[object]
 
 
 def _acknowledged_before_it_has_landed() -> Patch:
-    def land(self: Collector) -> None:
+    def land(self: Collector, enough: Callable[[], bool]) -> None:
         self._unlanded += self._acceptance.take()
         for batch in self._unlanded:
             key = (batch.gateway, batch.flow, batch.epoch, batch.stream)

@@ -47,7 +47,7 @@ class Panics(Logic):
 def flow_run(at: str) -> FlowRun:
     known = MappingProxyType({**REGISTRY, "odd": OperatorSpec("odd", "For tests.", logic=lambda build: Panics(at))})
     operators = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "in": {"type": "mqtt_source", "time_earliest": "1970-01-01", "topic": "x/{source}"},
         "odd": {"type": "odd", "input": "in"},
         "out": {"type": "publish", "input": "odd", "topic": "y"},
     }

@@ -38,7 +38,13 @@ from tests.named import named
 DOCUMENT: dict[str, Any] = {
     "name": "f",
     "operators": {
-        "in": {"type": "mqtt_source", "topic": "x/{source}", "codec": "json", "out_of_order_s": 0},
+        "in": {
+            "type": "mqtt_source",
+            "time_earliest": "1970-01-01",
+            "topic": "x/{source}",
+            "codec": "json",
+            "out_of_order_s": 0,
+        },
         "ok": {"type": "filter", "input": "in", "where": "v >= 0"},
         "by": {"type": "key_by", "input": "ok", "keys": ["source"]},
         "minute": {
@@ -406,7 +412,7 @@ def test_at_its_end_a_flow_gives_an_operator_that_may_wait_one_row_at_a_time() -
 
     registry = MappingProxyType({**REGISTRY, "asks": OperatorSpec("asks", "Asks.", logic=lambda build: Asks())})
     operators = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}", "qos": 0},
+        "in": {"type": "mqtt_source", "time_earliest": "1970-01-01", "topic": "x/{source}", "qos": 0},
         "asks": {"type": "asks", "input": "in"},
         "out": {"type": "publish", "input": "asks", "topic": "y/{source}"},
     }

@@ -263,3 +263,46 @@ def test_what_is_left_to_the_broker_is_not_taken_for_an_equal_message_when_it_co
     restarted.resume()
     assert taken(restarted, route, *(message(n, dup=True) for n in (1, 2, 3))) == 1
     assert restarted.counters.ambiguous == 2
+
+
+def test_a_broker_that_delivers_again_without_dup_is_known_by_the_packet_id_that_it_cannot_have_used_again() -> None:
+    flow = Progress(Position())
+    inbox, route = inbox_of(flow)
+    assert taken(inbox, route, message(1), message(2)) == 2
+    inbox.connection_lost()
+    assert taken(inbox, route, message(1), message(2)) == 0, "neither is acknowledged"
+    assert (inbox.counters.without_dup, inbox.counters.redelivered, inbox.counters.ambiguous) == (2, 2, 0)
+    flow.commit(flow.position())
+    assert inbox.due() == [(1, 1), (2, 1)]
+    assert taken(inbox, route, message(1)) == 1, "the broker may have the answer, and the same value is a new message"
+    assert taken(inbox, route, message(2, b"another")) == 1
+    assert inbox.counters.without_dup == 2
+
+
+def test_after_a_restart_dup_is_not_needed_for_what_no_commit_had_covered() -> None:
+    inbox, route = inbox_of(Progress(Position()))
+    taken(inbox, route, message(1), message(2))
+    restarted, route = inbox_of(Progress(Position(1)))
+    restarted.table.load(inbox.table.take_dirty().items())
+    restarted.resume()
+    assert taken(restarted, route, message(2)) == 1, "the flow does not have it: it is taken under its number"
+    assert (restarted.next_index, restarted.counters.without_dup) == (3, 1)
+    assert taken(restarted, route, message(1)) == 1, "it was committed, so the answer may have been sent: a new one"
+
+
+def test_of_a_read_that_failed_all_come_again_and_none_is_acknowledged() -> None:
+    flow, read = Progress(Position()), [message(1), message(2), Publish("t", b"x")]
+    inbox, route = inbox_of(flow)
+    assert taken(inbox, route, message(9)) == 1
+    taken(inbox, route, *read)
+    inbox.take_back(read)
+    assert (inbox.counters.untaken, inbox.counters.untaken_qos_0) == (3, 1)
+    flow.commit(flow.position())
+    assert inbox.due() == [(9, 1)], "what came before is"
+    inbox.connection_lost()
+    assert taken(inbox, route, message(1, dup=True), message(2, dup=True)) == 2
+    inbox.take_back(read[:2])
+    inbox.connection_lost()
+    assert taken(inbox, route, message(1, dup=True), message(2, dup=True)) == 2, "a second time, too"
+    flow.commit(flow.position())
+    assert inbox.due() == [(1, 1), (2, 1)]

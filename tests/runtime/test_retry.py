@@ -77,7 +77,7 @@ def flow_run(times: int, fusion: Fusion = "full", action: str = "retry") -> Flow
     if action == "retry":
         on_error |= {"tries": 3, "backoff_s": 0.5}
     operators = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}", "out_of_order_s": 0},
+        "in": {"type": "mqtt_source", "time_earliest": "1970-01-01", "topic": "x/{source}", "out_of_order_s": 0},
         "ok": {"type": "filter", "input": "in", "where": "v < 100"},
         "odd": {"type": "flaky", "input": "ok"},
         "minute": {
@@ -294,7 +294,7 @@ def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counte
     """The service of one branch of two is away for long, so its queue sheds."""
     monkeypatch.setattr(build, "QUEUE_BYTES", 2_000)
     operators = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}", "out_of_order_s": 0},
+        "in": {"type": "mqtt_source", "time_earliest": "1970-01-01", "topic": "x/{source}", "out_of_order_s": 0},
         "up": {"type": "map", "input": "in", "set": {"w": "v + 1"}},
         "odd": {"type": "flaky", "input": "up"},
         "out": {"type": "publish", "input": "odd", "topic": "out/{source}"},

@@ -21,7 +21,7 @@ from edgert.core.result_schema import Schema
 from edgert.core.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.file import read_state
-from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, OutboxSize
+from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
 from edgert.store.records import StoredFlow
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
@@ -342,3 +342,14 @@ def test_long_keys_are_cut_into_several_batches_by_what_they_take_as_utf_8(
     found = [batch.rows for batch in entries(database, E1)[1:]]
     assert [len(batch) for batch in found] == batches
     assert [row for batch in found for row in batch] == rows
+
+
+def test_result_batches_are_as_large_as_the_settings_say(tmp_path: Path) -> None:
+    database = Database(tmp_path / "gateway.db", "g1")
+    database.batch_limits = BatchLimits(rows=3, bytes=1_024)
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    long = [0.0, 60.0, "x" * 1_000, 1]
+    database.commit([commit(*[ROW] * 7, long, long)], {}, 1)
+    batches = [unpack_result_untrusted(entry.payload) for entry in database.outbox("f", E1, 0, 1, 10)]
+    sizes = [len(batch.rows) for batch in batches if isinstance(batch, RowsBatch)]
+    assert sizes == [3, 3, 2, 1]

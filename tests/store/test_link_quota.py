@@ -15,7 +15,8 @@ from edgert.core.ids import make_epoch
 from edgert.core.position import Position
 from edgert.core.results import GapBatch, unpack_result_untrusted
 from edgert.links.messages import NOTHING, Number
-from edgert.store.database import LINKS_FULL, Database
+from edgert.store.database import Database
+from edgert.store.outbox_tables import LINKS_FULL
 from tests.store.test_outbox_quota import COLUMNS, KEEPS, SCHEMA, stored
 
 EPOCH = make_epoch(1, 7)

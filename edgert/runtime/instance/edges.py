@@ -2,6 +2,9 @@
 
 A divided edge also brings the watermark to every copy, with rows or without; at the other end `merged` takes the
 smallest of what the copies of a producer have promised. So no copy waits for one that hears nothing.
+
+Both ends keep watermarks. One that a clock which was ahead has left behind comes down with the first batch whose
+watermark is lower (`edgert.operators.marks`).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Generic, TypeVar
 
 from edgert.core.batch import NO_WATERMARK, Batch, Row, size_of
 from edgert.operators.logic import Emission
+from edgert.operators.marks import is_taken_back
 
 Receiver = TypeVar("Receiver")
 """Stands at the far end of an edge: an instance."""
@@ -74,6 +78,9 @@ class Spread(Generic[Receiver]):
 
     def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
         """Adds to `out` what goes where. What is only a watermark waits for the end of the turn."""
+        if is_taken_back(self.watermark, batch.watermark):
+            self.watermark = NO_WATERMARK
+            self._told = [NO_WATERMARK] * len(self._told)
         self.watermark = max(self.watermark, batch.watermark)
         self._arrival = batch.arrival
         rows = batch.rows
@@ -112,6 +119,8 @@ class Marks:
     def merged(self, batch: Batch, producer: int) -> Batch | None:
         """The batch with what all of them promise; None if it has no rows and that is nothing new."""
         marks = self._by_producer
+        if is_taken_back(marks[producer], batch.watermark):
+            marks[producer] = self._merged = NO_WATERMARK
         if batch.watermark > marks[producer]:
             marks[producer] = batch.watermark
         watermark = min(marks)

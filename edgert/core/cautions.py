@@ -1,0 +1,35 @@
+"""What good settings nevertheless expose: said by `edgert config check` and at each start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from edgert.core.hosts import is_loopback
+from edgert.core.settings import Connection, Web
+
+
+def cautions(settings: Any, others_may_read: Callable[[str], bool]) -> list[str]:
+    """A sentence for each setting that exposes something. `settings`: those of a program. `others_may_read` says of a
+    path whether every user of this machine may read the file."""
+    found: list[str] = []
+    for field in fields(settings):
+        section = getattr(settings, field.name)
+        if isinstance(section, Connection) and getattr(section, "enabled", True):
+            found += _of_connection(field.name, section, others_may_read)
+        elif isinstance(section, Web) and section.enabled and not is_loopback(section.host):
+            found.append(
+                f"{field.name}.host: whoever can reach {section.host} sees the page and the metrics, which ask for no "
+                "password; 127.0.0.1 with a tunnel or a proxy in front keeps them to those who may"
+            )
+    return found
+
+
+def _of_connection(name: str, section: Connection, others_may_read: Callable[[str], bool]) -> Iterator[str]:
+    if not section.tls and not is_loopback(section.host):
+        what = "the password and all data go" if section.username else "all data goes"
+        yield f"{name}.tls: {what} to {section.host} unencrypted, and the broker's name is not checked; set tls = true"
+    for setting in ("password_file", "key_file"):
+        if (path := getattr(section, setting)) and others_may_read(path):
+            yield f"{name}.{setting}: every user of this machine may read {path}; chmod 600 it"

@@ -1,0 +1,114 @@
+"""Operators that drop all rows that come to them: a wrong clock, time field or key looks so from outside.
+
+Such a flow runs, acknowledges its input and gives nothing. Each row is counted; that all of them go is a fault. Silence
+counts neither for nor against it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from edgert.runtime.instance.report import Report
+
+log = logging.getLogger(__name__)
+
+LATE: Final = ("late", "late (values)")
+NO_ROWS: Final = ("(values)", "(kept)", "(devices)")
+"""Ends of the reasons of drops by which no row is lost."""
+FOR_S: Final = 10.0
+"""All rows of an operator must have been dropped for so long, monotonic seconds,"""
+ROWS: Final = 10
+"""and so many of them, before it is a fault."""
+QUIET_S: Final = 300.0
+"""After so long without a row nothing is said any more."""
+CLOCK: Final = "is the clock of the devices or of this board wrong?"
+
+
+class AllDropped(NamedTuple):
+    """Rows that one operator has dropped, one after the other."""
+
+    operator: str
+    reason: str
+    rows: int
+    seconds: float
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is a fault, rather than a moment's."""
+        return self.rows >= ROWS and self.seconds >= FOR_S
+
+    def __str__(self) -> str:
+        said = f"{self.operator} has dropped all of its last {self.rows:,} rows: {self.reason}"
+        return f"{said}; {CLOCK}" if self.reason in LATE else said
+
+    @classmethod
+    def of(cls, plain: list[Any]) -> AllDropped:
+        """From a status."""
+        return cls(*plain)
+
+
+@dataclass(slots=True)
+class _Streak:
+    told: Report
+    since: float
+    heard: float
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def look(self, told: Report) -> None:
+        came, lost = told.rows_in - self.told.rows_in, _lost(self.told, told)
+        self.told = told
+        if lost is None or told.at - self.heard > QUIET_S:
+            self.since, self.heard, self.reasons = told.at, told.at, Counter()
+            return
+        if came:
+            self.heard = told.at
+        self.reasons += lost
+
+
+def _lost(before: Report, now: Report) -> Counter[str] | None:
+    """Rows dropped between two reports, by reason; None if one was kept, or the operator began anew."""
+    came = now.rows_in - before.rows_in
+    dropped = Counter(now.drops) - Counter(before.drops)
+    late = Counter({reason: dropped[reason] for reason in LATE if dropped[reason]})
+    if came < 0 or any(now.drops.get(reason, 0) < before.drops.get(reason, 0) for reason in LATE):
+        return None
+    if late.total() >= came:  # an operator that emits windows of before has kept none of these
+        return late
+    lost = Counter({reason: rows for reason, rows in dropped.items() if not reason.endswith(NO_ROWS)})
+    return None if lost.total() < came or now.rows_out > before.rows_out else lost
+
+
+class DropsAll:
+    """Of one flow. Is told of the reports of its places."""
+
+    def __init__(self, flow: str) -> None:
+        self._flow = flow
+        self._streaks: dict[str, _Streak] = {}
+        self._said = False
+
+    def look(self, reports: Mapping[str, Report]) -> tuple[AllDropped, ...]:
+        """Takes the newest reports, and returns which operators drop all. A fault is logged when it begins and ends."""
+        for name, told in reports.items():
+            streak = self._streaks.get(name)
+            if streak is None and told.at:
+                self._streaks[name] = _Streak(told, told.at, told.at)
+            elif streak is not None and told.at > streak.told.at:
+                streak.look(told)
+        found = tuple(
+            AllDropped(name, s.reasons.most_common(1)[0][0], s.reasons.total(), round(s.told.at - s.since, 1))
+            for name, s in self._streaks.items()
+            if s.reasons
+        )
+        self._say(next((each for each in found if each.lasts), None))
+        return found
+
+    def _say(self, fault: AllDropped | None) -> None:
+        if fault and not self._said:
+            log.warning("flow %s: %s", self._flow, fault)
+        elif not fault and self._said:
+            log.info("flow %s: no operator drops all its rows any more", self._flow)
+        self._said = fault is not None

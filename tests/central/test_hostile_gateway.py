@@ -1,0 +1,102 @@
+"""A gateway that means harm beside an honest one, at the collector as a process with a real broker: whatever it sends,
+the honest one hears of its results within 2 s."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+
+import msgpack
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from edgert.core.result_schema import row_columns
+from edgert.core.results import pack_result, results_topic
+from tests.brokers import Broker
+from tests.central.collector_rig import FLEET, Outbox, Start, resend
+from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+WITHIN_S = 2.0
+LOOKS_S = 5.0
+"""So long the honest gateway sends while the other one is at work."""
+
+
+def epochs_with_new_windows() -> Iterator[tuple[str, bytes]]:
+    """Each would make a landing table of its own."""
+    for n in range(120):
+        g = Gateway("g666", (n + 1) << 32, dataclasses.replace(SCHEMA, window_s=61.0 + n))
+        yield FLOW, pack_result(g.open())
+
+
+def refused_between_good_ones() -> Iterator[tuple[str, bytes]]:
+    """Each batch goes to another table than the one before, so that all of them make commits."""
+    g = Gateway("g666")
+    yield FLOW, pack_result(g.open())
+    for n in range(1_000):
+        yield FLOW, pack_result(g.rows(contribution(n % 7, "a", 1.0)))
+        yield FLOW, pack_result(g.rows(contribution(n % 7, "a", 1.0), columns=("nonsense",)))
+
+
+def epochs_never_opened() -> Iterator[tuple[str, bytes]]:
+    for n in range(5_000):
+        yield FLOW, pack_result(Gateway("g666", (n + 1) << 32).rows(contribution(0, "a", 1.0)))
+
+
+def flows_without_end() -> Iterator[tuple[str, bytes]]:
+    for n in range(1_200):
+        g = Gateway("g666", flow=f"f{n}")
+        yield g.flow, pack_result(g.open())
+
+
+def bad_rows() -> Iterator[tuple[str, bytes]]:
+    """Thousands of batches, each with 100 rows for quarantine."""
+    g = Gateway("g666")
+    yield FLOW, pack_result(g.open())
+    body = {"v": 1, "kind": "rows", "columns": list(row_columns(SCHEMA)), "rows": [0] * 99}
+    for _ in range(2_000):
+        yield FLOW, msgpack.packb({**body, **g.number(0)})
+
+
+def slowest(outbox: Outbox, gateway: Gateway, for_s: float) -> float:
+    """The longest time until an acknowledgement, in seconds, of results that are sent one after the other."""
+    waits: list[float] = []
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        outbox.keep(gateway.rows(contribution(len(waits) % 7, "a", 1.0)))
+        begun = outbox.sent = time.monotonic()
+        outbox.send()
+        wait_until(lambda: resend(outbox), "an acknowledgement", 60)
+        waits.append(time.monotonic() - begun)
+    return max(waits)
+
+
+@pytest.mark.parametrize(
+    "attack", [epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows]
+)
+def test_an_honest_gateway_hears_within_two_seconds_whatever_another_one_sends(
+    mosquitto: Callable[..., Broker], start: Start, attack: Callable[[], Iterator[tuple[str, bytes]]]
+) -> None:
+    port = mosquitto().port
+    start(port)
+    outbox, honest = Outbox(port), Gateway("g1")
+    wait_until(lambda: bool(outbox.status) and outbox.status[-1]["online"], "the collector", 30)
+    outbox.hello()
+    outbox.keep(honest.open())
+    outbox.send()
+    wait_until(lambda: resend(outbox), "the first acknowledgement", 30)
+    hostile = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv311)
+    hostile.connect("127.0.0.1", port)
+    hostile.loop_start()
+    alone = slowest(outbox, honest, 1.0)
+    sent = [hostile.publish(results_topic(FLEET, "g666", flow), payload, qos=1) for flow, payload in attack()]
+    sent[-1].wait_for_publish(30)
+    beside = slowest(outbox, honest, LOOKS_S)
+    hostile.disconnect()
+    hostile.loop_stop()
+    outbox.close()
+    print(f"{attack.__name__}: the slowest acknowledgement after {beside:.2f} s, alone after {alone:.2f} s")
+    assert beside < max(WITHIN_S, 5 * alone), "on a machine that is busy all take longer"

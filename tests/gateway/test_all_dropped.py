@@ -1,0 +1,87 @@
+"""A flow that drops all its rows says so: in the status, by /healthz and in the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from edgert.runtime.instance.report import Report
+from gateway.status.all_dropped import CLOCK, QUIET_S, DropsAll
+from gateway.web.health import reasons
+from tests.gateway.status_example import example_status, judged
+
+
+def report(second: float, rows: int, dropped: int, reason: str = "late", out: int = 0) -> dict[str, Report]:
+    at = 1.0 + second
+    window = Report(rows_in=rows, rows_out=out, drops={reason: dropped} if dropped else {}, at=at)
+    return {"in": Report(rows_in=rows, at=at), "window": window}
+
+
+def lasts(flow: DropsAll, reports: dict[str, Report]) -> bool:
+    return any(each.lasts for each in flow.look(reports))
+
+
+@pytest.mark.parametrize(("reason", "out"), [("late", 1), ("late (values)", 5), ("poison", 0)])
+def test_a_flow_of_which_all_rows_go_says_so_until_one_is_kept(
+    reason: str, out: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Windows of before may still be emitted, and rows whose value came too late go on without it."""
+    caplog.set_level(logging.INFO)
+    flow = DropsAll("f")
+    for second in range(21):
+        found = flow.look(report(second, 100 + 5 * second, 5 * second, reason, out * second))
+    [fault] = found
+    assert fault == ("window", reason, 100, 20.0)
+    assert str(fault).endswith(CLOCK) == (reason != "poison")
+    assert [r.levelname for r in caplog.records] == ["WARNING"], "once"
+    assert not flow.look(report(21, 205, 100, reason, 500))
+    assert not flow.look(report(22, 205, 100, reason, 500))
+    assert caplog.records[-1].levelname == "INFO"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rows", "late"),
+    [(30, 5, 4), (5, 50, 50), (9, 1, 1)],
+    ids=["one in five is in time", "a moment only", "too few"],
+)
+def test_a_flow_of_which_some_rows_are_late_says_nothing(
+    seconds: int, rows: int, late: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = DropsAll("f")
+    assert not any(lasts(flow, report(second, rows * second, late * second)) for second in range(seconds))
+    assert not caplog.records
+
+
+def test_rows_that_lose_a_value_only_are_not_dropped() -> None:
+    flow = DropsAll("f")
+    assert not any(flow.look(report(second, second, second, "bad_value (values)")) for second in range(30))
+
+
+def test_an_operator_that_emits_what_it_took_does_not_drop_all() -> None:
+    flow = DropsAll("f")
+    assert not any(flow.look(report(second, second, second, "poison", second)) for second in range(30))
+
+
+def test_silence_counts_neither_for_nor_against_it() -> None:
+    flow = DropsAll("f")
+    for second in range(100):
+        n = min(second, 12)
+        found = flow.look(report(second, n, n))
+    assert [each.rows for each in found] == [12]
+    assert not flow.look(report(12.0 + QUIET_S + 1.0, 12, 12)), "for a while"
+
+
+def test_a_restarted_flow_begins_anew() -> None:
+    flow = DropsAll("f")
+    for second in range(20):
+        flow.look(report(second, 5 * second, 5 * second))
+    assert not flow.look(report(20, 0, 0))
+
+
+def test_health_is_503_while_all_rows_of_a_flow_are_late() -> None:
+    status = example_status()
+    assert reasons(status) == []
+    status["flows"][0]["dropping"] = [["window", "late", 40, 20.0]]
+    said = f"flow air: window has dropped all of its last 40 rows: late; {CLOCK}"
+    assert reasons(judged(status)) == [said]
