@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from edgert.core.errors import ProtocolError
+from edgert.core.ids import is_credible
 from edgert.links.messages import MAX_BODY, NOTHING, Ack, Credit, Data, Number, Resume, Skip
 
 OVERHEAD: Final = 64
@@ -83,10 +84,13 @@ class Sender:
         self._used = 0
 
     def resume(self, message: Resume) -> Behind | None:
-        """The receiver asks for the stream, from a position of its own."""
+        """The receiver asks for the stream, from a position of its own. Raises `ProtocolError` for one that no flow can
+        have come to: the epochs after it would be used up."""
+        newest = max(message.after, message.committed)
+        if not is_credible(newest.epoch, self.last.epoch):
+            raise ProtocolError(f"expected a position near {self.last} of flow {message.flow}, got {newest}")
         self.channel, self._granted, self._used = message.channel, message.credit, 0
         self._read = self._told = message.after
-        newest = max(message.after, message.committed)
         if newest > self.last:
             self.behind = newest
             return Behind(newest)

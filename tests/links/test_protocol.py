@@ -327,3 +327,14 @@ def test_a_flow_cannot_commit_or_go_back_to_what_it_was_not_given() -> None:
         receiver.commit(Number(1, 6))
     with pytest.raises(ValueError, match="position from"):
         receiver.rewind(Number(1, 4))
+
+
+@pytest.mark.parametrize("ordinal", [(1 << 31) - 1, 1 << 30, (1 << 24) + 1])
+def test_a_position_that_no_flow_can_have_come_to_is_refused(ordinal: int) -> None:
+    """The epochs after it would be used up."""
+    for place in ("after", "committed"):
+        sender = Sender(Number(1 << 32, 5))
+        claimed = {"after": NOTHING, "committed": NOTHING, place: Number(ordinal << 32, 1)}
+        with pytest.raises(ProtocolError, match="expected a position near 5 of epoch"):
+            sender.resume(Resume(1, FLOW, claimed["after"], claimed["committed"], 100))
+        assert sender.wants() is None
