@@ -10,6 +10,7 @@ thread reads all links, feeds the pool and lends itself to it; the pool's worker
 from __future__ import annotations
 
 import logging
+import math
 import os
 import resource
 import selectors
@@ -73,6 +74,8 @@ class Slot:
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         link.on_backlog = self._waken
         self._next_tick = self._next_report = clock.monotonic()
+        self._figures_until = -math.inf
+        """Raw figures are wanted until then."""
         self.garbage: Garbage | None = None
         """None where the process is not a slot's own."""
         self._more = False
@@ -177,6 +180,9 @@ class Slot:
             self._peer(rest[0])
         elif kind == frames.HELLO:
             self._hello(*rest)
+        elif kind == frames.FIGURES:
+            self._next_report = self._clock.monotonic()
+            self._figures_until = self._next_report + rest[0]
         elif kind == frames.SETTINGS:
             rows, level = rest
             self.pool.consumption = CONSUMPTIONS[self._consumption](rows)
@@ -254,7 +260,8 @@ class Slot:
 
     def _report(self, now: float) -> None:
         reports = {number: run.report(now) for number, run in self._runs.items()}
-        figures = {number: run.figures(now) for number, run in self._runs.items()}
+        wanted = now < self._figures_until
+        figures = {number: run.figures(now) for number, run in self._runs.items()} if wanted else None
         self._links[DAEMON].send(frames.frame(frames.REPORT, self.figures(), reports, figures))
 
 

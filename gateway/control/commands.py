@@ -69,10 +69,12 @@ class Commands:
 
     async def figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Raw figures, see `figures`."""
+        await self._host.figures.ask()
         return figures.figures(self._gateway, self._flows.flow_registry, self._host, self._clock)
 
     async def list_flows(self, _: Mapping[str, Any]) -> Any:
         """Each flow in a line."""
+        await self._host.figures.ask()
         return figures.flows(self._flows.flow_registry, self._host, self._flows.checkpointer)
 
     async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:

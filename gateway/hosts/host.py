@@ -130,6 +130,10 @@ class HostFigures(Protocol):
         """What is to be said of each slot, for the status; none where all runs in this process."""
         ...
 
+    async def ask(self) -> None:
+        """Raw figures are wanted: to be called before `of`. They cost nothing while nobody asks."""
+        ...
+
     def of(self, run: FlowRun) -> Sequence[Figures]:
         """Raw figures of each instance of a flow, in the plan's order."""
         ...

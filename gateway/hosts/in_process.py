@@ -103,6 +103,9 @@ class PoolFigures:
     def slots(self) -> list[dict[str, Any]]:
         return []
 
+    async def ask(self) -> None:
+        """They are read from the instances themselves."""
+
     def of(self, run: FlowRun) -> Sequence[Figures]:
         now = self._clock.monotonic()
         return [of_instance(instance, now) for instance in run.all]

@@ -1,26 +1,64 @@
-"""What flows in slots have done, as slots report it: counters go on when a flow begins a new life after a death."""
+"""What flows in slots have done, as slots report it: counters go on when a flow begins a new life after a death.
+
+Slots tell raw figures only while somebody asks for them. They lack what a flow did in a life of which nobody asked.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
+from edgert.links import frames
+from edgert.links.frames import frame
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
 from edgert.runtime.instance.report import Report
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import Hosted
 
+TOLD_S: Final = 10.0
+"""Slots tell figures for so long after they were asked for them."""
+AWAITED_S: Final = 0.5
+
 
 class SlotFigures:
     """See `HostFigures`. Work that is done again after a slot's death counts again: it has cost as much."""
 
-    def __init__(self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess]) -> None:
+    def __init__(self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess], clock: Clock) -> None:
         """Those of the host, at any time."""
-        self._hosted, self._processes = hosted, processes
+        self._hosted, self._processes, self._clock = hosted, processes, clock
+        self._wanted_until = -math.inf
+        self._awaited: dict[int, asyncio.Event] = {}
+        """Slots that were asked just now, and told no figures before."""
         self._flows: WeakKeyDictionary[FlowRun, _Lives] = WeakKeyDictionary()
+
+    async def ask(self) -> None:
+        """Waits for the first figures of slots that told none, `AWAITED_S` at most."""
+        now = self._clock.monotonic()
+        left_s = self._wanted_until - now
+        if left_s <= TOLD_S / 2:
+            self._wanted_until = now + TOLD_S
+            running = [process for process in self._processes if process.running]
+            for process in running:
+                process.link.send(frame(frames.FIGURES, TOLD_S))
+            if left_s <= 0:
+                self._awaited = {process.number: asyncio.Event() for process in running}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AWAITED_S):
+                for heard in list(self._awaited.values()):
+                    await heard.wait()
+        self._awaited = {}
+
+    def heard_from(self, slot: int) -> None:
+        """A slot has told figures. On the loop."""
+        if (heard := self._awaited.get(slot)) is not None:
+            heard.set()
 
     def reported(self, run: FlowRun, life: int, figures: Mapping[str, Sequence[Any]]) -> None:
         """A slot has said what instances of a flow have done in the flow's `life` (the number of its run)."""

@@ -82,7 +82,7 @@ class Slots:
         self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
-        self.figures = SlotFigures(self._hosted, self._processes)
+        self.figures = SlotFigures(self._hosted, self._processes, clock)
         self.checkpoints = SlotCheckpoints(self._hosted, self._processes, self._copies, self._orders)
         self._last = 0
         self._building = threading.Lock()
@@ -292,10 +292,13 @@ class Slots:
         if kind == frames.REPORT:
             figures, reports, raw = rest
             process.reported(figures)
+            if raw is not None:
+                self.figures.heard_from(process.number)
             for number, places in reports.items():
                 if (hosted := self._orders.by_number.get(number)) is not None:
                     hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
-                    self.figures.reported(hosted.run, number, raw[number])
+                    if raw is not None:
+                        self.figures.reported(hosted.run, number, raw[number])
             return
         hosted = self._orders.by_number.get(rest[0])
         if hosted is None:
