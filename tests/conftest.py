@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
@@ -12,15 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import brokers
 from tests.brokers import Broker, Certificates
+from tests.examples import PROFILE
 
-# A deadline per example would measure the other tests on this machine. `make test-all` tries more examples.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
+# A deadline per example, or for drawing them, would measure the other tests here. `make test-all` tries more examples.
+settings.register_profile(
+    "quick", deadline=None, print_blob=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
-settings.load_profile(os.environ.get("EDGERT_TEST_EXAMPLES", "quick"))
+settings.load_profile(PROFILE)
 
 ROOT = Path(__file__).parents[1]
 # For work of a few seconds Java's thorough compiler costs more than it brings.
@@ -40,8 +44,19 @@ def _lack_of(marker: str) -> str | None:
     return None
 
 
+@functools.cache
+def _names(file: Path, marker: str) -> bool:
+    return f"mark.{marker}" in file.read_text()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lacks = {marker: _lack_of(marker) for marker in ("integration", "spark", "browser", "root")}
+    for item in items:
+        for marker in ("integration", "spark"):
+            if item.get_closest_marker(marker) and not _names(item.path, marker):
+                raise pytest.UsageError(
+                    f"{item.path}: write mark.{marker} into this file, where scripts/test looks for it"
+                )
     for item in items:
         for marker, lack in lacks.items():
             if lack and item.get_closest_marker(marker):

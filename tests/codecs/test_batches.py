@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from edgert.codecs import make
 from edgert.codecs.base import Codec, Decoded, one_by_one
+from edgert.codecs.not_numbers import is_no_number
 from edgert.codecs.shapes import SIGHTINGS
 from edgert.core.batch import Row
 from edgert.core.errors import PayloadError
+from tests.examples import examples
 
 TRACES = Path(__file__).parents[2] / ".." / "shared" / "data" / "riotbench"
 WANTED = frozenset(["temperature", "humidity", "light", "dust", "airquality_raw"])
@@ -146,7 +148,7 @@ def mutated_packs(draw: st.DrawFn) -> tuple[object, list[bytes]]:
     return start, mutants
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(120, 400), deadline=None)
 @given(mutated_packs(), st.sampled_from([None, frozenset(["t", "a"])]), st.sampled_from([source_of, lambda topic: {}]))
 def test_shapes_never_change_what_a_pack_means(
     packs: tuple[object, list[bytes]], fields: frozenset[str] | None, captures: Callable[[str], dict[str, str]]
@@ -162,7 +164,7 @@ keys = st.sampled_from(["time", "source", "a", "b", "c", "c.d", "room", "é"])
 values = scalars | st.dictionaries(st.sampled_from(["d", "e"]), scalars, max_size=2) | st.lists(scalars, max_size=1)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(120, 400), deadline=None)
 @given(
     st.dictionaries(keys, values),
     st.lists(st.tuples(keys, values | st.just("absent")), max_size=4),
@@ -195,7 +197,7 @@ def test_shapes_never_change_what_an_object_means(
 documents = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 @given(
     st.binary(max_size=60) | documents.map(lambda value: json.dumps(value).encode()), st.sampled_from(["senml", "json"])
 )
@@ -211,10 +213,11 @@ def test_arbitrary_bytes_raise_nothing_but_payload_error_and_leave_no_rows_behin
     codec.encode(rows)
 
 
+texts = st.text(st.characters(codec="utf-8")).filter(lambda text: not is_no_number(text))
 names = st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9:./_]{0,12}", fullmatch=True)
 fields_of_rows = st.dictionaries(
     names.filter(lambda name: name not in ("time", "source")),
-    st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(st.characters(codec="utf-8")),
+    st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | texts,
     min_size=1,
 )
 

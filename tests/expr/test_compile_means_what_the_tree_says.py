@@ -28,6 +28,7 @@ from edgert.expr.tree import (
     negate,
 )
 from edgert.expr.types import type_of
+from tests.examples import examples
 
 NAMES = ("a", "b", "flag", "text", "and", "two words", "log(")
 
@@ -188,7 +189,7 @@ conditions = expressions.filter(lambda e: type_of(e) in (Type.BOOLEAN, Type.ANY)
 values = st.one_of(st.none(), numbers, texts, st.booleans(), st.just([1]))
 rows = st.fixed_dictionaries({"time": st.just(1.0), "source": st.just("s")}, optional=dict.fromkeys(NAMES, values))
 ERRORS = (TypeError, ValueError, ArithmeticError)
-quick = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(100, 300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def outcome(function: Any, *arguments: Any) -> Any:

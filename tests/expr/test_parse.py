@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edgert.expr import fields, parse, to_text
 from edgert.expr.tree import MAX_DEPTH
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ PIECES = (
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(150, 500), deadline=None)
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=60).map("".join)))
 def test_any_text_is_an_expression_or_a_value_error(text: str) -> None:
     try:

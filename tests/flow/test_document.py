@@ -15,6 +15,7 @@ from edgert.expr.tree import Expression
 from edgert.flow.document import MAX_BYTES, from_plain, load, read_untrusted, to_json, to_toml
 from edgert.flow.graph import Flow
 from edgert.operators.registry import REGISTRY
+from tests.examples import examples
 
 CITY = """
 name = "city-air"
@@ -251,7 +252,7 @@ plain_values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60, 200), deadline=None)
 @given(st.dictionaries(st.text(max_size=5), plain_values, max_size=4))
 def test_what_is_written_as_toml_or_json_is_read_as_it_was(document: dict[str, Any]) -> None:
     assert tomllib.loads(to_toml(document)) == document
@@ -261,7 +262,7 @@ def test_what_is_written_as_toml_or_json_is_read_as_it_was(document: dict[str, A
 pieces = st.one_of(plain_values, st.sampled_from([*REGISTRY, "readings", "valid", "a > 1", "minute"]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80, 300), deadline=None)
 @given(
     st.sampled_from(["name", "checkpoint", "operators", "x"]),
     st.sampled_from(["readings", "valid", "derived", "by_sensor", "minute", "central"]),
@@ -283,7 +284,7 @@ def test_whatever_stands_in_a_document_it_is_a_flow_or_a_document_error(
         assert error.problems  # noqa: PT017 - it need not raise
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60, 200), deadline=None)
 @given(st.one_of(st.binary(max_size=80), st.text(max_size=80), st.text("[]{}\"'=.,:\n a1", max_size=80)))
 def test_any_bytes_are_a_flow_or_a_document_error(text: str | bytes) -> None:
     with pytest.raises(DocumentError):

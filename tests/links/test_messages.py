@@ -32,6 +32,7 @@ from edgert.links.messages import (
     encode,
 )
 from edgert.links.session import Session
+from tests.examples import examples
 from tests.links.worlds import FLOW, is_protocol_error_or_nothing
 
 N = Number(2**62, 2**40)
@@ -82,7 +83,7 @@ def test_a_frame_that_claims_too_much_is_refused_before_it_comes() -> None:
         encode(Data(1, N, bytes(MAX_BODY + 2000)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_protocol_errors_only(data: bytes) -> None:
     session = Session()

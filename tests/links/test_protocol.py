@@ -11,6 +11,7 @@ from edgert.core.errors import ProtocolError
 from edgert.links.messages import MAX_BODY, NOTHING, Ack, Close, Credit, Data, Number, Ping, Pong, Resume, Skip, encode
 from edgert.links.protocol import MOST_GAPS, Gap, Receiver, Sender, Stored, Wanted
 from edgert.links.session import MOST_STREAMS, SILENT_S, FellBehind, Session
+from tests.examples import examples
 from tests.links.worlds import FLOW, GREATEST, WINDOW, World
 
 
@@ -82,7 +83,7 @@ class Walk(RuleBasedStateMachine):
             assert not self.world.destination.gaps
 
 
-Walk.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+Walk.TestCase.settings = settings(max_examples=examples(50, 150), stateful_step_count=60, deadline=None)
 test_everything_committed_arrives_exactly_once_in_order = Walk.TestCase
 
 

@@ -27,6 +27,7 @@ from edgert.operators.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish
 from edgert.operators.source import Source
+from tests.examples import examples
 from tests.named import named
 from tests.operators.test_pipeline import KINDS, NUMBERS, WALL, Way, payload, times
 
@@ -171,7 +172,7 @@ def test_nothing_is_left_out_of_the_comparison_for_being_wrong(operators: dict[s
     assert not problems
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(60, 200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plain=FLOWS, stream=STREAMS, timed=st.booleans())
 def test_a_tree_says_what_its_operators_say_one_by_one(
     plain: dict[str, Any], stream: list[list[Any]], timed: bool

@@ -35,6 +35,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.state import pack_state
 from edgert.scheduling.policies import POLICIES
 from gateway.flows.models import Models
+from tests.examples import examples
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S
 
@@ -225,7 +226,8 @@ def by_device(sent: list[Message]) -> dict[tuple[str, str, str], list[float]]:
     return times
 
 
-@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+# Shrinking is slow.
+@settings(max_examples=examples(40, 100), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(documents(), MESSAGES, st.integers(0, 2**32), st.sampled_from(["full", "chains", "none"]), st.data())
 def test_copies_say_what_one_says(
     plain: dict[str, Any], stream: list[list[tuple[str, str, int]]], seed: int, fusion: Fusion, data: st.DataObject

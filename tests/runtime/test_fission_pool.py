@@ -19,6 +19,7 @@ from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
+from tests.examples import examples
 from tests.named import named
 from tests.runtime.test_fission import DEVICES, MESSAGES, WALL, Way, by_device, documents, keeps_order, totals
 from tests.runtime.virtual import VirtualWorkers
@@ -67,7 +68,8 @@ class Pooled:
         self.clock.advance(max(0.0, moment - self.clock.monotonic()))
 
 
-@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+# Shrinking is slow.
+@settings(max_examples=examples(40, 100), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     documents(),
     MESSAGES,

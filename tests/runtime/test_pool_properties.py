@@ -31,6 +31,7 @@ from edgert.runtime.owpoa import ThreadPerInstance
 from edgert.runtime.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
+from tests.examples import examples
 from tests.runtime.virtual import VirtualWorkers, could_run
 
 ROW_BYTES = 10
@@ -217,7 +218,7 @@ def is_subsequence(part: Sequence[int], whole: Sequence[int]) -> bool:
     return all(n in rest for n in part)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50, 150), deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(1, 4),
@@ -319,7 +320,7 @@ def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_thre
     assert len(giver(chain[-1]).seen) == pytest.approx(1_000, abs=4 * 20 + 3 * 20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30, 60), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(POLICIES)))
 def test_an_operator_that_blocks_for_ever_stops_no_other_flow(seed: int, policy: str) -> None:
     """Two flows, two workers; one operator of the first never returns. The other flow goes on all the same, and of the

@@ -22,6 +22,7 @@ from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.journal import Journal
 from agent.osched.kernel.rights import Abilities
+from tests.examples import examples
 
 ABLE: Final = Abilities(nice=True, slice_ns=None, cgroups=None)
 EVENTS: Final = ("spawn", "clone", "fork", "fork slowly", "exit", "reuse", "tick")
@@ -239,7 +240,7 @@ LIVES = st.tuples(
 HAPPENINGS = st.tuples(st.sampled_from((*EVENTS, "tick")), st.integers(0, 30))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(60, 200))
 @given(lives=st.lists(LIVES, min_size=1, max_size=4), events=st.lists(HAPPENINGS, max_size=60))
 @example(  # a thread that is being started when its starter is put back
     lives=[(0, 0, [9], 255, False)], events=[("tick", 0)] * 6 + [("clone", 0)]
