@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import uvicorn
 
+from gateway.web.agent import Agent, no_agent
 from gateway.web.app import Results, make, no_results
-from gateway.web.scheduling import AgentScheduling, no_agent
 
 log = logging.getLogger("gateway.web")
 
@@ -51,9 +51,9 @@ class WebServer:
         """`agent_socket`: of this board's agent; empty: it has none."""
         self._host = settings.host
         self._port = settings.port
-        self._agent = AgentScheduling(agent_socket) if agent_socket else None
-        scheduling = self._agent.get if self._agent else no_agent
-        self._app, self._events = make(status, settings.host, results=results, scheduling=scheduling)
+        self._agent = Agent(agent_socket) if agent_socket else None
+        ask = self._agent.ask if self._agent else no_agent
+        self._app, self._events = make(status, settings.host, results=results, agent=ask)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.url = ""

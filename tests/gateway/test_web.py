@@ -88,6 +88,7 @@ def test_the_page_and_all_it_loads_come_from_the_gateway_itself() -> None:
             "/format.js": "text/javascript",
             "/elements.js": "text/javascript",
             "/scheduling.js": "text/javascript",
+            "/fleet.js": "text/javascript",
             "/page.css": "text/css",
             "/icon.svg": "image/svg+xml",
         }.items():

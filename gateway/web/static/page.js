@@ -4,6 +4,7 @@
 import { fill, make } from "/elements.js";
 import { Graph, set } from "/graph.js";
 import { DASH, TIME_COLUMNS, bytes, cell, count, duration, milliseconds, rate, result } from "/format.js";
+import { watch as watchFleet } from "/fleet.js";
 import { watch } from "/scheduling.js";
 
 const HISTORY = 90;
@@ -307,3 +308,4 @@ function connect() {
 buildTiles();
 connect();
 watch();
+watchFleet();
