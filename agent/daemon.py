@@ -26,6 +26,7 @@ from agent.fleet.moves import SECTION as MOVES
 from agent.fleet.moves import FleetMoves
 from agent.fleet.plans import FleetPlans
 from agent.fleet.rings import SECTION, FleetRings
+from agent.fleet.sched_peers import SchedPeers
 from agent.limits import limits
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, stamp, store_epoch
@@ -83,7 +84,8 @@ class Agent:
         self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None
         if settings.sched.enabled:
-            self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
+            peers, own_gateway = SchedPeers(self.membership), gateway_socket(settings, env, root)
+            self.sched = OsScheduling(settings.sched, own_gateway, self._data, self.clock, peers=peers)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
         roster, moving = self.membership.roster, settings.moves
@@ -100,7 +102,7 @@ class Agent:
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
-        self.metrics = MetricsServer(self.status)
+        self.metrics = MetricsServer(self._measured)
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")
         self.discovery: Discovery | None = None
@@ -277,6 +279,10 @@ class Agent:
             "counters": fleet_status.counters(self.transport),
             "replacements": self.auto.made,
         }
+
+    def _measured(self) -> Mapping[str, Any]:
+        """For Prometheus: the status, and that of OS scheduling."""
+        return {**self.status(), "sched": None if self.sched is None else self.sched.status()}
 
     async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell the fleet that this board leaves, then end."""

@@ -1,4 +1,4 @@
-"""The routes: page, status, events, metrics, health."""
+"""The routes: page, status, events, results, OS scheduling, fleet, metrics, health."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from gateway.web.agent import AskAgent, no_agent
 from gateway.web.exposition import Collector, render
 from gateway.web.guard import App, Guard
 from gateway.web.health import reasons
 
+JSON = "application/json"
 STATIC = Path(__file__).parent / "static"
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -93,7 +95,11 @@ class Events:
 
 
 def make(
-    status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S, results: Results = no_results
+    status: Status,
+    bound_host: str,
+    interval_s: float = EVENT_INTERVAL_S,
+    results: Results = no_results,
+    agent: AskAgent = no_agent,
 ) -> tuple[App, Events]:
     """The application, and its event streams (to be closed before the server stops)."""
     snapshots = Snapshots(status)
@@ -101,7 +107,7 @@ def make(
     collector = Collector(status)
 
     async def api_status(request: Request) -> Response:
-        return Response(snapshots.json(), media_type="application/json", headers=_NO_STORE)
+        return Response(snapshots.json(), media_type=JSON, headers=_NO_STORE)
 
     async def api_events(request: Request) -> Response:
         if events.full():
@@ -127,10 +133,22 @@ def make(
         found = results(flow, offset, min(limit, MAX_RESULTS))
         if found is None:
             return PlainTextResponse("expected a flow that runs here: /api/results?flow=NAME\n", 404, _NO_STORE)
-        return Response(msgspec.json.encode(found), media_type="application/json", headers=_NO_STORE)
+        return Response(msgspec.json.encode(found), media_type=JSON, headers=_NO_STORE)
+
+    async def api_scheduling(request: Request) -> Response:
+        return Response(msgspec.json.encode(await agent("sched.status")), headers=_NO_STORE, media_type=JSON)
+
+    async def api_fleet(request: Request) -> Response:
+        told = await agent("fleet.status")
+        if "members" in told:
+            flows = await agent("fleet.flows")
+            told = {**told, "flows": flows.get("flows", {}), "flows_error": flows.get("error", "")}
+        return Response(msgspec.json.encode(told), headers=_NO_STORE, media_type=JSON)
 
     routes = [
         Route("/api/results", api_results),
+        Route("/api/scheduling", api_scheduling),
+        Route("/api/fleet", api_fleet),
         Route("/livez", livez),
         Route("/api/status", api_status),
         Route("/api/events", api_events),

@@ -18,11 +18,13 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.agent.rig import RealAgent
 from tests.brokers import Broker, free_port
 from tests.gateway import webdriver
 from tests.gateway.webdriver import Browser, browser, wait_for
 
 ROOT = Path(__file__).parents[2]
+KEY = bytes(range(32))
 ARTEFACTS = ROOT / "artefacts"
 RATE = 200
 FLOW = """
@@ -178,6 +180,68 @@ def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gatewa
     page.screenshot(ARTEFACTS / "page.png")
     page.emulate(1280, 900, dark=True)
     page.screenshot(ARTEFACTS / "page-dark.png")
+
+
+@pytest.mark.timeout(120)
+def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gateway: Gateway, tmp_path: Path) -> None:
+    page.wait_for("return document.querySelectorAll('.node').length >= 5")
+    assert page.run("return document.querySelector('#scheduling').hidden"), "this board has no agent"
+    data = gateway.database.parent
+    (tmp_path / "sched.toml").write_text('[sched]\npolicy = "qs"\n')
+    command = ["-m", "agent.osched", "--config", str(tmp_path / "sched.toml"), "--gateway", str(data / "control.sock")]
+    command += ["--socket", str(data / "agent.sock"), "--data", str(tmp_path / "agent")]
+    with (tmp_path / "agent.log").open("wb") as log:
+        agent = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, cwd=ROOT)
+    try:
+        wait_for((data / "agent.sock").exists, 20, f"the agent's socket; see {tmp_path}/agent.log")
+        page.open(gateway.url)
+        page.wait_for("return document.querySelectorAll('#scheduling-table tbody tr').length >= 1", 30)
+        assert not page.run("return document.querySelector('#scheduling').hidden")
+        assert page.run("return document.querySelector('#scheduling-state').textContent") == "qs"
+        rows = page.run("return document.querySelector('#scheduling-table tbody').textContent")
+        assert "city-air/readings" in rows
+        assert "queue_size" in rows
+        notes = page.run("return document.querySelector('#scheduling-notes').textContent")
+        assert "not scheduled there (city-air): set pool.slots" in notes
+        page.emulate(1280, 1400)
+        page.screenshot(ARTEFACTS / "page-scheduling.png")
+    finally:
+        agent.terminate()
+        agent.wait(15)
+
+
+@pytest.mark.timeout(120)
+def test_a_board_with_an_agent_has_a_map_of_its_fleet(
+    page: Browser, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.wait_for("return document.querySelectorAll('.node').length >= 5")
+    assert page.run("return document.querySelector('#fleet').hidden"), "this board has no agent"
+    data = gateway.database.parent
+    own = RealAgent(tmp_path, "g1", [], [KEY], gateway=data / "control.sock")
+    others = [RealAgent(tmp_path, f"board-{n}", [own.port], [KEY]) for n in (2, 3)]
+    try:
+        with monkeypatch.context() as change:
+            change.setenv("EDGERT_AGENT_SOCKET", str(data / "agent.sock"))
+            own.start()
+        for other in others:
+            other.start()
+        wait_for((data / "agent.sock").exists, 20, "the agent's socket")
+        page.open(gateway.url)
+        page.emulate(1280, 1400)
+        page.wait_for("return document.querySelectorAll('#fleet-map .reach').length === 2", 40)
+        page.wait_for("return document.querySelector('#fleet-state').textContent === '3 of 3 alive'", 40)
+        page.wait_for("return /ms/.test(document.querySelectorAll('#fleet-table tbody tr')[0].textContent)", 30)
+        rows = page.run(
+            "return [...document.querySelectorAll('#fleet-table tbody tr')].map((r) => r.cells[0].textContent)"
+        )
+        assert sorted(rows) == ["board-2", "board-3", "g1 (this board)"]
+        page.screenshot(ARTEFACTS / "page-fleet.png")
+        others[1].kill()
+        page.wait_for("return document.querySelectorAll('#fleet-map .dead').length === 1", 40)
+    finally:
+        for agent in (own, *others):
+            agent.kill()
+            print(agent.name, agent.log())
 
 
 @pytest.mark.timeout(120)

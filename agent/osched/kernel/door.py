@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
-from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
+from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
 from agent.osched.kernel.journal import Before, Journal, Kind, Made
 from agent.osched.kernel.rights import Abilities, abilities
 from agent.osched.kernel.thread_values import ThreadValues
@@ -111,6 +111,39 @@ class Door:
         with self._lock:
             return Outcome() if self._closed else self._apply(actions)
 
+    def apply_at_once(self, actions: Sequence[Action]) -> Outcome | None:
+        """`apply`, where it cannot block: no disk, no control group. None: nothing was done, call `apply` in a thread.
+
+        On a busy board each change of thread waits for a core behind the threads that are to be scheduled.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._closed or not self._loaded or not self._only_calls(actions):
+                return None
+            return self._apply(actions)
+        finally:
+            self._lock.release()
+
+    def _only_calls(self, actions: Sequence[Action]) -> bool:
+        """Whether nothing but system calls on threads is left to do: their old values are on disk, groups hold."""
+        cgroups, wanted = self.able.cgroups, set[tuple[Kind, Thread]]()
+        for action in actions:
+            if isinstance(action, SetNice | SetSlice | SetCores):
+                if (_of_thread(action)[0], action.thread) not in self._noted:
+                    return False
+            elif isinstance(action, SetGroup) and cgroups is not None:
+                folder = cgroups.folder(action.group)
+                moved = all(self._holds.get(("group", thread)) == str(folder) for thread in action.threads)
+                if not moved or self._group_files.get(folder) != cgroups.files(action.share, action.quota):
+                    return False
+                wanted.update(("group", thread) for thread in action.threads)
+        stays = all(key in wanted for key in self._holds if key[0] == "group")
+        return stays and not self._journal_is_long(len(actions))
+
+    def _journal_is_long(self, threads: int) -> bool:
+        return len(self._noted) > 2 * threads + SPARE_RECORDS
+
     def _apply(self, actions: Iterable[Action]) -> Outcome:
         outcome = Outcome()
         try:
@@ -120,10 +153,8 @@ class Door:
             return outcome
         threads: list[tuple[Kind, Thread, int | str]] = []
         for action in actions:
-            if isinstance(action, SetNice):
-                threads.append(("nice", action.thread, action.nice))
-            elif isinstance(action, SetSlice):
-                threads.append(("slice", action.thread, action.slice_ns))
+            if isinstance(action, SetNice | SetSlice | SetCores):
+                threads.append(_of_thread(action))
             elif isinstance(action, SetGroup):
                 threads += self._prepare_group(action, outcome)
         self._release({(kind, thread) for kind, thread, _ in threads})
@@ -135,7 +166,7 @@ class Door:
             return outcome
         for kind, thread, value in wanted:
             self._change(kind, thread, value, outcome)
-        if len(self._noted) > 2 * len(threads) + SPARE_RECORDS:
+        if self._journal_is_long(len(threads)):
             self._forget_ended()
         return outcome
 
@@ -152,7 +183,10 @@ class Door:
             log.warning("osched: the journal cannot be written anew: %s", error)
 
     def _may(self, kind: Kind, outcome: Outcome) -> bool:
-        able = {"nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None}
+        able = {
+            "nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None,
+            "cores": self.able.clusters is not None,
+        }  # fmt: skip
         if not able[kind]:
             text = f"{kind} cannot be set on this board"
             if text not in outcome.errors:
@@ -200,8 +234,11 @@ class Door:
         if (kind, thread) not in self._noted or not self.proc.is_same(thread):
             outcome.gone += 1
             return
+        before = self._noted[kind, thread].value
+        within = value & before if kind == "cores" and isinstance(value, int) and isinstance(before, int) else value
         try:
-            self._values.put(kind, thread, value)
+            if within or kind != "cores":  # else it may not run on the fast cores: its owner wants it so
+                self._values.put(kind, thread, within)
         except ProcessLookupError:
             outcome.gone += 1
         except OSError as error:
@@ -232,3 +269,13 @@ class Door:
             outcome.errors.append(f"group {action.group or 'of the agent'}: {error}")
             return []
         return [("group", thread, str(folder)) for thread in action.threads]
+
+
+def _of_thread(action: SetNice | SetSlice | SetCores) -> tuple[Kind, Thread, int]:
+    if isinstance(action, SetNice):
+        return "nice", action.thread, action.nice
+    return (
+        ("slice", action.thread, action.slice_ns)
+        if isinstance(action, SetSlice)
+        else ("cores", action.thread, action.cores)
+    )
