@@ -40,22 +40,23 @@ class EdgertDriver:
 
             client = ControlClient(socket)
         self._socket, self._client, self._recent = socket, client, Recent()
-        self._inside: dict[tuple[str, str], list[str]] = {}
-        """(flow, instance) -> the operators in it."""
+        self._flows: Mapping[str, Any] = {}
+        """Of the last figures."""
 
     async def report(self) -> Report:
         """A fresh look at the gateway."""
         figures = await self._call("figures", {})
         report = report_untrusted(figures, self._recent, owned_as(self._socket))
-        flows = figures["flows"].items()
-        self._inside = {(f, n): i.get("operators", [n]) for f, told in flows for n, i in told["instances"].items()}
+        self._flows = figures["flows"]
         return report
 
     async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
         """Set pool weights (1 is the default). The gateway weighs operators: each gets the greatest of its copies."""
         operators: dict[str, float] = {}
+        instances = self._flows.get(flow, {}).get("instances", {})
         for instance, weight in weights.items():
-            for operator in self._inside.get((flow, instance), ()):
+            told = instances.get(instance)
+            for operator in told.get("operators", [instance]) if told else ():
                 operators[operator] = max(weight, operators.get(operator, weight))
         if operators:
             await self._call("weigh", {"flow": flow, "weights": operators})

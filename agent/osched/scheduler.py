@@ -23,6 +23,10 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 
 log = logging.getLogger(__name__)
+COMPARE_S: Final = 10.0
+"""Sessions and control groups of the same processes are compared so often: they hardly ever change."""
+SHARES_S: Final = 0.9
+"""Shortest time over which the CPU shares that threads got are measured; they are for people."""
 PATIENCE_S: Final = 5.0
 """How long the last report of an engine that does not answer is used; then its threads are put back."""
 
@@ -54,14 +58,17 @@ class Scheduler:
         self.errors: dict[str, str] = {}
         """Driver -> why it could not be asked."""
         self.shares: dict[Thread, tuple[float, float]] = {}
-        """Thread -> cores that it got, and cores that it waited for, in the last period."""
+        """Thread -> cores that it got, and cores that it waited for, in the last period (of a second or more)."""
         self.periods = 0
-        self.lasted_s = {"report": 0.0, "action": 0.0, "cpu": 0.0}
-        """Of the last period: asking the engines; from their answers to the last action; CPU time of this process."""
+        self.lasted_s = {"report": 0.0, "action": 0.0, "cpu": 0.0, "action_cpu": 0.0}
+        """Of the last period: asking the engines; from their answers to the last action; CPU time of this process in
+        all, and from the answers to the last action."""
         self.why_grouped = ""
         self._heard_s: dict[str, float] = {}
         self._due_s: dict[Choice, float] = {}
         self._before: tuple[float, dict[Thread, CpuTimes], tuple[float, float]] = (0.0, {}, (0.0, 0.0))
+        self._compared: tuple[list[int], float] = ([], 0.0)
+        """The processes whose sessions and groups were compared last, and when."""
         self._smoothing = Smoothing(settings.smoothing)
         self._weights: dict[str, Mapping[str, float]] = {}
         self._looking = asyncio.Lock()
@@ -124,22 +131,24 @@ class Scheduler:
         async with self._looking:
             began, cpu = time.perf_counter(), time.process_time()
             await self._ask()
-            answered = time.perf_counter()
+            answered, cpu_before = time.perf_counter(), time.process_time()
             if self.running.policy == NONE:
                 self.schedule, self.outcome = Schedule(NONE), Outcome()
                 await asyncio.to_thread(self.door.undo)
                 await self._weigh({})
             else:
                 self.schedule = self.decide(self.running.policy, self._smoothing)
-                self.outcome = await asyncio.to_thread(self.door.apply, self.schedule.actions)
+                done_here = self.door.apply_at_once(self.schedule.actions)
+                self.outcome = done_here or await asyncio.to_thread(self.door.apply, self.schedule.actions)
                 await self._weigh({a.flow: a.weights for a in self.schedule.actions if isinstance(a, SetWeights)})
-            done = time.perf_counter()
+            done, cpu_after = time.perf_counter(), time.process_time()
+            self._share_out()
             self.lasted_s = {
                 "report": answered - began,
                 "action": done - answered,
                 "cpu": time.process_time() - cpu,
+                "action_cpu": cpu_after - cpu_before,
             }
-            self._share_out()
             self.periods += 1
 
     async def _ask(self) -> None:
@@ -175,10 +184,18 @@ class Scheduler:
             return
         if kind == "always":
             self.why_grouped = "sched.root_group is always"
-        elif not self.why_grouped:
+        elif not self.why_grouped and self._must_compare(pids):
             self.why_grouped = incomparable(pids, self.door.proc, cgroups)
         if self.why_grouped and kind != "never" and cgroups is not None:
             schedule.actions.append(SetGroup("", share, tuple(schedule.threads)))
+
+    def _must_compare(self, pids: list[int]) -> bool:
+        """Other processes than at the last comparison, or a while ago: it reads several files per process."""
+        now, (before, at_s) = self._clock.monotonic(), self._compared
+        if pids == before and now - at_s < COMPARE_S:
+            return False
+        self._compared = (pids, now)
+        return True
 
     async def _weigh(self, weights: Mapping[str, Mapping[str, float]]) -> None:
         for driver in self.drivers:
@@ -207,6 +224,8 @@ class Scheduler:
     def _share_out(self) -> None:
         """Cores that each thread got, and waited for, since the last look."""
         at, (before_at, before, board) = self._clock.monotonic(), self._before
+        if before and at - before_at < SHARES_S:
+            return
         threads = {
             thread for report in self.reports.values() for o in report.operators.values() for thread in o.threads
         }

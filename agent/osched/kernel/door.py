@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -111,6 +111,39 @@ class Door:
         with self._lock:
             return Outcome() if self._closed else self._apply(actions)
 
+    def apply_at_once(self, actions: Sequence[Action]) -> Outcome | None:
+        """`apply`, where it cannot block: no disk, no control group. None: nothing was done, call `apply` in a thread.
+
+        On a busy board each change of thread waits for a core behind the threads that are to be scheduled.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._closed or not self._loaded or not self._only_calls(actions):
+                return None
+            return self._apply(actions)
+        finally:
+            self._lock.release()
+
+    def _only_calls(self, actions: Sequence[Action]) -> bool:
+        """Whether nothing but system calls on threads is left to do: their old values are on disk, groups hold."""
+        cgroups, wanted = self.able.cgroups, set[tuple[Kind, Thread]]()
+        for action in actions:
+            if isinstance(action, SetNice | SetSlice):
+                kind: Kind = "nice" if isinstance(action, SetNice) else "slice"
+                if (kind, action.thread) not in self._noted:
+                    return False
+            elif isinstance(action, SetGroup) and cgroups is not None:
+                folder = cgroups.folder(action.group)
+                moved = all(self._holds.get(("group", thread)) == str(folder) for thread in action.threads)
+                if not moved or self._group_files.get(folder) != cgroups.files(action.share, action.quota):
+                    return False
+                wanted.update(("group", thread) for thread in action.threads)
+        return all(key in wanted for key in self._holds if key[0] == "group") and not self._journal_is_long(len(actions))
+
+    def _journal_is_long(self, threads: int) -> bool:
+        return len(self._noted) > 2 * threads + SPARE_RECORDS
+
     def _apply(self, actions: Iterable[Action]) -> Outcome:
         outcome = Outcome()
         try:
@@ -135,7 +168,7 @@ class Door:
             return outcome
         for kind, thread, value in wanted:
             self._change(kind, thread, value, outcome)
-        if len(self._noted) > 2 * len(threads) + SPARE_RECORDS:
+        if self._journal_is_long(len(threads)):
             self._forget_ended()
         return outcome
 

@@ -57,6 +57,35 @@ def test_what_holds_already_costs_no_call_and_no_write(door: Door, journal: Path
         assert journal.stat().st_size == size, "only the value before the first change is noted"
 
 
+def test_only_what_needs_no_disk_is_done_at_once(door: Door, journal: Path) -> None:
+    with worker(threads=1) as process:
+        first, second = process.threads()
+        assert door.apply_at_once([SetNice(first, 5)]) is None, "the journal of a killed agent was not looked at yet"
+        door.apply([SetNice(first, 5)])
+        assert door.apply_at_once([SetNice(first, 6), SetNice(second, 6)]) is None, "the second is not in the journal"
+        assert process.nices() == [5, 0], "nothing was done"
+        outcome = door.apply_at_once([SetNice(first, 7)])
+        assert outcome is not None
+        assert (outcome.changed, process.nices()) == (1, [7, 0])
+        assert door.apply_at_once([]) is not None
+        assert process.nices() == [0, 0], "put back: no action asks for it any more"
+        door.close()
+        assert door.apply_at_once([SetNice(first, 8)]) is None
+
+
+@needs_groups
+def test_threads_are_not_moved_between_groups_at_once(door: Door) -> None:
+    with worker() as process:
+        (thread,) = process.threads()
+        actions = [SetGroup("", 1.0, (thread,)), SetNice(thread, 5)]
+        door.apply(actions)
+        outcome = door.apply_at_once(actions)
+        assert outcome is not None
+        assert outcome.changed == 0
+        assert door.apply_at_once([SetGroup("", 2.0, (thread,)), SetNice(thread, 5)]) is None
+        assert door.apply_at_once([SetNice(thread, 5)]) is None, "it would leave the group"
+
+
 def test_the_next_door_undoes_what_a_killed_one_left(journal: Path) -> None:
     with worker(threads=3) as process:
         os.setpriority(os.PRIO_PROCESS, process.threads()[1].tid, 2)
