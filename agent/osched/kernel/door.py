@@ -139,7 +139,8 @@ class Door:
                 if not moved or self._group_files.get(folder) != cgroups.files(action.share, action.quota):
                     return False
                 wanted.update(("group", thread) for thread in action.threads)
-        return all(key in wanted for key in self._holds if key[0] == "group") and not self._journal_is_long(len(actions))
+        stays = all(key in wanted for key in self._holds if key[0] == "group")
+        return stays and not self._journal_is_long(len(actions))
 
     def _journal_is_long(self, threads: int) -> bool:
         return len(self._noted) > 2 * threads + SPARE_RECORDS

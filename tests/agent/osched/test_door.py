@@ -11,7 +11,7 @@ import pytest
 
 from agent.drivers.entities import Thread
 from agent.osched.kernel import slices
-from agent.osched.kernel.actions import SetGroup, SetNice, SetSlice
+from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.rights import Abilities, abilities
 from tests.agent.osched.worlds import PROC, needs_nice, worker
@@ -77,7 +77,7 @@ def test_only_what_needs_no_disk_is_done_at_once(door: Door, journal: Path) -> N
 def test_threads_are_not_moved_between_groups_at_once(door: Door) -> None:
     with worker() as process:
         (thread,) = process.threads()
-        actions = [SetGroup("", 1.0, (thread,)), SetNice(thread, 5)]
+        actions: list[Action] = [SetGroup("", 1.0, (thread,)), SetNice(thread, 5)]
         door.apply(actions)
         outcome = door.apply_at_once(actions)
         assert outcome is not None
