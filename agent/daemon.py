@@ -26,6 +26,7 @@ from agent.fleet.moves import SECTION as MOVES
 from agent.fleet.moves import FleetMoves
 from agent.fleet.plans import FleetPlans
 from agent.fleet.rings import SECTION, FleetRings
+from agent.fleet.sched_peers import SchedPeers
 from agent.limits import limits
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, stamp, store_epoch
@@ -83,7 +84,8 @@ class Agent:
         self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None
         if settings.sched.enabled:
-            self.sched = OsScheduling(settings.sched, gateway_socket(settings, env, root), self._data, self.clock)
+            peers, own_gateway = SchedPeers(self.membership), gateway_socket(settings, env, root)
+            self.sched = OsScheduling(settings.sched, own_gateway, self._data, self.clock, peers=peers)
             self.control |= self.sched.handlers
         self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
         roster, moving = self.membership.roster, settings.moves

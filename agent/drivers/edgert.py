@@ -105,14 +105,14 @@ def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], b
     queries: dict[str, Query] = {}
     inside: set[str] = set()
     for flow, told in figures["flows"].items():
-        queries[flow] = Query(flow, told.get("latency_target_s"))
-        following = _successors(told.get("edges", ()), told["instances"])
+        queries[flow] = Query(flow, told.get("latency_target_s"), int(told.get("plan", 0)))
+        here, elsewhere = _successors(flow, told.get("edges", ()), told["instances"])
         for name, instance in told["instances"].items():
             slot, full = int(instance["slot"]), f"{flow}/{name}"
             if slot < 0:
                 inside.add(flow)
             operators[full] = Operator(
-                full, flow, instance=name, successors=tuple(f"{flow}/{s}" for s in following.get(name, ())),
+                full, flow, instance=name, successors=tuple(here.get(name, ())), remote=tuple(elsewhere.get(name, ())),
                 threads=threads.get(slot, ()), place=f"slot {slot}" if slot >= 0 else "gateway",
             )  # fmt: skip
             counters[full] = {c: float(instance[c]) for c in COUNTERS if instance.get(c) is not None}
@@ -139,13 +139,17 @@ def _threads_by_slot(told: Any, owned: Callable[[int], bool]) -> tuple[dict[int,
     return {slot: tuple(of) for slot, of in found.items()}, [pid for pid, is_ours in ours.items() if not is_ours]
 
 
-def _successors(edges: Any, instances: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Instance -> instances of this board that it sends to."""
-    found: dict[str, list[str]] = {}
+def _successors(
+    flow: str, edges: Any, instances: Mapping[str, Any]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Instance -> operators that it sends to on this board, and on others."""
+    here: dict[str, list[str]] = {}
+    elsewhere: dict[str, list[str]] = {}
     for edge in edges:
-        if edge["from"] in instances and edge["to"] in instances:
-            found.setdefault(edge["from"], []).append(edge["to"])
-    return found
+        if edge["from"] in instances:
+            found = here if edge["to"] in instances else elsewhere
+            found.setdefault(edge["from"], []).append(f"{flow}/{edge['to']}")
+    return here, elsewhere
 
 
 def _notes(inside: set[str], foreign: list[int]) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ class Operator:
     instance: str = ""
     """Its name in its query; empty where the engine has no other name for it."""
     successors: tuple[str, ...] = ()
+    remote: tuple[str, ...] = ()
+    """Successors that run on other boards; they are not in the report."""
     threads: tuple[Thread, ...] = ()
     place: str = ""
     """Process or slot that runs it, for people."""
@@ -49,6 +51,8 @@ class Query:
     name: str
     latency_s: float | None = None
     """Longest time from a row's arrival to its result that the user wants; None: no such wish."""
+    plan: int = 0
+    """Number of its plan, where its operators are divided among boards: figures of two plans do not go together."""
 
 
 @dataclass(frozen=True, slots=True)

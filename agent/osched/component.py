@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final
 from agent.drivers.base import Driver
 from agent.drivers.registry import make
 from agent.osched import tell
+from agent.osched.cooperation.exchange import Peers
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
 from edgert.core.agent_settings import Sched
@@ -28,7 +29,7 @@ class OsScheduling:
 
     `gateway_socket` is that of this board's gateway, used where `sched.drivers` names no engine; `data_folder` keeps
     the journal, and only one agent may use it. Raises `EdgertError` for a driver that cannot be made, and where another
-    agent uses the folder.
+    agent uses the folder. `peers`: the agents of other boards.
     """
 
     def __init__(
@@ -38,13 +39,14 @@ class OsScheduling:
         data_folder: Path,
         clock: Clock | None = None,
         drivers: Sequence[Driver] | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self._lock = _lock(data_folder / LOCK)
         made = (
             [make(text) for text in settings.drivers or (f"edgert={gateway_socket}",)] if drivers is None else drivers
         )
         self.scheduler = Scheduler(
-            settings, made, Door(data_folder / JOURNAL), clock or SystemClock(), random.SystemRandom().random
+            settings, made, Door(data_folder / JOURNAL), clock or SystemClock(), random.SystemRandom().random, peers
         )
         self.handlers: dict[str, Handler] = {
             "sched.status": self._status,

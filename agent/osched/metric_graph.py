@@ -3,13 +3,16 @@
 A driver provides some metrics itself; the others are computed from their dependencies, once per period and driver. A
 metric that a driver does not provide and that has no dependencies is a configuration error.
 
+Metrics that begin with `remote_` belong to operators on other boards, whose agents told them
+(`agent.osched.cooperation`). They are optional: without them a path ends where it leaves the board.
+
 Units: seconds, rows, rows per row. `rows_in`, `rows_out`, `busy_s` and `span_s` are sums over the recent past
 (`agent.drivers.recent`), so that their ratios are averages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +35,8 @@ class Metric:
     about: str
     dependencies: tuple[str, ...] = ()
     compute: Compute | None = None
+    optional: tuple[str, ...] = ()
+    """Dependencies that count as empty where they are not provided."""
 
 
 class MetricProvider:
@@ -56,7 +61,9 @@ class MetricProvider:
         if metric is None or metric.compute is None:
             raise MetricError(self._missing(name, metric, needed_by))
         path = (*needed_by, name)
-        values = metric.compute(self._operators(), {d: self._resolve(d, path) for d in metric.dependencies})
+        given = {d: self._resolve(d, path) for d in metric.dependencies}
+        given |= {d: self._report.metrics.get(d, {}) for d in metric.optional}
+        values = metric.compute(self._operators(), given)
         self._cache[name] = values
         return values
 
@@ -84,6 +91,16 @@ def primitives(name: str, metrics: Mapping[str, Metric] | None = None) -> set[st
     return set().union(*(primitives(d, known) for d in metric.dependencies))
 
 
+def closure(names: Iterable[str], metrics: Mapping[str, Metric] | None = None) -> set[str]:
+    """The metrics and all that they may rest on."""
+    known, found, open_names = METRICS if metrics is None else metrics, set[str](), list(names)
+    while open_names:
+        if (name := open_names.pop()) not in found:
+            found.add(name)
+            open_names += (*known[name].dependencies, *known[name].optional)
+    return found
+
+
 def _ratio(over: str, under: str) -> Compute:
     def compute(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
         above, below = given[over], given[under]
@@ -104,12 +121,17 @@ def _queue_size(operators: Sequence[Operator], given: Mapping[str, Values]) -> V
     return found
 
 
+def _behind(operator: Operator, here: Mapping[str, float], remote: Values) -> list[float]:
+    """Values of the successors, of those on other boards as far as they are known."""
+    return [*(here[s] for s in operator.successors), *(remote[s] for s in operator.remote if s in remote)]
+
+
 def _path_selectivity(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
     """S_k = s_k Σ_j S_j over the successors j; 1 at a sink. An operator whose selectivity is unknown counts as 1."""
-    selectivity, found = given["selectivity"], dict[str, float]()
+    selectivity, remote, found = given["selectivity"], given["remote_path_selectivity"], dict[str, float]()
     for operator in operators:
-        after = sum(found[s] for s in operator.successors)
-        found[operator.name] = selectivity.get(operator.name, 1.0) * after if operator.successors else 1.0
+        after = _behind(operator, found, remote)
+        found[operator.name] = selectivity.get(operator.name, 1.0) * sum(after) if after else 1.0
     return found
 
 
@@ -117,31 +139,47 @@ def _path_cost(operators: Sequence[Operator], given: Mapping[str, Values]) -> Va
     """C_k = c_k + s_k Σ_j C_j over the successors j. An operator whose cost is unknown counts as free."""
     cost, selectivity, found = given["cost_s"], given["selectivity"], dict[str, float]()
     for operator in operators:
-        after = sum(found[s] for s in operator.successors)
+        after = sum(_behind(operator, found, given["remote_path_cost"]))
         found[operator.name] = cost.get(operator.name, 0.0) + selectivity.get(operator.name, 1.0) * after
     return found
 
 
 def _input_output_queue(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
     """(1 + own queue) / (1 + longest queue of a successor): less than 1 where the successors are congested."""
-    queue = given["queue_size"]
+    queue, remote = given["queue_size"], given["remote_queue_size"]
+    known = {**dict.fromkeys((s for o in operators for s in o.successors), 0.0), **queue}
     return {
-        o.name: (1.0 + queue[o.name]) / (1.0 + max((queue.get(s, 0.0) for s in o.successors), default=0.0))
+        o.name: (1.0 + queue[o.name]) / (1.0 + max(_behind(o, known, remote), default=0.0))
         for o in operators
         if o.name in queue
     }
 
 
+def _cost_after(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
+    """Cost of the dearest path from an operator on, its own included."""
+    cost, found = given["cost_s"], dict[str, float]()
+    for o in operators:
+        behind = max(_behind(o, found, given["remote_cost_after"]), default=0.0)
+        found[o.name] = cost.get(o.name, 0.0) + behind
+    return found
+
+
+def _cost_before(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
+    """Cost of the dearest path up to an operator, its own included."""
+    cost, remote, found = given["cost_s"], given["remote_cost_before"], dict[str, float]()
+    senders = predecessors(operators)
+    for o in reversed(operators):
+        before = max((*(found[p] for p in senders[o.name]), remote.get(o.name, 0.0)))
+        found[o.name] = cost.get(o.name, 0.0) + before
+    return found
+
+
 def _deadline_share(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
     """Part of a query's latency within which a row should be through an operator: cost up to it on the dearest path to
     it, over the cost of the dearest path through it. 1 at a sink; also where no cost is known."""
-    cost, after, before = given["cost_s"], dict[str, float](), dict[str, float]()
-    senders = predecessors(operators)
-    for o in operators:
-        after[o.name] = max((cost.get(s, 0.0) + after[s] for s in o.successors), default=0.0)
-    for o in reversed(operators):
-        before[o.name] = cost.get(o.name, 0.0) + max((before[p] for p in senders[o.name]), default=0.0)
-    return {n: before[n] / (before[n] + after[n]) if before[n] + after[n] > 0.0 else 1.0 for n in before}
+    cost, before, after = given["cost_s"], given["cost_before"], given["cost_after"]
+    through = {n: before[n] + after[n] - cost.get(n, 0.0) for n in before}
+    return {n: before[n] / through[n] if through[n] > 0.0 else 1.0 for n in before}
 
 
 METRICS: Final[dict[str, Metric]] = {
@@ -160,8 +198,25 @@ METRICS: Final[dict[str, Metric]] = {
         Metric("cost_s", "computation per row, s", ("busy_s", "rows_in"), _ratio("busy_s", "rows_in")),
         Metric("selectivity", "rows given per row taken", ("rows_out", "rows_in"), _ratio("rows_out", "rows_in")),
         Metric("utilisation", "part of the time in computation", ("busy_s", "span_s"), _ratio("busy_s", "span_s")),
-        Metric("path_selectivity", "results per row taken", ("selectivity",), _path_selectivity),
-        Metric("path_cost", "computation per row on all paths to the sinks, s", ("cost_s", "selectivity"), _path_cost),
+        Metric("remote_queue_size", "queue_size of successors on other boards"),
+        Metric("remote_path_selectivity", "path_selectivity of successors on other boards"),
+        Metric("remote_path_cost", "path_cost of successors on other boards, s"),
+        Metric("remote_cost_after", "cost_after of successors on other boards, s"),
+        Metric("remote_cost_before", "greatest cost_before of an operator's senders on other boards, s"),
+        Metric(
+            "path_selectivity",
+            "results per row taken",
+            ("selectivity",),
+            _path_selectivity,
+            ("remote_path_selectivity",),
+        ),
+        Metric(
+            "path_cost",
+            "computation per row on all paths to the sinks, s",
+            ("cost_s", "selectivity"),
+            _path_cost,
+            ("remote_path_cost",),
+        ),
         Metric(
             "highest_rate",
             "results per second of computation (Sharaf et al., TODS 33(1))",
@@ -169,10 +224,23 @@ METRICS: Final[dict[str, Metric]] = {
             _ratio("path_selectivity", "path_cost"),
         ),
         Metric(
-            "input_output_queue", "own queue over the longest one of a successor", ("queue_size",), _input_output_queue
+            "input_output_queue",
+            "own queue over the longest one of a successor",
+            ("queue_size",),
+            _input_output_queue,
+            ("remote_queue_size",),
         ),
         Metric(
-            "deadline_share", "part of the latency until a row is through the operator", ("cost_s",), _deadline_share
+            "cost_after", "cost of the dearest path from it on, s", ("cost_s",), _cost_after, ("remote_cost_after",)
+        ),
+        Metric(
+            "cost_before", "cost of the dearest path up to it, s", ("cost_s",), _cost_before, ("remote_cost_before",)
+        ),
+        Metric(
+            "deadline_share",
+            "part of the latency until a row is through the operator",
+            ("cost_s", "cost_before", "cost_after"),
+            _deadline_share,
         ),
     )
 }

@@ -37,6 +37,8 @@ class Policy:
     compute: Callable[[Report, Mapping[str, Values], Random], Values]
     logarithmic: bool = False
     """Its priorities differ by factors, not by differences: a min-max normaliser takes their logarithms."""
+    holds_back: bool = True
+    """An operator whose successor on another board is congested gets less (`agent.osched.cooperation.shared`)."""
 
 
 def _same(metric: str) -> Callable[[Report, Mapping[str, Values], Random], Values]:
@@ -80,11 +82,16 @@ POLICIES: Final[dict[str, Policy]] = {
         Policy("hr", "highest rate of results first", ("highest_rate",), _same("highest_rate"), logarithmic=True),
         Policy("fcfs", "oldest row first", ("head_age_s",), _same("head_age_s")),
         Policy(
-            "ioq", "first who can pass it on", ("input_output_queue",), _same("input_output_queue"), logarithmic=True
+            "ioq",
+            "first who can pass it on",
+            ("input_output_queue",),
+            _same("input_output_queue"),
+            logarithmic=True,
+            holds_back=False,
         ),
         Policy("slack", "least slack first", ("head_age_s", "deadline_share"), _slack, logarithmic=True),
-        Policy("random", "random priorities", (), _random),
-        Policy("constant", "all alike", (), _constant),
+        Policy("random", "random priorities", (), _random, holds_back=False),
+        Policy("constant", "all alike", (), _constant, holds_back=False),
     )
 }
 """Every policy by its name."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
+from agent.osched.cooperation.shared import held_back
 from agent.osched.kernel.actions import Action
 from agent.osched.metric_graph import MetricError, MetricProvider
 from agent.osched.normalise import Smoothing
@@ -38,15 +39,30 @@ class Schedule:
     """Driver -> metric -> operator -> value, of the metrics that the policy asked for."""
     priorities: dict[str, dict[str, float]] = field(default_factory=dict)
     """Driver -> operator -> priority."""
+    held: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Driver -> operator -> factor by which its priority is less: its successor on another board is congested."""
     threads: dict[Thread, float] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Least and greatest priority of a thread; None without threads."""
+        return (min(self.threads.values()), max(self.threads.values())) if self.threads else None
+
 
 def decide(
-    reports: Sequence[Report], policy: Policy, how: Mechanism, random: Random, smoothing: Smoothing | None = None
+    reports: Sequence[Report],
+    policy: Policy,
+    how: Mechanism,
+    random: Random,
+    smoothing: Smoothing | None = None,
+    over: Sequence[float] = (),
 ) -> Schedule:
-    """The schedule of `policy` for all reports. A report that lacks a metric is left out, and said in `errors`."""
+    """The schedule of `policy` for all reports. A report that lacks a metric is left out, and said in `errors`.
+
+    `over`: priorities on other boards, on whose scale those of this board are.
+    """
     schedule = Schedule(policy.name)
     operators: list[Operator] = []
     weights: dict[tuple[str, str], float] = {}
@@ -58,23 +74,30 @@ def decide(
             schedule.errors.append(str(error))
             continue
         found = logical_to_physical(policy.compute(report, given, random), report.operators.values())
+        held = held_back(found, report) if policy.holds_back else {}
+        found |= {name: found[name] * factor for name, factor in held.items()}
         if smoothing is not None:
             smooth = smoothing.smooth({(report.driver, name): priority for name, priority in found.items()})
             found = {name: priority for (_, name), priority in smooth.items()}
         schedule.metrics[report.driver] = given
         schedule.priorities[report.driver] = found
+        schedule.held[report.driver] = held
         schedule.threads.update(physical_to_threads(found, report.operators.values()))
         operators += report.operators.values()
         if how.weights and report.weighable:
             weights |= {(report.operators[n].query, report.operators[n].instance): p for n, p in found.items()}
-    schedule.actions = _translate(schedule.threads, operators, policy, how)
+    schedule.actions = _translate(schedule.threads, operators, policy, how, over)
     if weights:
         schedule.actions += to_weights(weights, policy.logarithmic)
     return schedule
 
 
 def _translate(
-    threads: Mapping[Thread, float], operators: Sequence[Operator], policy: Policy, how: Mechanism
+    threads: Mapping[Thread, float],
+    operators: Sequence[Operator],
+    policy: Policy,
+    how: Mechanism,
+    over: Sequence[float],
 ) -> list[Action]:
     actions: list[Action] = []
     groups = groups_by_query(operators, "several") if "groups" in how else {}
@@ -83,7 +106,8 @@ def _translate(
     if "nice" in how:
         # In a group of its own, a query's nice values compare with each other only.
         for members in [members for _, members in groups.values()] if groups else [list(threads)]:
-            actions += to_nice({t: threads[t] for t in members if t in threads}, how.best, how.worst)
+            ours = {t: threads[t] for t in members if t in threads}
+            actions += to_nice(ours, how.best, how.worst, () if groups else over)
     if "slice" in how:
-        actions += to_slices(threads, policy.logarithmic)
+        actions += to_slices(threads, policy.logarithmic, over=over)
     return actions

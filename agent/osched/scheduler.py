@@ -11,6 +11,7 @@ from typing import Final
 from agent.drivers.base import Driver, Weighing
 from agent.drivers.entities import Report, Thread
 from agent.drivers.procfs import CpuTimes
+from agent.osched.cooperation.exchange import Cooperation, Peers
 from agent.osched.kernel.actions import SetGroup, SetWeights
 from agent.osched.kernel.door import Door, Outcome
 from agent.osched.kernel.grouping import incomparable
@@ -41,8 +42,11 @@ class Scheduler:
         door: Door,
         clock: Clock,
         random: Random,
+        peers: Peers | None = None,
     ) -> None:
+        """`peers`: the agents of other boards; None: this board is alone."""
         self.settings, self.drivers, self.door = settings, drivers, door
+        self.peers, self.cooperation = peers if settings.cooperate else None, Cooperation()
         self._clock, self._random = clock, random
         self.rule_text = settings.policy
         try:
@@ -124,6 +128,10 @@ class Scheduler:
         self.rule_text = text
         self._due_s = {}
 
+    def now(self) -> float:
+        """Of the scheduler's clock, monotonic seconds."""
+        return self._clock.monotonic()
+
     # -- one period
 
     async def look(self) -> None:
@@ -132,16 +140,21 @@ class Scheduler:
             began, cpu = time.perf_counter(), time.process_time()
             await self._ask()
             answered, cpu_before = time.perf_counter(), time.process_time()
+            if self.peers is not None:
+                self.cooperation.hear(self.peers.told(), self._clock.monotonic())
             if self.running.policy == NONE:
                 self.schedule, self.outcome = Schedule(NONE), Outcome()
                 await asyncio.to_thread(self.door.undo)
                 await self._weigh({})
             else:
                 self.schedule = self.decide(self.running.policy, self._smoothing)
-                done_here = self.door.apply_at_once(self.schedule.actions)
-                self.outcome = done_here or await asyncio.to_thread(self.door.apply, self.schedule.actions)
+                outcome = self.door.apply_at_once(self.schedule.actions)
+                if outcome is None:
+                    outcome = await asyncio.to_thread(self.door.apply, self.schedule.actions)
+                self.outcome = outcome
                 await self._weigh({a.flow: a.weights for a in self.schedule.actions if isinstance(a, SetWeights)})
             done, cpu_after = time.perf_counter(), time.process_time()
+            self._tell_peers()
             self._share_out()
             self.lasted_s = {
                 "report": answered - began,
@@ -166,10 +179,26 @@ class Scheduler:
 
     def decide(self, policy: str, smoothing: Smoothing | None = None) -> Schedule:
         """The schedule of `policy` for what was reported last; nothing is changed."""
-        schedule = decide(list(self.reports.values()), POLICIES[policy], self.how, self._random, smoothing)
+        reports = self.cooperation.completed(list(self.reports.values()))
+        over = self.cooperation.span(policy)
+        schedule = decide(reports, POLICIES[policy], self.how, self._random, smoothing, over)
         if schedule.threads:
             self._root_group(schedule)
         return schedule
+
+    def _tell_peers(self) -> None:
+        """After the actions: it is not urgent."""
+        policy, now = self.running.policy, self._clock.monotonic()
+        if self.peers is None:
+            return
+        if policy == NONE:
+            if self.cooperation.silent():
+                self.peers.tell(b"")
+            return
+        reports = list(self.reports.values())
+        payload = self.cooperation.news(reports, policy, self.schedule.span, self.peers.members(), now)
+        if payload is not None:
+            self.peers.tell(payload)
 
     def _root_group(self, schedule: Schedule) -> None:
         """All scheduled threads into one group, where their nice values would not compare otherwise.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.drivers.entities import Operator, Thread
+from agent.drivers.entities import Operator, Thread, Values
+from agent.osched.cooperation.shared import REMOTE
 from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
 from agent.osched.metric_graph import METRICS, MetricError, MetricProvider
 from agent.osched.policies import NONE, POLICIES
@@ -34,7 +35,19 @@ def status(scheduler: Scheduler) -> dict[str, Any]:
         "lasted_s": dict(scheduler.lasted_s),
         "notes": [*lacks, *notes],
         "errors": [*scheduler.errors.values(), *schedule.errors, *scheduler.outcome.errors],
+        "cooperation": cooperation(scheduler),
         "operators": _rows(scheduler, schedule),
+    }
+
+
+def cooperation(scheduler: Scheduler) -> dict[str, Any]:
+    """What is exchanged with the agents of other boards, and what followed from it."""
+    state = "on" if scheduler.peers is not None else "off" if not scheduler.settings.cooperate else "alone"
+    return {
+        "state": state,
+        **scheduler.cooperation.plain(scheduler.running.policy, scheduler.now()),
+        "errors": list(scheduler.cooperation.errors.values()),
+        "held": {name: factor for of in scheduler.schedule.held.values() for name, factor in of.items()},
     }
 
 
@@ -55,6 +68,8 @@ def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
             priority = schedule.priorities.get(driver, {}).get(operator.name)
             if priority is not None:
                 row["priority"] = priority
+            if operator.name in schedule.held.get(driver, {}):
+                row["held"] = schedule.held[driver][operator.name]
             if operator.threads and operator.threads[0] in nice:
                 row["nice"] = nice[operator.threads[0]]
             if operator.threads and operator.threads[0] in slices:
@@ -79,7 +94,7 @@ def _got(scheduler: Scheduler, operator: Operator) -> dict[str, float]:
 def dry_run(scheduler: Scheduler, policy: str) -> dict[str, Any]:
     """The actions that `policy` would ask for now."""
     if policy == NONE:
-        return {"policy": policy, "actions": ["every thread is put back"], "errors": []}
+        return {"policy": policy, "actions": ["every thread is put back"], "notes": [], "errors": []}
     if policy not in POLICIES:
         raise EdgertError(f"policy: expected one of {', '.join((*POLICIES, NONE))}, got {policy!r}")
     schedule = scheduler.decide(policy)
@@ -89,8 +104,23 @@ def dry_run(scheduler: Scheduler, policy: str) -> dict[str, Any]:
     return {
         "policy": policy,
         "actions": [_said(action, places) for action in schedule.actions],
+        "notes": _scale(scheduler, policy, schedule),
         "errors": schedule.errors,
     }
+
+
+def _scale(scheduler: Scheduler, policy: str, schedule: Schedule) -> list[str]:
+    """How other boards count for a schedule; for people."""
+    notes, cooperation = [], scheduler.cooperation
+    if span := cooperation.span(policy):
+        boards = ", ".join(cooperation.boards)
+        notes.append(f"priorities count on one scale with those of {boards}: {span[0]:.4g} to {span[1]:.4g} there")
+    for of in schedule.held.values():
+        notes += [
+            f"{name}: {factor:.2g} of its priority, as the next operator's queue on another board is longer"
+            for name, factor in of.items()
+        ]
+    return notes
 
 
 def _said(action: Action, places: Mapping[Thread, tuple[str, str]]) -> str:
@@ -112,7 +142,8 @@ def explain(scheduler: Scheduler, name: str) -> dict[str, Any]:
         operator = report.operators.get(name)
         if operator is None:
             continue
-        provider, metrics = MetricProvider(report), {}
+        (whole,) = scheduler.cooperation.completed([report])
+        provider, metrics = MetricProvider(whole), {}
         for metric in METRICS.values():
             try:
                 value = provider.get(metric.name).get(name)
@@ -127,6 +158,7 @@ def explain(scheduler: Scheduler, name: str) -> dict[str, Any]:
             "policy": scheduler.running.policy,
             "metrics": metrics,
             "successors": list(operator.successors),
+            "remote": {s: _of_remote(whole.metrics, s) for s in operator.remote},
             "rank": priorities.index(row["priority"]) + 1 if "priority" in row else None,
             "of": len(priorities),
             "shares_threads_with": _beside(report.operators, operator),
@@ -134,6 +166,11 @@ def explain(scheduler: Scheduler, name: str) -> dict[str, Any]:
         }
     known = [n for report in scheduler.reports.values() for n in report.operators]
     raise EdgertError(f"operator: expected one of {', '.join(sorted(known)) or 'none that is known'}, got {name!r}")
+
+
+def _of_remote(metrics: Mapping[str, Values], name: str) -> dict[str, float]:
+    """What another board told of an operator of its."""
+    return {m.removeprefix(REMOTE): of[name] for m, of in metrics.items() if m.startswith(REMOTE) and name in of}
 
 
 def _beside(operators: Mapping[str, Operator], operator: Operator) -> list[str]:

@@ -6,7 +6,7 @@ actions say what should hold; the door leaves out what holds already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from agent.drivers.entities import Thread
@@ -17,19 +17,27 @@ SLICE_MS: Final = (0.1, 20.0)
 """What the kernel takes as the slice of a normal thread (sched_setattr, Linux 6.12 and newer)."""
 
 
-def to_nice(priorities: Mapping[Thread, float], best: int, worst: int) -> list[Action]:
-    """Nice values from `best` (for the greatest priority) on, at most `worst`."""
-    values = nice_values(list(priorities.values()), best, worst)
-    return [SetNice(thread, nice) for thread, nice in zip(priorities, values, strict=True)]
+def to_nice(priorities: Mapping[Thread, float], best: int, worst: int, over: Sequence[float] = ()) -> list[Action]:
+    """Nice values from `best` (for the greatest priority) on, at most `worst`.
+
+    `over`: priorities on other boards that count for the range, so that equal ones get equal values.
+    """
+    values = nice_values([*priorities.values(), *over], best, worst)
+    return [SetNice(thread, nice) for thread, nice in zip(priorities, values, strict=False)]
 
 
 def to_slices(
-    priorities: Mapping[Thread, float], logarithmic: bool = False, shortest_ms: float = 0.7, longest_ms: float = 6.0
+    priorities: Mapping[Thread, float],
+    logarithmic: bool = False,
+    shortest_ms: float = 0.7,
+    longest_ms: float = 6.0,
+    over: Sequence[float] = (),
 ) -> list[Action]:
-    """EEVDF slices: the greatest priority gets the shortest slice, hence the earliest virtual deadline."""
-    scaled = (log_min_max if logarithmic else min_max)(list(priorities.values()), 0.0, 1.0)
+    """EEVDF slices: the greatest priority gets the shortest slice, hence the earliest virtual deadline. `over`: as for
+    `to_nice`."""
+    scaled = (log_min_max if logarithmic else min_max)([*priorities.values(), *over], 0.0, 1.0)
     lengths = (shortest_ms * (longest_ms / shortest_ms) ** (1.0 - s) for s in scaled)
-    return [SetSlice(thread, round(ms * 1e6)) for thread, ms in zip(priorities, lengths, strict=True)]
+    return [SetSlice(thread, round(ms * 1e6)) for thread, ms in zip(priorities, lengths, strict=False)]
 
 
 def to_groups(

@@ -57,11 +57,28 @@ def table(status: dict[str, Any]) -> str:
             status["periods"], *(lasted[name] * 1e3 for name in ("report", "action", "cpu"))
         ),
     ]
+    lines += _cooperation(status["cooperation"])
     rows = [HEAD, *(_cells(row) for row in status["operators"])]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEAD))]
     lines += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [f"note   {text}" for text in status["notes"]]
     return "\n".join(lines + [f"error  {text}" for text in status["errors"]])
+
+
+def _cooperation(told: dict[str, Any]) -> list[str]:
+    """What the other boards told, a line each; nothing where no flow is shared."""
+    if told["state"] == "off":
+        return ["cooperation with other boards is off (sched.cooperate)"]
+    lines = []
+    for name, board in told["boards"].items():
+        span = "no threads" if board["span"] is None else "priorities {:.4g} to {:.4g}".format(*board["span"])
+        with_us = "" if board["shares"] else ", shares no flow with this board"
+        lines.append(f"board {name}: {board['policy']}, {span}, flows {', '.join(board['flows'])}{with_us}")
+    for name, factor in told["held"].items():
+        lines.append(f"held   {name}: {factor:.2g} of its priority, its successor on another board is congested")
+    if told["left_out"]:
+        lines.append(f"note   {told['left_out']} shared flows do not fit into what is told to other boards")
+    return lines + [f"note   {error}" for error in told["errors"]]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -75,6 +92,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 def planned(answer: dict[str, Any]) -> str:
     """The actions, a line each."""
     lines = [f"policy {answer['policy']} would do:", *(f"  {action}" for action in answer["actions"] or ["nothing"])]
+    lines += [f"note   {text}" for text in answer["notes"]]
     return "\n".join(lines + [f"error  {text}" for text in answer["errors"]])
 
 
@@ -86,6 +104,11 @@ def explained(answer: dict[str, Any]) -> str:
     for name, metric in answer["metrics"].items():
         source = f", from {', '.join(metric['from'])}" if metric["from"] else ""
         lines.append(f"  {name} = {metric['value']:.6g} ({metric['about']}{source})")
+    for name, of in answer["remote"].items():
+        known = ", ".join(f"{metric} {value:.4g}" for metric, value in of.items())
+        lines.append(f"  sends to {name} on another board: {known or 'its board has not told of it'}")
+    if "held" in answer:
+        lines.append(f"  its priority is {answer['held']:.2g} of what it were: that successor's queue is longer")
     if answer["rank"]:
         lines.append(
             f"  priority {answer['priority']:.6g} by {answer['policy']}: rank {answer['rank']} of {answer['of']}"

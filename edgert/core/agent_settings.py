@@ -158,6 +158,11 @@ class Sched:
         "would not compare otherwise (the kernel's autogroups, or services with groups of their own)",
         choices=("auto", "always", "never"),
     )
+    cooperate: bool = setting(
+        True,
+        doc="exchange ranges of priorities and path terms of flows that several boards share, so that a priority means "
+        "the same on all of them; false: this board is on its own, and tells nothing",
+    )
     drivers: tuple[str, ...] = setting(
         (), doc="engines, each KIND=ADDRESS, such as edgert=/run/edgert/control.sock; empty: this board's gateway"
     )

@@ -1,0 +1,1 @@
+"""Cooperation across boards: what agents tell each other so that a priority means the same on all of them."""
