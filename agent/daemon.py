@@ -102,7 +102,7 @@ class Agent:
         self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
-        self.metrics = MetricsServer(self.status)
+        self.metrics = MetricsServer(self._measured)
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")
         self.discovery: Discovery | None = None
@@ -279,6 +279,10 @@ class Agent:
             "counters": fleet_status.counters(self.transport),
             "replacements": self.auto.made,
         }
+
+    def _measured(self) -> Mapping[str, Any]:
+        """For Prometheus: the status, and that of OS scheduling."""
+        return {**self.status(), "sched": None if self.sched is None else self.sched.status()}
 
     async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell the fleet that this board leaves, then end."""

@@ -37,6 +37,38 @@ def _each_member(key: str, scale: float = 1.0) -> Callable[[Status], Iterator[La
     return read
 
 
+def _sched(*path: str) -> Callable[[Status], Iterator[Labelled]]:
+    """A number of `sched.status`; none where this agent does not schedule."""
+
+    def read(status: Status) -> Iterator[Labelled]:
+        found: Any = status.get("sched")
+        for name in path if found else ():
+            found = found[name]
+        if found is not None:
+            yield (), len(found) if isinstance(found, list) else found
+
+    return read
+
+
+def _each_operator(key: str) -> Callable[[Status], Iterator[Labelled]]:
+    def read(status: Status) -> Iterator[Labelled]:
+        for row in (status.get("sched") or {}).get("operators", ()):
+            if row.get(key) is not None:
+                yield (row["driver"], row["operator"]), row[key]
+
+    return read
+
+
+def _policy(status: Status) -> Iterator[Labelled]:
+    if sched := status.get("sched"):
+        yield (sched["policy"], sched["mechanism"]), 1
+
+
+def _same_scale(status: Status) -> Iterator[Labelled]:
+    if sched := status.get("sched"):
+        yield (), sum(board["shares"] for board in sched["cooperation"]["boards"].values())
+
+
 METRICS: Final = (
     Metric("edgert_agent_members", "gauge", "members", "Members of the fleet as this agent sees them, itself included.",
            ("state",), _states),
@@ -65,6 +97,31 @@ METRICS: Final = (
            at("coordinates", "rounds")),
     Metric("edgert_agent_replacements_total", "counter", "changes", "Flows that this agent, as their coordinator, had "
            "placed anew by a heuristic.", (), at("replacements")),
+    Metric("edgert_agent_sched_policy", "gauge", "", "1 for the policy of OS scheduling in force.",
+           ("policy", "mechanism"), _policy),
+    Metric("edgert_agent_sched_periods_total", "counter", "periods", "Periods of OS scheduling.", (),
+           _sched("periods")),
+    Metric("edgert_agent_sched_action_seconds", "gauge", "seconds", "From the engines' answers to the last action, in "
+           "the last period.", (), _sched("lasted_s", "action")),
+    Metric("edgert_agent_sched_period_cpu_seconds", "gauge", "seconds", "CPU time of the last period.", (),
+           _sched("lasted_s", "cpu")),
+    Metric("edgert_agent_sched_errors", "gauge", "", "What could not be done in the last period.", (),
+           _sched("errors")),
+    Metric("edgert_agent_sched_priority", "gauge", "", "Priority of an operator by the policy in force.",
+           ("driver", "operator"), _each_operator("priority")),
+    Metric("edgert_agent_sched_nice", "gauge", "", "Nice value of an operator's threads.", ("driver", "operator"),
+           _each_operator("nice")),
+    Metric("edgert_agent_sched_got_cores", "gauge", "cores", "CPU time per second of an operator's threads, in the "
+           "last period.", ("driver", "operator"), _each_operator("cpu")),
+    Metric("edgert_agent_sched_waited_cores", "gauge", "cores", "Time per second in which an operator's threads were "
+           "ready and had no core.", ("driver", "operator"), _each_operator("waited")),
+    Metric("edgert_agent_sched_held_ratio", "gauge", "", "Part of its priority that an operator has because its "
+           "successor on another board is congested; absent where it has all.", ("driver", "operator"),
+           _each_operator("held")),
+    Metric("edgert_agent_sched_boards", "gauge", "boards", "Other boards with which priorities are on one scale.", (),
+           _same_scale),
+    Metric("edgert_agent_sched_told_bytes", "gauge", "bytes", "Size of what this board tells others of its scheduling.",
+           (), _sched("cooperation", "told_bytes")),
 )  # fmt: skip
 
 

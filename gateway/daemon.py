@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import edgert
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.settings import GatewaySettings, data_folder
+from edgert.core.settings import GatewaySettings, agent_socket, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.machine import notify, own_gateway_id
@@ -242,7 +242,8 @@ class Daemon:
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
-            self.web = WebServer(self.settings.web, self.status.object, self.status.results)
+            agent = agent_socket(self.settings, os.environ, os.geteuid() == 0)
+            self.web = WebServer(self.settings.web, self.status.object, self.status.results, agent)
             await self.web.start()
         if self.links:
             await self.links.start()

@@ -62,8 +62,12 @@ class OsScheduling:
         finally:
             self._lock.close()
 
-    async def _status(self, args: Mapping[str, Any]) -> Any:
+    def status(self) -> dict[str, Any]:
+        """What `sched.status` answers."""
         return tell.status(self.scheduler)
+
+    async def _status(self, args: Mapping[str, Any]) -> Any:
+        return self.status()
 
     async def _explain(self, args: Mapping[str, Any]) -> Any:
         return tell.explain(self.scheduler, _text(args, "operator"))

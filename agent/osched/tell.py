@@ -53,6 +53,7 @@ def cooperation(scheduler: Scheduler) -> dict[str, Any]:
 
 def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
     nice, slices = _by_thread(schedule.actions)
+    shares = {t: a.share for a in schedule.actions if isinstance(a, SetGroup) and a.group for t in a.threads}
     policy = POLICIES.get(schedule.policy)
     rows = []
     for driver, report in scheduler.reports.items():
@@ -72,6 +73,8 @@ def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
                 row["held"] = schedule.held[driver][operator.name]
             if operator.threads and operator.threads[0] in nice:
                 row["nice"] = nice[operator.threads[0]]
+            if operator.threads and operator.threads[0] in shares:
+                row["share"] = shares[operator.threads[0]]
             if operator.threads and operator.threads[0] in slices:
                 row["slice_ms"] = slices[operator.threads[0]] / 1e6
             rows.append(row)

@@ -233,6 +233,11 @@ class Web:
     enabled: bool = setting(True, doc="whether to serve them")
     host: str = setting("127.0.0.1", doc="address to listen on; the page asks for no password: mind who can reach it")
     port: int = setting(8080, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
+    agent_socket: str = setting(
+        "",
+        doc="control socket of this board's agent, for the card OS scheduling; empty: `agent.sock` where "
+        "`control.sock` is by default",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,9 +349,17 @@ class GatewaySettings:
 def control_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of a gateway's control socket. Two gateways of one user have data folders of their own, so that their
     sockets differ, too."""
+    return settings.control.socket or f"{_socket_folder(settings, env, root)}/control.sock"
+
+
+def agent_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
+    """Path of the control socket of the agent on a gateway's board."""
+    return settings.web.agent_socket or f"{_socket_folder(settings, env, root)}/agent.sock"
+
+
+def _socket_folder(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     data = settings.gateway.data_dir
-    folder = data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
-    return settings.control.socket or f"{folder}/control.sock"
+    return data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
 
 
 @dataclass(frozen=True, slots=True)

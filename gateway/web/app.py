@@ -1,4 +1,4 @@
-"""The routes: page, status, events, metrics, health."""
+"""The routes: page, status, events, results, OS scheduling, metrics, health."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from gateway.web.exposition import Collector, render
 from gateway.web.guard import App, Guard
 from gateway.web.health import reasons
+from gateway.web.scheduling import Scheduling, no_agent
 
 STATIC = Path(__file__).parent / "static"
 CONTENT_TYPES = {
@@ -93,7 +94,11 @@ class Events:
 
 
 def make(
-    status: Status, bound_host: str, interval_s: float = EVENT_INTERVAL_S, results: Results = no_results
+    status: Status,
+    bound_host: str,
+    interval_s: float = EVENT_INTERVAL_S,
+    results: Results = no_results,
+    scheduling: Scheduling = no_agent,
 ) -> tuple[App, Events]:
     """The application, and its event streams (to be closed before the server stops)."""
     snapshots = Snapshots(status)
@@ -129,8 +134,12 @@ def make(
             return PlainTextResponse("expected a flow that runs here: /api/results?flow=NAME\n", 404, _NO_STORE)
         return Response(msgspec.json.encode(found), media_type="application/json", headers=_NO_STORE)
 
+    async def api_scheduling(request: Request) -> Response:
+        return Response(msgspec.json.encode(await scheduling()), media_type="application/json", headers=_NO_STORE)
+
     routes = [
         Route("/api/results", api_results),
+        Route("/api/scheduling", api_scheduling),
         Route("/livez", livez),
         Route("/api/status", api_status),
         Route("/api/events", api_events),

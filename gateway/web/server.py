@@ -13,6 +13,7 @@ import uvicorn
 
 from gateway.web.app import Results, make, no_results
 from gateway.web.connections import Connection
+from gateway.web.scheduling import AgentScheduling, no_agent
 
 log = logging.getLogger("gateway.web")
 
@@ -42,11 +43,18 @@ class WebServer:
     """Serves page, status and metrics. A gateway works without it: trouble here is said, never raised."""
 
     def __init__(
-        self, settings: WebSettings, status: Callable[[], dict[str, Any]], results: Results = no_results
+        self,
+        settings: WebSettings,
+        status: Callable[[], dict[str, Any]],
+        results: Results = no_results,
+        agent_socket: str = "",
     ) -> None:
+        """`agent_socket`: of this board's agent; empty: it has none."""
         self._host = settings.host
         self._port = settings.port
-        self._app, self._events = make(status, settings.host, results=results)
+        self._agent = AgentScheduling(agent_socket) if agent_socket else None
+        scheduling = self._agent.get if self._agent else no_agent
+        self._app, self._events = make(status, settings.host, results=results, scheduling=scheduling)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.url = ""
@@ -99,6 +107,8 @@ class WebServer:
         if self._server is None or self._task is None:
             return
         self._events.close()
+        if self._agent is not None:
+            await self._agent.close()
         self._server.should_exit = True
         done, _ = await asyncio.wait({self._task}, timeout=STOP_S + 2)
         if not done:

@@ -28,6 +28,18 @@ STATUS: dict[str, Any] = {
         "drops": {"bad tag": 3, 'odd "reason"\n': 1},
     },
     "replacements": 2,
+    "sched": {
+        "policy": "qs", "mechanism": "nice", "periods": 9, "lasted_s": {"action": 0.002, "cpu": 0.005},
+        "errors": ["one"],
+        "cooperation": {"told_bytes": 80, "boards": {"g2": {"shares": True}, "g3": {"shares": False}}},
+        "operators": [
+            {
+                "driver": "edgert", "operator": "air/in", "priority": 4.0, "nice": 7, "cpu": 0.5, "waited": 0.1,
+                "held": 0.2,
+            },
+            {"driver": "edgert", "operator": "air/out"},
+        ],
+    },
 }  # fmt: skip
 
 
@@ -45,6 +57,21 @@ def test_prometheus_reads_every_metric() -> None:
     assert found["edgert_agent_rtt_measured_seconds", "g2"] == pytest.approx(0.003)
     assert ("edgert_agent_rtt_measured_seconds", "g3") not in found
     assert found["edgert_agent_dropped_packets_total", 'odd "reason"\n'] == 1
+
+
+def test_os_scheduling_is_told_per_operator_as_far_as_it_is_known() -> None:
+    found = values(exposition(STATUS))
+    assert found["edgert_agent_sched_policy", "qs", "nice"] == 1
+    assert found["edgert_agent_sched_nice", "edgert", "air/in"] == 7
+    assert ("edgert_agent_sched_nice", "edgert", "air/out") not in found
+    assert found["edgert_agent_sched_errors",] == 1
+    assert found["edgert_agent_sched_boards",] == 1
+
+
+def test_an_agent_that_does_not_schedule_tells_nothing_of_it() -> None:
+    found = values(exposition({**STATUS, "sched": None}))
+    assert not [name for name, *_ in found if "sched" in name]
+    assert found["edgert_agent_health",] == 1
 
 
 @pytest.mark.parametrize(

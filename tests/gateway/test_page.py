@@ -181,6 +181,34 @@ def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gatewa
 
 
 @pytest.mark.timeout(120)
+def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gateway: Gateway, tmp_path: Path) -> None:
+    page.wait_for("return document.querySelectorAll('.node').length >= 5")
+    assert page.run("return document.querySelector('#scheduling').hidden"), "this board has no agent"
+    data = gateway.database.parent
+    (tmp_path / "sched.toml").write_text('[sched]\npolicy = "qs"\n')
+    command = ["-m", "agent.osched", "--config", str(tmp_path / "sched.toml"), "--gateway", str(data / "control.sock")]
+    command += ["--socket", str(data / "agent.sock"), "--data", str(tmp_path / "agent")]
+    with (tmp_path / "agent.log").open("wb") as log:
+        agent = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, cwd=ROOT)
+    try:
+        wait_for((data / "agent.sock").exists, 20, f"the agent's socket; see {tmp_path}/agent.log")
+        page.open(gateway.url)
+        page.wait_for("return document.querySelectorAll('#scheduling-table tbody tr').length >= 1", 30)
+        assert not page.run("return document.querySelector('#scheduling').hidden")
+        assert page.run("return document.querySelector('#scheduling-state').textContent") == "qs"
+        rows = page.run("return document.querySelector('#scheduling-table tbody').textContent")
+        assert "city-air/readings" in rows
+        assert "queue_size" in rows
+        notes = page.run("return document.querySelector('#scheduling-notes').textContent")
+        assert "not scheduled there (city-air): set pool.slots" in notes
+        page.emulate(1280, 1400)
+        page.screenshot(ARTEFACTS / "page-scheduling.png")
+    finally:
+        agent.terminate()
+        agent.wait(15)
+
+
+@pytest.mark.timeout(120)
 def test_nothing_is_wider_than_a_phone_and_the_graph_runs_downwards(page: Browser) -> None:
     page.emulate(390, 844)
     page.wait_for("return document.querySelectorAll('.node').length >= 5")

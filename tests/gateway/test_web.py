@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgert.control.server import ControlServer, Handler
+from edgert.core.errors import EdgertError
 from edgert.core.hosts import is_loopback
 from gateway.web import connections
 from gateway.web.connections import PLACES
@@ -87,6 +90,8 @@ def test_the_page_and_all_it_loads_come_from_the_gateway_itself() -> None:
             "/graph.js": "text/javascript",
             "/layout.js": "text/javascript",
             "/format.js": "text/javascript",
+            "/elements.js": "text/javascript",
+            "/scheduling.js": "text/javascript",
             "/page.css": "text/css",
             "/icon.svg": "image/svg+xml",
         }.items():
@@ -349,3 +354,49 @@ def test_a_request_that_does_not_come_whole_ends_its_connection(monkeypatch: pyt
         writer.close()
 
     serve(check)
+
+
+def scheduling(tmp_path: Path, handlers: dict[str, Handler], asked: int = 1) -> list[dict[str, Any]]:
+    """What /api/scheduling answers, with an agent that has these verbs (none: no agent at all)."""
+    path, found = str(tmp_path / "agent.sock"), []
+
+    async def main() -> None:
+        agent = ControlServer(path, handlers)
+        if handlers:
+            await agent.start()
+        server = WebServer(Settings(), example_status, agent_socket=path)
+        assert await server.start()
+        for _ in range(asked):
+            answer = await get(server, "/api/scheduling")
+            assert (answer.status, answer.headers["cache-control"]) == (200, "no-store")
+            found.append(json.loads(answer.body))
+        await server.stop()
+        await agent.stop()
+
+    asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
+    return found
+
+
+def test_os_scheduling_is_what_the_agent_says_and_it_is_not_asked_for_every_page(tmp_path: Path) -> None:
+    times: list[int] = []
+
+    async def status(args: Mapping[str, Any]) -> Any:
+        times.append(1)
+        return {"policy": "qs", "operators": [{"operator": "air/in", "nice": 3}]}
+
+    answers = scheduling(tmp_path, {"sched.status": status}, asked=3)
+    assert answers == [{"agent": True, "policy": "qs", "operators": [{"operator": "air/in", "nice": 3}]}] * 3
+    assert times == [1]
+
+
+def test_a_board_without_an_agent_says_so_and_a_broken_one_why(tmp_path: Path) -> None:
+    async def refuse(args: Mapping[str, Any]) -> Any:
+        raise EdgertError("not now")
+
+    async def other(args: Mapping[str, Any]) -> Any:
+        return [1, 2]
+
+    assert scheduling(tmp_path, {}) == [{"agent": False}]
+    assert scheduling(tmp_path, {"sched.status": refuse}) == [{"agent": True, "error": "not now"}]
+    (answer,) = scheduling(tmp_path, {"sched.status": other})
+    assert answer["error"] == "expected the agent's sched.status, got [1, 2]"

@@ -44,6 +44,18 @@ export function milliseconds(value) {
   return value < 1000 ? `${value < 10 ? one.format(value) : whole.format(value)} ms` : `${one.format(value / 1000)} s`;
 }
 
+export function seconds(value) {
+  return known(value) && value >= 1 ? `${significant(value)} s` : milliseconds(known(value) ? value * 1000 : undefined);
+}
+
+export function percent(part) {
+  return known(part) ? `${whole.format(part * 100)} %` : DASH;
+}
+
+export function significant(value) {
+  return known(value) ? figures.format(value) : DASH;
+}
+
 export const TIME_COLUMNS = new Set(["time", "window_start", "window_end"]);
 
 // One cell of a row. Event times are shown in the reader's own time zone, with the date only if it is not today's.

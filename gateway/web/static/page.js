@@ -1,8 +1,10 @@
 // The page: one status a second by server-sent events, written into elements that stay where they are.
 // Whatever comes from a gateway is text, never markup.
 
+import { fill, make } from "/elements.js";
 import { Graph, set } from "/graph.js";
 import { DASH, TIME_COLUMNS, bytes, cell, count, duration, milliseconds, rate, result } from "/format.js";
+import { watch } from "/scheduling.js";
 
 const HISTORY = 90;
 const SHORTEST = 20;
@@ -11,13 +13,6 @@ const RETRY_MS = 2000;
 const PAGE = 20;
 const INDEX_FROM = 4;
 const $ = (id) => document.getElementById(id);
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
 
 // ---- tiles ----
 
@@ -117,20 +112,7 @@ function header(s) {
   set($("version"), `edgert ${s.version}`);
 }
 
-// ---- tables ----
-
-function fill(body, rows) {
-  rows.forEach((row, at) => {
-    const line = body.rows[at] ?? body.insertRow();
-    row.forEach(([text, cls], column) => {
-      const td = line.cells[column] ?? line.insertCell();
-      if (td.className !== cls) td.className = cls;
-      set(td, text);
-    });
-    while (line.cells.length > row.length) line.deleteCell(-1);
-  });
-  while (body.rows.length > rows.length) body.deleteRow(-1);
-}
+// ---- flows ----
 
 class FlowView {
   constructor(flow) {
@@ -312,15 +294,16 @@ function lost() {
 
 function connect() {
   const events = new EventSource("/api/events");
-  const watch = setInterval(() => { if (Date.now() - lastAt > SILENT_AFTER_MS) lost(); }, 1000);
+  const silence = setInterval(() => { if (Date.now() - lastAt > SILENT_AFTER_MS) lost(); }, 1000);
   events.onmessage = (event) => show(JSON.parse(event.data));
   events.onerror = () => {
     lost();
     if (events.readyState !== EventSource.CLOSED) return;
-    clearInterval(watch);
+    clearInterval(silence);
     setTimeout(connect, RETRY_MS);
   };
 }
 
 buildTiles();
 connect();
+watch();
