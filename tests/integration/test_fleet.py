@@ -35,7 +35,7 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     told = capsys.readouterr().out
     assert told == "flow city-air runs by plan 1: g1: readings, valid, by-sensor; g2: window; g3: central\n"
     publishing = fleet.rig.publishing(truth.as_messages(packs), rate=300)
-    time.sleep(2.0)
+    wait_until(lambda: _one_scale(fleet), "the boards' OS schedulers to hear of each other", 30.0)
     assert main(["fleet", "move", "city-air", "window", "g3", "--config", str(fleet.agents["g2"].config)]) == 0
     told = capsys.readouterr().out
     assert told.startswith(
@@ -159,6 +159,17 @@ def test_a_coordinator_that_dies_in_the_midst_of_a_change_is_followed_by_another
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)
     assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
+def _one_scale(fleet: Fleet) -> bool:
+    """The boards of a cut flow are on one scale, and the source's board knows the queue that its rows go to."""
+    middle, last = (fleet.ask(name, "sched.status", {})["cooperation"] for name in ("g2", "g3"))
+    try:
+        first = fleet.ask("g1", "sched.explain", {"operator": "city-air/readings+valid+by-sensor"})["remote"]
+    except ControlError:  # its agent has not looked at the gateway since the flow came
+        return False
+    everyone = all(sum(board["shares"] for board in one["boards"].values()) == 2 for one in (middle, last))
+    return everyone and "queue_size" in first.get("city-air/window", {})
 
 
 def _runs_again(fleet: Fleet, asked: str) -> bool:

@@ -55,8 +55,10 @@ def own_terms(report: Report, policy: str, span: tuple[float, float] | None, oth
             if (full := f"{flow}/{operator}") in report.operators:
                 of = {metric: given[metric][full] for metric in ENTRY if full in given.get(metric, {})}
                 takes.setdefault(flow, {})[operator] = of
-    flows = {f: FlowTerms(report.queries[f].plan, sends.get(f, {}), takes.get(f, {})) for f in {*sends, *takes}}
-    return Terms(policy, span, flows)
+    known = {*sends, *takes} & report.queries.keys()
+    return Terms(
+        policy, span, {f: FlowTerms(report.queries[f].plan, sends.get(f, {}), takes.get(f, {})) for f in known}
+    )
 
 
 def _same_plan(report: Report, others: Iterable[Terms]) -> list[tuple[str, FlowTerms]]:

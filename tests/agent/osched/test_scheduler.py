@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Operator, Query, Report
 from agent.osched import tell
+from agent.osched.cooperation.exchange import LEAST_S, Peers
 from agent.osched.kernel.door import Door
 from agent.osched.rules import RuleError
 from agent.osched.scheduler import PATIENCE_S, Scheduler
@@ -40,7 +42,7 @@ class Engine:
     async def report(self) -> Report:
         if not self.answers:
             raise DriverError("engine: no answer")
-        queries = {f"q{name}": Query(f"q{name}") for name in self.operators}
+        queries = {o.query: Query(o.query) for o in self.operators.values()}
         return Report("engine", dict(self.operators), queries, {"queue_size": dict(self.queues)}, weighable=True)
 
     async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
@@ -50,8 +52,33 @@ class Engine:
         self.closed = True
 
 
-def scheduler(folder: Path, engine: Engine, clock: VirtualClock, settings: Sched) -> Scheduler:
-    return Scheduler(settings, [engine], Door(folder / "journal"), clock, lambda: 0.5)
+def scheduler(
+    folder: Path, engine: Engine, clock: VirtualClock, settings: Sched, peers: Peers | None = None
+) -> Scheduler:
+    return Scheduler(settings, [engine], Door(folder / "journal"), clock, lambda: 0.5, peers)
+
+
+class Board:
+    """One of two boards that tell each other at once."""
+
+    def __init__(self, name: str, told: dict[str, bytes]) -> None:
+        self._name, self._all = name, told
+
+    def told(self) -> dict[str, bytes]:
+        return {name: payload for name, payload in self._all.items() if name != self._name}
+
+    def members(self) -> int:
+        return 2
+
+    def tell(self, payload: bytes) -> None:
+        self._all[self._name] = payload
+
+
+def cut(engine: Engine, name: str, remote: tuple[str, ...]) -> None:
+    """The engine has one operator of the flow `f`; it sends to `remote` on the other board."""
+    (operator, *_) = engine.operators.values()
+    engine.operators = {f"f/{name}": replace(operator, name=f"f/{name}", query="f", remote=remote)}
+    engine.queues = {f"f/{name}": 0.0}
 
 
 def test_nice_values_follow_queues_from_period_to_period(tmp_path: Path) -> None:
@@ -269,3 +296,48 @@ def test_a_turn_that_fails_does_not_end_the_scheduler(tmp_path: Path) -> None:
             assert a.nices() == [0]
 
     asyncio.run(story())
+
+
+def test_equal_priorities_get_equal_nice_values_on_two_boards_that_share_a_flow(tmp_path: Path) -> None:
+    async def story(cooperate: bool) -> tuple[list[int], list[int]]:
+        told: dict[str, bytes] = {}
+        with worker() as a, worker() as b, worker() as c, worker() as d:
+            clock, engines = VirtualClock(), {"one": Engine(a, b), "two": Engine(c, d)}
+            both = engines["one"].operators["b"], engines["two"].operators["b"]
+            cut(engines["one"], "in", ("f/out",))
+            cut(engines["two"], "out", ())
+            for engine, operator, queue in zip(engines.values(), both, (10.0, 100.0), strict=True):
+                engine.operators["b"] = operator
+                engine.queues["b"] = queue
+            engines["one"].queues["f/in"] = 1.0
+            boards = [
+                scheduler(tmp_path / name, engine, clock, Sched(cooperate=cooperate), Board(name, told))
+                for name, engine in engines.items()
+            ]
+            for _ in range(5):
+                for board in boards:
+                    await board.turn()
+                clock.advance(LEAST_S)
+            state = tell.cooperation(boards[0])
+            assert state["state"] == ("on" if cooperate else "off")
+            assert list(state["boards"]) == (["two"] if cooperate else [])
+            assert bool(told) == cooperate
+            notes = tell.dry_run(boards[0], "qs")["notes"]
+            assert ("on one scale with those of two" in " ".join(notes)) == cooperate
+            found = a.nices() + b.nices(), c.nices() + d.nices()
+            if cooperate:
+                remote = tell.explain(boards[0], "f/in")["remote"]
+                assert remote == {"f/out": {"queue_size": 0.0}}
+                boards[0].use("none")
+                await boards[0].turn()
+                assert told["one"] == b"", "taken back"
+            for board in boards:
+                await board.stop()
+        return found
+
+    # one: 1 and 10 rows, two: 0 and 100 rows; apart, 10 rows on the one are as much as 100 on the other
+    apart_one, apart_two = asyncio.run(story(cooperate=False))
+    assert (apart_one[1], apart_two[1]) == (0, 0)
+    one, two = asyncio.run(story(cooperate=True))
+    assert two == [19, 0]
+    assert one[0] > one[1] > 0

@@ -1,0 +1,62 @@
+"""`edgert sched`: what is shown of an agent's answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgert.cli.sched import explained, planned, table
+
+COOPERATION: dict[str, Any] = {
+    "state": "on",
+    "boards": {
+        "b": {"policy": "qs", "span": [0.0, 4000.0], "shares": True, "flows": ["air"], "age_s": 2.0},
+        "c": {"policy": "hr", "span": None, "shares": False, "flows": ["heat"], "age_s": 9.0},
+    },
+    "held": {"air/in": 0.05}, "left_out": 2, "errors": ["d: expected"], "span": [0.0, 4000.0],
+}  # fmt: skip
+ROW: dict[str, Any] = {
+    "driver": "edgert", "query": "air", "operator": "air/in", "place": "slot 0", "threads": 2,
+    "metrics": {"queue_size": 400.0}, "priority": 20.0, "nice": 13, "held": 0.05, "cpu": 0.5, "waited": 0.25,
+}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "rule": "qs", "policy": "qs", "period_s": 1.0, "mechanism": "nice", "measures": {"cpu": 0.9}, "periods": 7,
+    "lasted_s": {"report": 0.002, "action": 0.001, "cpu": 0.003}, "notes": ["a note"], "errors": ["an error"],
+    "cooperation": COOPERATION, "operators": [ROW],
+}  # fmt: skip
+
+
+def test_status_shows_operators_the_other_boards_and_what_is_amiss() -> None:
+    assert table(STATUS).splitlines() == [
+        "policy qs (qs) by nice every 1 s, cpu 90%",
+        "period 7: asked 2.0 ms, acted within 1.0 ms, CPU 3.0 ms",
+        "board b: qs, priorities 0 to 4000, flows air",
+        "board c: hr, no threads, flows heat, shares no flow with this board",
+        "held   air/in: 0.05 of its priority, its successor on another board is congested",
+        "note   2 shared flows do not fit into what is told to other boards",
+        "note   d: expected",
+        "operator  place   metric          priority  nice  slice  got  waited",
+        "air/in    slot 0  queue_size=400  20        13    -      50%  25%",
+        "note   a note",
+        "error  an error",
+    ]
+
+
+def test_a_board_on_its_own_says_nothing_of_others_and_one_that_does_not_cooperate_says_it() -> None:
+    nothing = {"boards": {}, "held": {}, "left_out": 0, "errors": [], "span": []}
+    assert "board" not in table({**STATUS, "cooperation": {"state": "alone", **nothing}})
+    off = table({**STATUS, "cooperation": {"state": "off", **nothing}})
+    assert "cooperation with other boards is off (sched.cooperate)" in off
+
+
+def test_explain_and_dry_run_tell_of_operators_on_other_boards() -> None:
+    answer = {
+        **ROW, "policy": "qs", "latency_s": 0.1, "rank": 2, "of": 3, "shares_threads_with": [], "successors": [],
+        "remote": {"air/out": {"queue_size": 8000.0}, "air/alarm": {}},
+        "metrics": {"queue_size": {"value": 400.0, "about": "rows in the operator's queue", "from": []}},
+    }  # fmt: skip
+    shown = explained(answer).splitlines()
+    assert "  sends to air/out on another board: queue_size 8000" in shown
+    assert "  sends to air/alarm on another board: its board has not told of it" in shown
+    assert "  its priority is 0.05 of what it were: that successor's queue is longer" in shown
+    plan = {"policy": "qs", "actions": ["thread 7 (slot 0): nice 13"], "notes": ["on one scale with b"], "errors": []}
+    assert planned(plan) == "policy qs would do:\n  thread 7 (slot 0): nice 13\nnote   on one scale with b"
