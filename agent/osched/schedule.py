@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
 from agent.osched.cooperation.shared import held_back
 from agent.osched.kernel.actions import Action
+from agent.osched.kernel.clusters import Clusters
 from agent.osched.metric_graph import MetricError, MetricProvider
 from agent.osched.normalise import Smoothing
 from agent.osched.policies import Policy, Random
-from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
-from agent.osched.translate import to_groups, to_nice, to_slices, to_weights
+from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads, units_of
+from agent.osched.translate import to_cores, to_groups, to_nice, to_slices, to_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Mechanism:
     worst: int = 19
     weights: bool = False
     """Also weights in the pools of our own slots."""
+    fast: Clusters | None = None
+    """Also the fast cores for those that are most urgent."""
 
     def __contains__(self, part: str) -> bool:
         return part in self.name.split("+")
@@ -108,6 +111,9 @@ def _translate(
         for members in [members for _, members in groups.values()] if groups else [list(threads)]:
             ours = {t: threads[t] for t in members if t in threads}
             actions += to_nice(ours, how.best, how.worst, () if groups else over)
+    if how.fast is not None:
+        units = units_of(operators, threads)
+        actions += to_cores(units, how.fast.big, how.fast.places)
     if "slice" in how:
         actions += to_slices(threads, policy.logarithmic, over=over)
     return actions

@@ -13,6 +13,7 @@ from agent.drivers.entities import Report, Thread
 from agent.drivers.procfs import CpuTimes
 from agent.osched.cooperation.exchange import Cooperation, Peers
 from agent.osched.kernel.actions import SetGroup, SetWeights
+from agent.osched.kernel.cpus import on_by_default
 from agent.osched.kernel.door import Door, Outcome
 from agent.osched.kernel.grouping import incomparable
 from agent.osched.normalise import Smoothing
@@ -53,7 +54,11 @@ class Scheduler:
             self.rule = parse(settings.policy)
         except RuleError as error:
             raise RuleError(f"sched.policy: {error}") from None
-        self.how = Mechanism(settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights)
+        wanted = settings.affinity == "on" or (settings.affinity == "auto" and on_by_default())
+        self.how = Mechanism(
+            settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights,
+            door.able.clusters if wanted else None,
+        )  # fmt: skip
         self.running = Choice(NONE)
         self.schedule = Schedule()
         self.reports: dict[str, Report] = {}

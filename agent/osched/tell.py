@@ -7,7 +7,8 @@ from typing import Any
 
 from agent.drivers.entities import Operator, Thread, Values
 from agent.osched.cooperation.shared import REMOTE
-from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
+from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
+from agent.osched.kernel.clusters import cores
 from agent.osched.metric_graph import METRICS, MetricError, MetricProvider
 from agent.osched.policies import NONE, POLICIES
 from agent.osched.schedule import Schedule
@@ -19,6 +20,8 @@ def status(scheduler: Scheduler) -> dict[str, Any]:
     """Everything at a glance: a row per operator."""
     door, schedule = scheduler.door, scheduler.schedule
     lacks = door.able.lacks()
+    if scheduler.settings.affinity == "on" and scheduler.how.fast is None:
+        lacks.append("affinity: all cores of this board are alike, or the kernel does not tell their capacity")
     if scheduler.why_grouped:
         grouped = scheduler.settings.root_group != "never" and door.able.cgroups is not None
         lacks.append(
@@ -53,6 +56,7 @@ def cooperation(scheduler: Scheduler) -> dict[str, Any]:
 
 def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
     nice, slices = _by_thread(schedule.actions)
+    fast = {a.thread: a.cores for a in schedule.actions if isinstance(a, SetCores)}
     shares = {t: a.share for a in schedule.actions if isinstance(a, SetGroup) and a.group for t in a.threads}
     policy = POLICIES.get(schedule.policy)
     rows = []
@@ -73,6 +77,8 @@ def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
                 row["held"] = schedule.held[driver][operator.name]
             if operator.threads and operator.threads[0] in nice:
                 row["nice"] = nice[operator.threads[0]]
+            if operator.threads and operator.threads[0] in fast:
+                row["cores"] = sorted(cores(fast[operator.threads[0]]))
             if operator.threads and operator.threads[0] in shares:
                 row["share"] = shares[operator.threads[0]]
             if operator.threads and operator.threads[0] in slices:
@@ -131,6 +137,9 @@ def _said(action: Action, places: Mapping[Thread, tuple[str, str]]) -> str:
         return f"thread {action.thread.tid} ({places[action.thread][0]}): nice {action.nice}"
     if isinstance(action, SetSlice):
         return f"thread {action.thread.tid} ({places[action.thread][0]}): slice {action.slice_ns / 1e6:g} ms"
+    if isinstance(action, SetCores):
+        listed = ", ".join(map(str, sorted(cores(action.cores))))
+        return f"thread {action.thread.tid} ({places[action.thread][0]}): cores {listed}"
     if isinstance(action, SetGroup):
         limit = "" if action.quota is None else f", at most {action.quota:g} cores"
         name = action.group or "root group"

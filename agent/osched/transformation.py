@@ -48,6 +48,17 @@ def groups_by_query(operators: Iterable[Operator], shared: str) -> dict[str, tup
     return {group: (len(names[group]), members[group]) for group in members}
 
 
+def units_of(operators: Iterable[Operator], threads: Mapping[Thread, float]) -> dict[tuple[Thread, ...], float]:
+    """Threads that run the same operators, so that at most one of them is busy with rows -> the greatest priority of
+    them: a slot of ours, or a subtask of another engine."""
+    found: dict[tuple[Thread, ...], float] = {}
+    for operator in operators:
+        known = [threads[t] for t in operator.threads if t in threads]
+        if known:
+            found[operator.threads] = max(known)
+    return found
+
+
 def places(operators: Iterable[Operator]) -> Mapping[Thread, str]:
     """Thread -> the process or slot that it belongs to, for people."""
     return {thread: operator.place for operator in operators for thread in operator.threads}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from agent.drivers.entities import Thread
-from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice, SetWeights
+from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice, SetWeights
 from agent.osched.normalise import log_min_max, min_max, nice_values
 
 SLICE_MS: Final = (0.1, 20.0)
@@ -38,6 +38,18 @@ def to_slices(
     scaled = (log_min_max if logarithmic else min_max)([*priorities.values(), *over], 0.0, 1.0)
     lengths = (shortest_ms * (longest_ms / shortest_ms) ** (1.0 - s) for s in scaled)
     return [SetSlice(thread, round(ms * 1e6)) for thread, ms in zip(priorities, lengths, strict=False)]
+
+
+def to_cores(units: Mapping[tuple[Thread, ...], float], big: int, places: int) -> list[Action]:
+    """The fast cores for the units (threads that run the same operators) of the greatest priorities, as many as there
+    are fast cores; all others run anywhere. A unit of the least priority is not among them: so nothing is done where
+    all are alike.
+
+    `big`: mask of the fast cores; `places`: their number.
+    """
+    least = min(units.values(), default=0.0)
+    urgent = sorted((unit for unit, p in units.items() if p > least), key=lambda unit: (-units[unit], unit))
+    return [SetCores(thread, big) for unit in urgent[:places] for thread in unit]
 
 
 def to_groups(

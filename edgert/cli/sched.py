@@ -119,6 +119,8 @@ def explained(answer: dict[str, Any]) -> str:
     for name, text in (("nice", "nice value"), ("slice_ms", "slice, ms")):
         if name in answer:
             lines.append(f"  {text}: {answer[name]:g}")
+    if "cores" in answer:
+        lines.append(f"  only on the fast cores: {', '.join(map(str, answer['cores']))}")
     if "cpu" in answer:
         lines.append(f"  got {answer['cpu']:.0%} of a core, waited for {answer['waited']:.0%} of one")
     return "\n".join(lines)

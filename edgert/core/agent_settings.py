@@ -158,6 +158,11 @@ class Sched:
         "would not compare otherwise (the kernel's autogroups, or services with groups of their own)",
         choices=("auto", "always", "never"),
     )
+    affinity: str = setting(
+        "auto",
+        doc="big.LITTLE: keep the most urgent threads on the fast cores; auto: on an Odroid-XU4 only",
+        choices=("auto", "on", "off"),
+    )
     cooperate: bool = setting(
         True,
         doc="exchange ranges of priorities and path terms of flows that several boards share, so that a priority means "

@@ -55,9 +55,9 @@ def own_terms(report: Report, policy: str, span: tuple[float, float] | None, oth
             if (full := f"{flow}/{operator}") in report.operators:
                 of = {metric: given[metric][full] for metric in ENTRY if full in given.get(metric, {})}
                 takes.setdefault(flow, {})[operator] = of
-    known = {*sends, *takes} & report.queries.keys()
+    shared = {*sends, *takes} & report.queries.keys()
     return Terms(
-        policy, span, {f: FlowTerms(report.queries[f].plan, sends.get(f, {}), takes.get(f, {})) for f in known}
+        policy, span, {f: FlowTerms(report.queries[f].plan, sends.get(f, {}), takes.get(f, {})) for f in shared}
     )
 
 

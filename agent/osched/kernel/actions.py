@@ -25,6 +25,14 @@ class SetSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class SetCores:
+    """The thread should run only on these cores, of those on which it may run anyway: bit n of the mask is core n."""
+
+    thread: Thread
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetGroup:
     """There should be this group of the agent's, with this share and quota, and these threads in it.
 
@@ -45,4 +53,4 @@ class SetWeights:
     weights: Mapping[str, float]
 
 
-Action = SetNice | SetSlice | SetGroup | SetWeights
+Action = SetNice | SetSlice | SetCores | SetGroup | SetWeights

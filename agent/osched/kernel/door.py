@@ -17,7 +17,7 @@ from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
-from agent.osched.kernel.actions import Action, SetGroup, SetNice, SetSlice
+from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
 from agent.osched.kernel.journal import Before, Journal, Kind, Made
 from agent.osched.kernel.rights import Abilities, abilities
 from agent.osched.kernel.thread_values import ThreadValues
@@ -129,9 +129,8 @@ class Door:
         """Whether nothing but system calls on threads is left to do: their old values are on disk, groups hold."""
         cgroups, wanted = self.able.cgroups, set[tuple[Kind, Thread]]()
         for action in actions:
-            if isinstance(action, SetNice | SetSlice):
-                kind: Kind = "nice" if isinstance(action, SetNice) else "slice"
-                if (kind, action.thread) not in self._noted:
+            if isinstance(action, SetNice | SetSlice | SetCores):
+                if (_of_thread(action)[0], action.thread) not in self._noted:
                     return False
             elif isinstance(action, SetGroup) and cgroups is not None:
                 folder = cgroups.folder(action.group)
@@ -154,10 +153,8 @@ class Door:
             return outcome
         threads: list[tuple[Kind, Thread, int | str]] = []
         for action in actions:
-            if isinstance(action, SetNice):
-                threads.append(("nice", action.thread, action.nice))
-            elif isinstance(action, SetSlice):
-                threads.append(("slice", action.thread, action.slice_ns))
+            if isinstance(action, SetNice | SetSlice | SetCores):
+                threads.append(_of_thread(action))
             elif isinstance(action, SetGroup):
                 threads += self._prepare_group(action, outcome)
         self._release({(kind, thread) for kind, thread, _ in threads})
@@ -186,7 +183,10 @@ class Door:
             log.warning("osched: the journal cannot be written anew: %s", error)
 
     def _may(self, kind: Kind, outcome: Outcome) -> bool:
-        able = {"nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None}
+        able = {
+            "nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None,
+            "cores": self.able.clusters is not None,
+        }  # fmt: skip
         if not able[kind]:
             text = f"{kind} cannot be set on this board"
             if text not in outcome.errors:
@@ -234,8 +234,11 @@ class Door:
         if (kind, thread) not in self._noted or not self.proc.is_same(thread):
             outcome.gone += 1
             return
+        before = self._noted[kind, thread].value
+        within = value & before if kind == "cores" and isinstance(value, int) and isinstance(before, int) else value
         try:
-            self._values.put(kind, thread, value)
+            if within or kind != "cores":  # else it may not run on the fast cores: its owner wants it so
+                self._values.put(kind, thread, within)
         except ProcessLookupError:
             outcome.gone += 1
         except OSError as error:
@@ -266,3 +269,13 @@ class Door:
             outcome.errors.append(f"group {action.group or 'of the agent'}: {error}")
             return []
         return [("group", thread, str(folder)) for thread in action.threads]
+
+
+def _of_thread(action: SetNice | SetSlice | SetCores) -> tuple[Kind, Thread, int]:
+    if isinstance(action, SetNice):
+        return "nice", action.thread, action.nice
+    return (
+        ("slice", action.thread, action.slice_ns)
+        if isinstance(action, SetSlice)
+        else ("cores", action.thread, action.cores)
+    )

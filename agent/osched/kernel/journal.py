@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from agent.drivers.entities import Thread
 
 log = logging.getLogger(__name__)
-Kind = Literal["group", "slice", "nice"]
+Kind = Literal["group", "slice", "cores", "nice"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 

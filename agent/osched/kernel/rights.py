@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from agent.osched.kernel import slices
+from agent.osched.kernel import cpus, slices
 from agent.osched.kernel.cgroups import Cgroups, find
+from agent.osched.kernel.clusters import Clusters
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class Abilities:
     slice_ns: int | None
     """The kernel's own slice; None: slices cannot be set."""
     cgroups: Cgroups | None
+    clusters: Clusters | None = None
+    """Fast and slow cores; None: all are alike, or the kernel does not tell."""
 
     def lacks(self) -> list[str]:
         """What does not work, why, and what still does; for people."""
@@ -36,7 +39,7 @@ class Abilities:
 def abilities() -> Abilities:
     """Try what this process may do."""
     nice = can_raise_priority()
-    return Abilities(nice, slices.usual_ns() if nice else None, find())
+    return Abilities(nice, slices.usual_ns() if nice else None, find(), cpus.find())
 
 
 def can_raise_priority() -> bool:

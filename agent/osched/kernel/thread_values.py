@@ -1,4 +1,4 @@
-"""The three values of a thread that the agent changes: its nice value, its slice, its control group."""
+"""The four values of a thread that the agent changes: its nice value, its slice, its cores, its control group."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
 from agent.osched.kernel import slices
 from agent.osched.kernel.cgroups import Cgroups
+from agent.osched.kernel.clusters import cores, mask
 from agent.osched.kernel.journal import Kind
 from agent.osched.kernel.rights import Abilities
 
 
 class ThreadValues:
-    """Reads and writes them. A nice value and a slice (ns) are numbers, a group is the path of its folder."""
+    """Reads and writes them. A nice value, a slice (ns) and cores (a mask) are numbers, a group is the path of its
+    folder."""
 
     def __init__(self, able: Abilities, proc: ProcFs) -> None:
         self._able, self._proc = able, proc
@@ -29,6 +31,11 @@ class ThreadValues:
                 return slices.get(thread.tid)
             except OSError:
                 return None
+        if kind == "cores":
+            try:
+                return mask(os.sched_getaffinity(thread.tid))
+            except OSError:
+                return None
         folder = self._able.cgroups.group_of(thread) if self._able.cgroups else None
         return None if folder is None else str(folder)
 
@@ -38,6 +45,8 @@ class ThreadValues:
             self._groups().move(thread, Path(value))
         elif kind == "nice":
             os.setpriority(os.PRIO_PROCESS, thread.tid, value)
+        elif kind == "cores":
+            os.sched_setaffinity(thread.tid, cores(value))
         else:
             slices.put(thread.tid, value)
 
@@ -50,6 +59,12 @@ class ThreadValues:
             slices.put(thread.tid, 0)  # the kernel's own again, not one of the same length
         else:
             self.put(kind, thread, value)
+
+    def is_ours(self, kind: Kind, value: int | str | None) -> bool:
+        """Whether the agent may have set the value. A program may choose the cores of its threads itself, so of those
+        only the fast ones are ours."""
+        clusters = self._able.clusters
+        return value is not None and (kind != "cores" or clusters is None or int(value) & ~clusters.big == 0)
 
     def _groups(self) -> Cgroups:
         if self._able.cgroups is None:

@@ -84,7 +84,8 @@ class Undo:
                 for seen in self._proc.threads(process):
                     for kind, first in of.items():
                         late = seen.thread.start_ticks >= first.at_ticks and (kind, seen.thread) not in recorded
-                        if late and self._values.get(kind, seen.thread) not in (None, first.value):
+                        value = self._values.get(kind, seen.thread) if late else None
+                        if value != first.value and self._values.is_ours(kind, value):
                             yield first, seen.thread
 
     def _remove_groups(self, paths: Sequence[str]) -> bool:
