@@ -2,7 +2,7 @@
 
 A driver reads what an engine says of itself in public (a socket, a REST interface, names of threads), and changes
 nothing in it. It reports physical operators with their threads, the graph between them, and those metrics of
-`agent.osched.metric_graph.METRICS` that the engine gives. Everything else is computed from these.
+`agent.osched.policy.metric_graph.METRICS` that the engine gives. Everything else is computed from these.
 
     [project.entry-points."edgert.drivers"]
     myengine = "my_package:make"          # make(address: str) -> Driver

@@ -13,7 +13,7 @@ from functools import reduce
 from math import gcd
 from typing import Final
 
-from agent.osched.policies import NONE, POLICIES
+from agent.osched.policy.policies import NONE, POLICIES
 from edgert.core.errors import EdgertError, show
 
 SHORTEST_MS: Final = 50

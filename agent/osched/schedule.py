@@ -9,9 +9,9 @@ from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
 from agent.osched.cooperation.shared import held_back
 from agent.osched.kernel.actions import Action
 from agent.osched.kernel.clusters import Clusters
-from agent.osched.metric_graph import MetricError, MetricProvider
 from agent.osched.normalise import Smoothing
-from agent.osched.policies import Policy, Random
+from agent.osched.policy.metric_graph import MetricError, MetricProvider
+from agent.osched.policy.policies import Policy, Random
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads, units_of
 from agent.osched.translate import to_cores, to_groups, to_nice, to_slices, to_weights
 

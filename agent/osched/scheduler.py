@@ -17,7 +17,7 @@ from agent.osched.kernel.cpus import on_by_default
 from agent.osched.kernel.door import Door, Outcome
 from agent.osched.kernel.grouping import incomparable
 from agent.osched.normalise import Smoothing
-from agent.osched.policies import NONE, POLICIES, Random
+from agent.osched.policy.policies import NONE, POLICIES, Random
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
 from edgert.core.agent_settings import Sched

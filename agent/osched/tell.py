@@ -9,8 +9,8 @@ from agent.drivers.entities import Operator, Thread, Values
 from agent.osched.cooperation.shared import REMOTE
 from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
 from agent.osched.kernel.clusters import cores
-from agent.osched.metric_graph import METRICS, MetricError, MetricProvider
-from agent.osched.policies import NONE, POLICIES
+from agent.osched.policy.metric_graph import METRICS, MetricError, MetricProvider
+from agent.osched.policy.policies import NONE, POLICIES
 from agent.osched.schedule import Schedule
 from agent.osched.scheduler import Scheduler
 from edgert.core.errors import EdgertError

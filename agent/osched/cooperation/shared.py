@@ -8,8 +8,8 @@ from typing import Final
 
 from agent.drivers.entities import EntityError, Report, Values
 from agent.osched.cooperation.terms import ENTRY, FlowTerms, Terms
-from agent.osched.metric_graph import MetricError, MetricProvider, closure
-from agent.osched.policies import POLICIES
+from agent.osched.policy.metric_graph import MetricError, MetricProvider, closure
+from agent.osched.policy.policies import POLICIES
 
 REMOTE: Final = "remote_"
 """How the names of metrics of operators on other boards begin."""

@@ -15,7 +15,7 @@ from agent.drivers.edgert import EdgertDriver, owned_as, report_untrusted
 from agent.drivers.entities import Thread
 from agent.drivers.recent import Recent
 from agent.drivers.registry import make
-from agent.osched.metric_graph import MetricProvider
+from agent.osched.policy.metric_graph import MetricProvider
 from edgert.core.errors import EdgertError
 
 

@@ -14,7 +14,7 @@ from agent.drivers.entities import Thread
 from agent.drivers.flink import FlinkDriver, report_untrusted
 from agent.drivers.recent import Recent
 from agent.drivers.registry import make
-from agent.osched.metric_graph import MetricProvider
+from agent.osched.policy.metric_graph import MetricProvider
 
 JOB = "a1c37c378be3685897f4baf441963bf6"
 SOURCE, SUM, SINK = (

@@ -15,7 +15,7 @@ from agent.osched.kernel.actions import Action, SetCores, SetNice
 from agent.osched.kernel.clusters import Clusters, clusters_of, cores, mask
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.rights import abilities
-from agent.osched.policies import POLICIES
+from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, decide
 from agent.osched.translate import to_cores
 from tests.agent.osched.worlds import needs_nice, worker

@@ -10,7 +10,7 @@ from agent.drivers.entities import Operator, Query, Report
 from agent.fleet.sched_peers import SECTION, SchedPeers
 from agent.osched.cooperation.exchange import AGAIN_S, LEAST_S, Cooperation
 from agent.osched.cooperation.terms import FlowTerms, Terms, pack, unpack_untrusted
-from agent.osched.policies import POLICIES
+from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, Schedule, decide
 from tests.agent.membership.simulated_fleet import SimulatedFleet
 

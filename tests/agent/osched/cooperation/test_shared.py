@@ -13,7 +13,7 @@ from agent.osched.cooperation.exchange import Cooperation
 from agent.osched.cooperation.shared import completed, divided, held_back, own_terms, sharing
 from agent.osched.cooperation.terms import FlowTerms, Terms
 from agent.osched.kernel.actions import SetNice
-from agent.osched.policies import POLICIES
+from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, Schedule, decide
 
 COST = {"filter": 1.0, "join": 4.0, "count": 2.0, "sink": 1.0}

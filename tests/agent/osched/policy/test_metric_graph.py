@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.drivers.entities import EntityError, Operator, Report, Values
-from agent.osched.metric_graph import METRICS, Metric, MetricError, MetricProvider, primitives
+from agent.osched.policy.metric_graph import METRICS, Metric, MetricError, MetricProvider, primitives
 
 CHAIN = {
     "filter": Operator("filter", "q", successors=("join", "count")),

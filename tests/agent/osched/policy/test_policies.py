@@ -7,8 +7,8 @@ import random
 import pytest
 
 from agent.drivers.entities import Operator, Query, Report
-from agent.osched.metric_graph import METRICS, MetricProvider
-from agent.osched.policies import POLICIES
+from agent.osched.policy.metric_graph import METRICS, MetricProvider
+from agent.osched.policy.policies import POLICIES
 
 OPERATORS = {
     "a": Operator("a", "fast", successors=("b",)),
