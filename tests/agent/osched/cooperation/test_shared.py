@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -181,6 +182,20 @@ def test_terms_of_another_plan_count_for_nothing() -> None:
     assert divided(part, [Terms("hr", None, {"q": FlowTerms(2, told)})]) == set()
     assert divided(part, [Terms("hr", None, {"q": FlowTerms(3, told)})]) == {"q"}, "join has its sender on board a"
     assert divided(part, [Terms("hr", None, {"q": FlowTerms(3, {"other": 1.0})})]) == set()
+
+
+def test_of_several_senders_the_dearest_path_counts() -> None:
+    """a: cheap and dear, both send to out on board b; c: middle, sends there, too."""
+    follow: dict[str, tuple[str, ...]] = {"cheap": ("out",), "dear": ("out",), "middle": ("out",), "out": ()}
+    cost = {"cheap": 1.0, "dear": 5.0, "middle": 3.0, "out": 1.0}
+    parts = divide(whole(follow, {"cost_s": cost}), {"cheap": "a", "dear": "a", "middle": "c", "out": "b"})
+    for order in ("dear", "cheap"), ("cheap", "dear"):
+        operators = {f"q/{name}": parts["a"].operators[f"q/{name}"] for name in order}
+        told = own_terms(replace(parts["a"], operators=operators), "slack", None, [])
+        assert told.flows["q"].sends == {"out": 5.0}
+    sends = [own_terms(parts[name], "slack", None, []) for name in ("a", "c")]
+    for terms in (sends, sends[::-1]):
+        assert completed(parts["b"], terms).metrics["remote_cost_before"] == {"q/out": 5.0}
 
 
 def test_only_what_the_policy_rests_on_is_told() -> None:
