@@ -22,7 +22,7 @@ from tests.integration.two_slots import two_slots
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, needs_nice, pytest.mark.timeout(240)]
-KILLS = 5
+KILLS = int(os.environ.get("EDGERT_TEST_KILLS", "5"))
 
 
 def run(arguments: list[str]) -> str:
@@ -134,13 +134,14 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
     assert as_before(gateway)
 
 
+@pytest.mark.timeout(240 + 10 * KILLS)
 def test_kill_9_at_random_moments_leaves_nothing_after_the_next_start_and_stop(rig: Rig, gateway: Gateway) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw, agent = random.Random(seed), Agent(rig.folder, gateway, "random every 50 ms", alone=True)
     rig.processes.append(agent)
     changed = 0
-    for _ in range(int(os.environ.get("EDGERT_TEST_KILLS", KILLS))):
+    for _ in range(KILLS):
         agent.start()
         # From before its first change to well after it.
         threading.Event().wait(draw.uniform(0.0, 1.5))
