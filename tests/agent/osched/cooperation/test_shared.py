@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.drivers.entities import Operator, Query, Report, Thread
@@ -127,6 +127,7 @@ def test_without_cooperation_equal_nice_values_mean_different_queues() -> None:
     assert nices(*together(parts, "qs").values())[join] == nices(one_board(REPORT, "qs"))[join] > 0
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(1e-5, 1.0), st.floats(0.01, 3.0), st.sampled_from("abc")), min_size=2, max_size=8))
 def test_highest_rate_and_deadlines_of_a_chain_on_any_boards_are_those_of_one(
     chain: list[tuple[float, float, str]],
