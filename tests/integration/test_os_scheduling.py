@@ -155,7 +155,7 @@ def test_kill_9_at_random_moments_leaves_nothing_after_the_next_start_and_stop(r
         changed += not as_before(gateway)
     assert changed, "no kill came after a change"
     agent.start()
-    wait_until(lambda: agent.status().get("periods", 0) > 0, "the next start")
+    wait_until(lambda: agent.status().get("periods", 0) > 0, "the next start", 60.0)
     assert agent.terminate() == 0
     assert as_before(gateway), (nices(gateway), agent.text()[-2000:])
     print(f"{changed} of {KILLS} kills left changed threads behind; a start takes {first_s:.1f} s")
