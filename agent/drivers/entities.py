@@ -33,7 +33,7 @@ class Operator:
     """Unique in the driver's report."""
     query: str
     logical: tuple[str, ...] = ()
-    """Names under which priorities are given for it; several if logical operators were fused. Empty: its own name."""
+    """Names under which priorities may be given for it beside its own; several if logical operators were fused."""
     instance: str = ""
     """Its name in its query; empty where the engine has no other name for it."""
     successors: tuple[str, ...] = ()

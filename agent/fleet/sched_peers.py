@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from agent.membership.members import State
 from agent.membership.protocol import Membership
 
 log = logging.getLogger(__name__)
@@ -20,7 +19,7 @@ class SchedPeers:
 
     def told(self) -> dict[str, bytes]:
         own = self._membership.roster.own
-        others = (m for m in self._membership.roster if m is not own and m.state is State.ALIVE)
+        others = (m for m in self._membership.roster if m is not own and m.present)
         return {m.name: m.sections[SECTION].payload for m in others if SECTION in m.sections}
 
     def members(self) -> int:

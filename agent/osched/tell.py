@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.drivers.entities import Operator, Thread, Values
-from agent.osched.cooperation.shared import REMOTE
+from agent.osched.cooperation.shared import REMOTE, completed
 from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
 from agent.osched.kernel.clusters import cores
 from agent.osched.policy.metric_graph import METRICS, MetricError, MetricProvider
@@ -154,7 +154,7 @@ def explain(scheduler: Scheduler, name: str) -> dict[str, Any]:
         operator = report.operators.get(name)
         if operator is None:
             continue
-        (whole,) = scheduler.cooperation.completed([report])
+        whole = completed(report, scheduler.cooperation.others.values())
         provider, metrics = MetricProvider(whole), {}
         for metric in METRICS.values():
             try:

@@ -8,10 +8,11 @@ from agent.drivers.entities import Operator, Thread, Values
 
 
 def logical_to_physical(priorities: Values, operators: Iterable[Operator]) -> dict[str, float]:
-    """Each physical operator gets the greatest priority of the logical operators fused into it (every copy alike)."""
+    """Each physical operator gets the greatest priority of the logical operators fused into it (every copy alike); one
+    given for the physical operator itself counts, too."""
     found: dict[str, float] = {}
     for operator in operators:
-        known = [priorities[name] for name in operator.logical or (operator.name,) if name in priorities]
+        known = [priorities[name] for name in (operator.name, *operator.logical) if name in priorities]
         if known:
             found[operator.name] = max(known)
     return found

@@ -25,7 +25,7 @@ class Peers(Protocol):
     """The other agents of the fleet."""
 
     def told(self) -> Mapping[str, bytes]:
-        """Board that is alive -> what it told last."""
+        """Board that is not held for dead -> what it told last."""
         ...
 
     def members(self) -> int:
@@ -60,7 +60,7 @@ class Cooperation:
         self._heard: dict[str, _Heard] = {}
 
     def hear(self, payloads: Mapping[str, bytes], now: float) -> None:
-        """Take in what the boards that are alive told last."""
+        """Take in what the boards that are not held for dead told last."""
         heard = {}
         for name, payload in payloads.items():
             before = self._heard.get(name)
@@ -95,7 +95,8 @@ class Cooperation:
     def span(self, policy: str) -> tuple[float, ...]:
         """Least and greatest priority on the boards of `boards` that have the same policy in force; empty if none."""
         others = self.others
-        spans = [t.span for name in self.boards if (t := others[name]).policy == policy and t.span is not None]
+        terms = [others[name] for name in self.boards if name in others]
+        spans = [t.span for t in terms if t.policy == policy and t.span is not None]
         return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else ()
 
     def news(

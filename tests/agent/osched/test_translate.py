@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.drivers.entities import Operator, Thread
 from agent.osched.kernel.actions import SetGroup, SetNice, SetSlice, SetWeights
 from agent.osched.kernel.group_files import v1_files, v2_files
-from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads
+from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads, units_of
 from agent.osched.translate import to_groups, to_nice, to_slices, to_weights
 
 A, B, C = Thread(10, 11, 5), Thread(10, 12, 5), Thread(20, 20, 6)
@@ -31,6 +31,22 @@ def test_all_threads_of_a_slot_get_the_greatest_priority_in_it() -> None:
         Operator("d", "q"),
     ]
     assert physical_to_threads({"a": -2.0, "b": -1.0, "c": 5.0, "d": 9.0}, operators) == {A: -1.0, B: -1.0, C: 5.0}
+    assert physical_to_threads({"a": 7.0, "b": 1.0, "c": 5.0}, operators) == {A: 7.0, B: 7.0, C: 5.0}
+
+
+def test_threads_that_run_the_same_operators_are_one_unit_of_their_greatest_priority() -> None:
+    operators = [
+        Operator("a", "q", threads=(A, B)),
+        Operator("b", "q", threads=(A, B)),
+        Operator("c", "q", threads=(C,)),
+    ]
+    assert units_of(operators, {A: 2.0, B: 3.0, C: 5.0}) == {(A, B): 3.0, (C,): 5.0}
+    assert units_of(operators, {C: 5.0}) == {(C,): 5.0}
+
+
+def test_priorities_of_other_boards_count_for_the_range_and_get_no_action() -> None:
+    assert to_nice({A: 10.0}, 0, 19, over=(10.0, 100.0)) == [SetNice(A, 10)]
+    assert to_slices({A: 2.0}, shortest_ms=1.0, longest_ms=4.0, over=(1.0, 3.0)) == [SetSlice(A, 2_000_000)]
 
 
 def test_nice_of_ten_to_one() -> None:

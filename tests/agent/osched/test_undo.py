@@ -153,6 +153,9 @@ class Board:
         task = self._find(thread)
         return task.nice if task else None
 
+    def is_ours(self, kind: str, value: int | None) -> bool:
+        return value is not None
+
     def put(self, kind: str, thread: Thread, value: int) -> None:
         self.step()
         task = next((t for t in self._tasks if t.tid == thread.tid), None)

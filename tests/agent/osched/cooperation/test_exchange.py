@@ -68,6 +68,7 @@ def test_a_board_that_is_gone_or_has_another_policy_is_not_on_the_scale() -> Non
     assert cooperation.span("qs") == pytest.approx((1.0, 2.0), rel=0.002)
     assert cooperation.span("hr") == ()
     cooperation.hear({}, 1.0)
+    assert cooperation.span("qs") == (), "asked before the next look"
     cooperation.completed([taker(1.0)])
     assert (cooperation.boards, cooperation.span("qs")) == ([], ())
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.drivers.entities import Operator, Query, Report, Thread
@@ -126,6 +127,7 @@ def test_without_cooperation_equal_nice_values_mean_different_queues() -> None:
     assert nices(*together(parts, "qs").values())[join] == nices(one_board(REPORT, "qs"))[join] > 0
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(1e-5, 1.0), st.floats(0.01, 3.0), st.sampled_from("abc")), min_size=2, max_size=8))
 def test_highest_rate_and_deadlines_of_a_chain_on_any_boards_are_those_of_one(
     chain: list[tuple[float, float, str]],
@@ -181,6 +183,20 @@ def test_terms_of_another_plan_count_for_nothing() -> None:
     assert divided(part, [Terms("hr", None, {"q": FlowTerms(2, told)})]) == set()
     assert divided(part, [Terms("hr", None, {"q": FlowTerms(3, told)})]) == {"q"}, "join has its sender on board a"
     assert divided(part, [Terms("hr", None, {"q": FlowTerms(3, {"other": 1.0})})]) == set()
+
+
+def test_of_several_senders_the_dearest_path_counts() -> None:
+    """a: cheap and dear, both send to out on board b; c: middle, sends there, too."""
+    follow: dict[str, tuple[str, ...]] = {"cheap": ("out",), "dear": ("out",), "middle": ("out",), "out": ()}
+    cost = {"cheap": 1.0, "dear": 5.0, "middle": 3.0, "out": 1.0}
+    parts = divide(whole(follow, {"cost_s": cost}), {"cheap": "a", "dear": "a", "middle": "c", "out": "b"})
+    for order in ("dear", "cheap"), ("cheap", "dear"):
+        operators = {f"q/{name}": parts["a"].operators[f"q/{name}"] for name in order}
+        told = own_terms(replace(parts["a"], operators=operators), "slack", None, [])
+        assert told.flows["q"].sends == {"out": 5.0}
+    sends = [own_terms(parts[name], "slack", None, []) for name in ("a", "c")]
+    for terms in (sends, sends[::-1]):
+        assert completed(parts["b"], terms).metrics["remote_cost_before"] == {"q/out": 5.0}
 
 
 def test_only_what_the_policy_rests_on_is_told() -> None:

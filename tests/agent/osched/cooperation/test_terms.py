@@ -48,6 +48,7 @@ def test_numbers_beyond_the_code() -> None:
     assert number(code(math.inf)) == number(code(1e300)) == pytest.approx(1e30)
 
 
+@settings(max_examples=50)
 @given(TERMS)
 def test_what_is_read_is_what_was_packed_as_far_as_there_is_room(terms: Terms) -> None:
     payload, left_out = pack(terms)

@@ -34,6 +34,12 @@ def test_an_operator_whose_successor_is_congested_is_not_raised_by_input_output_
     assert found == {"a": 10 / 100, "b": 100, "c": 10}
 
 
+def test_input_output_queue_looks_at_the_longest_queue_of_all_successors() -> None:
+    operators = {"a": Operator("a", "q", successors=("b", "c")), "b": Operator("b", "q"), "c": Operator("c", "q")}
+    report = Report("e", operators, metrics={"queue_size": {"a": 9.0, "b": 99.0, "c": 0.0}})
+    assert MetricProvider(report).get("input_output_queue")["a"] == 10 / 100
+
+
 def test_slack_grows_urgent_as_the_deadline_of_an_operator_comes_near() -> None:
     # costs 1 : 3, so a should be through after 25 ms of the 100, b after 100
     cost = {"a": 1.0, "b": 3.0, "c": 1.0}
