@@ -1,5 +1,5 @@
-"""The same walk over every door: memory, a Unix socket, TCP, TLS. The connection dies at any moment, and so do both
-ends; everything committed arrives exactly once and in order."""
+"""The same walk over every door: memory, the link between slots, a Unix socket, TCP, TLS. The connection dies at any
+moment, and so do both ends; everything committed arrives exactly once and in order."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from edgert.links import frames
+from edgert.links.frames import frame
 from edgert.links.link import Link
 from edgert.links.tls import Identity, Listener, TlsLink, connect, tls_context
-from edgert.links.unix import UnixLink
+from edgert.links.unix import LinkClosed, UnixLink
 from tests.links.certificates import FLEET, Authority
 from tests.links.worlds import GREATEST, World
 from tests.waiting import in_loop, until
@@ -40,6 +43,47 @@ class Memory:
             self.other.closed = True
 
 
+class Slot:
+    """The link between slots, read by a loop: what is sent at once is one frame."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.link, self._loop = UnixLink(sock, self._wait), asyncio.get_running_loop()
+        self.end: End | None = None
+        self._loop.add_reader(self.link, self._read)
+
+    @property
+    def closed(self) -> bool:
+        return self.link.closed
+
+    @property
+    def backlog_bytes(self) -> int:
+        return self.link.backlog_bytes
+
+    def send(self, data: bytes) -> None:
+        self.link.send(frame(frames.DATA, data))
+
+    def _wait(self) -> None:
+        self._loop.add_writer(self.link, self._flush)
+
+    def _flush(self) -> None:
+        if self.link.flush():
+            self._loop.remove_writer(self.link)
+
+    def _read(self) -> None:
+        try:
+            for _, data in self.link.receive():
+                if self.end is not None:
+                    self.end.got += data
+        except LinkClosed:
+            self._loop.remove_reader(self.link)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._loop.remove_reader(self.link)
+            self._loop.remove_writer(self.link)
+            self.link.close()
+
+
 class End:
     """A link, and what has come over it."""
 
@@ -50,7 +94,7 @@ class End:
         self.heard = 0
         if isinstance(link, TlsLink):
             link.begin(self.got.extend, lambda: None)
-        elif isinstance(link, Memory):
+        elif isinstance(link, Memory | Slot):
             link.end = self
 
     def send(self, data: bytes) -> None:
@@ -82,6 +126,12 @@ class UnixDoor(Door):
         return links[0], links[1]
 
 
+class SlotDoor(Door):
+    async def pair(self) -> tuple[Link, Link]:
+        one, two = socket.socketpair()
+        return cast(Link, Slot(one)), cast(Link, Slot(two))
+
+
 class NetworkDoor(Door):
     def __init__(self, authority: Authority | None) -> None:
         self.ours, self.theirs = Identity(FLEET, "a"), Identity(FLEET, "b")
@@ -109,7 +159,7 @@ async def opened(kind: str, folder: Path) -> AsyncIterator[Door]:
         yield door
         await door.listener.stop()
     else:
-        yield UnixDoor() if kind == "unix" else Door()
+        yield {"slot": SlotDoor, "unix": UnixDoor, "memory": Door}[kind]()
 
 
 class Walk:
@@ -180,7 +230,7 @@ class Walk:
         world.check()
 
 
-@pytest.mark.parametrize("kind", ["memory", "unix", "tcp", "tls"])
+@pytest.mark.parametrize("kind", ["memory", "slot", "unix", "tcp", "tls"])
 @pytest.mark.parametrize("seed", range(4))
 @in_loop
 async def test_exactly_once_in_order_over(kind: str, seed: int, tmp_path: Path) -> None:
