@@ -86,7 +86,9 @@ class Authority:
     # -- certificates
 
     def board(self, name: str, now: datetime, life: timedelta) -> Issued:
-        """Raises `EdgertError` for a name that was revoked."""
+        """Raises `EdgertError` for a name that was revoked, or that is a user's or a broker's."""
+        if any(_uris(one) != [self._uri(name)] for one in self.certificates(name)):
+            raise EdgertError(f"{show(name)}: expected a name that no user and no broker has; give the board another")
         key = made_of.new_key()
         return self._issue(name, made_of.board(self.fleet, self._free(name), key, self._signer, now, life), key)
 
@@ -107,12 +109,11 @@ class Authority:
         try:
             found, private = x509.load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
             found.verify_directly_issued_by(self._intermediate)
-            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            uris = _uris(found)
         except Exception:  # noqa: BLE001 -- any fault in the files of an earlier run: a new certificate is made
             return False
-        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         return (
-            uris == [f"{made_of.URI}{self.fleet}/{name}"]
+            uris == [self._uri(name)]
             and private.public_key() == found.public_key()
             and certificate.endswith(pem(self._intermediate))
             and found.not_valid_before_utc <= now
@@ -127,6 +128,9 @@ class Authority:
     @property
     def _signer(self) -> tuple[x509.Certificate, Key]:
         return self._intermediate, self._key
+
+    def _uri(self, name: str) -> str:
+        return f"{made_of.URI}{self.fleet}/{name}"
 
     def _free(self, name: str) -> str:
         if not GATEWAY_NAME.fullmatch(name):
@@ -196,6 +200,11 @@ def _signed_list(
     for entry in entries:
         made = made.add_revoked_certificate(entry)
     return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _uris(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
 def _certificate(path: Path) -> x509.Certificate:
