@@ -11,6 +11,7 @@ issued/<name>/       each certificate that was made, named by its serial number
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
@@ -28,10 +30,13 @@ from edgert.boards import certificates as made_of
 from edgert.boards import files
 from edgert.boards.certificates import EARLIER, Key, key_pem, pem
 from edgert.boards.revocation import name_extension, read_list_untrusted, revoked_names_untrusted
+from edgert.core.board_settings import FLEET_KEY
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import GATEWAY_NAME
 
 FLEET_KEY_BYTES: Final = 32
+HOST: Final = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
+"""A host name or an IP address."""
 LEAST_LIFE: Final = timedelta(days=90)
 """A certificate that ends sooner is replaced when boards are provisioned again."""
 
@@ -70,12 +75,18 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         """Raises `EdgertError` naming the file that is missing or damaged."""
         self.folder = folder
-        self.root_pem = files.read(folder / "root.pem", "the fleet's root certificate")
-        self.fleet_key = files.read(folder / "fleet.key", "the fleet's key file; make one: edgert fleet key").decode()
-        self._intermediate = _certificate(folder / "intermediate.pem")
+        root, self._intermediate = _certificate(folder / "root.pem"), _certificate(folder / "intermediate.pem")
         self._key = _key(folder / "intermediate.key")
         if self._key.public_key() != self._intermediate.public_key():
             raise EdgertError(f"{folder}: expected the key of intermediate.pem in intermediate.key, got another")
+        try:
+            self._intermediate.verify_directly_issued_by(root)
+        except (ValueError, TypeError, InvalidSignature):
+            raise EdgertError(
+                f"{folder}: expected the root that signed intermediate.pem in root.pem, got another"
+            ) from None
+        self.root_pem = pem(root)
+        self.fleet_key = _fleet_key(folder / "fleet.key")
         self.fleet = made_of.fleet_of(self._intermediate)
         self._read_list()
 
@@ -100,7 +111,11 @@ class Authority:
         return self._issue(name, made_of.user(self.fleet, self._free(name), key, self._signer, now, life), key)
 
     def server(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Issued:
-        """Of a broker. It is revoked by the name of its first host."""
+        """Of a broker. It is revoked by the name of its first host. Raises `EdgertError` for what is no host."""
+        if wrong := [host for host in hosts if not HOST.fullmatch(host)]:
+            raise EdgertError(f"expected host names or IP addresses, got {', '.join(map(show, wrong))}")
+        if taken := [host for host in hosts if any(map(_uris, self.certificates(host)))]:
+            raise EdgertError(f"{', '.join(taken)}: expected hosts without the name of a board or a user")
         key = made_of.new_key()
         return self._issue(hosts[0], made_of.server(self.fleet, hosts, key, self._signer, now, life), key)
 
@@ -123,11 +138,14 @@ class Authority:
 
     def certificates(self, name: str) -> list[x509.Certificate]:
         """All that were made for a name."""
-        return [_certificate(path) for path in sorted((self.folder / "issued" / name).glob("*.pem"))]
+        return [_certificate(path) for path in sorted(self._record(name).glob("*.pem"))]
 
     @property
     def _signer(self) -> tuple[x509.Certificate, Key]:
         return self._intermediate, self._key
+
+    def _record(self, name: str) -> Path:
+        return self.folder / "issued" / name.replace(":", "_")
 
     def _uri(self, name: str) -> str:
         return f"{made_of.URI}{self.fleet}/{name}"
@@ -141,7 +159,7 @@ class Authority:
 
     def _issue(self, name: str, certificate: x509.Certificate, key: Key) -> Issued:
         """The certificate is recorded before anybody has it, so that it can be revoked."""
-        record = self.folder / "issued" / name.replace(":", "_")
+        record = self._record(name)
         files.folder(record)
         files.write(record / f"{certificate.serial_number:040x}.pem", pem(certificate), files.PUBLIC)
         return Issued(pem(certificate) + pem(self._intermediate), key_pem(key))
@@ -150,7 +168,7 @@ class Authority:
 
     def revoke(self, name: str, now: datetime) -> int:
         """Revokes every certificate of a name; returns how many were new to the list. Raises `EdgertError`."""
-        found = self.certificates(name) if GATEWAY_NAME.fullmatch(name) else []
+        found = self.certificates(name) if HOST.fullmatch(name) or GATEWAY_NAME.fullmatch(name) else []
         if not found:
             known = ", ".join(sorted(path.name for path in (self.folder / "issued").iterdir())[:10]) or "nobody yet"
             raise EdgertError(f"expected a board with a certificate of this CA ({known}, ...), got {show(name)}")
@@ -177,7 +195,9 @@ class Authority:
 
 def _entry(serial: int, name: str, now: datetime) -> x509.RevokedCertificate:
     made = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
-    return made.add_extension(name_extension(name), False).build()
+    if GATEWAY_NAME.fullmatch(name):  # others are addresses of brokers
+        made = made.add_extension(name_extension(name), False)
+    return made.build()
 
 
 def _signed_list(
@@ -212,6 +232,13 @@ def _certificate(path: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(files.read(path, "a certificate"))
     except ValueError as error:
         raise EdgertError(f"{path}: expected a certificate (PEM): {error}") from error
+
+
+def _fleet_key(path: Path) -> str:
+    text = files.read(path, "the fleet's keys; make a file: edgert fleet key").decode("ascii", "replace")
+    if not FLEET_KEY.fullmatch(text):
+        raise EdgertError(f"{path}: expected lines as `edgert fleet key` writes them, got another text")
+    return text
 
 
 def _key(path: Path) -> Key:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edgert.boards import files
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.cli.main import main
 from edgert.core.agent_settings import AgentSettings
@@ -165,6 +166,36 @@ def test_a_user_takes_no_board_s_name(fleet: Fleet, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "user/user.key").stat().st_mode) == 0o600
     fleet.table.write_text("id\ncentral\n")
     assert states(fleet.provision(expected=1)) == {"central": "refused"}
+
+
+def test_a_broker_takes_hosts_only_and_no_board_s_name(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.provision()
+    server = ["fleet", "ca", "server", "--ca", str(fleet.ca), "--out", str(tmp_path / "server")]
+    for hosts in (["../x"], ["b.example", "a b"], ["g1"], ["b.example", "g1"]):
+        assert main([*server, *hosts]) == 1, hosts
+    assert {path.name for path in (fleet.ca / "issued").iterdir()} == {"g1", "g2", "g3"}
+    assert main([*server, "::1", "b.example"]) == 0
+    assert fleet.revoke("::1") == 0
+    assert main([*server, "::1"]) == 0  # a new one for the same host
+    assert revoked_names_untrusted((fleet.ca / "crl.pem").read_bytes(), "crl.pem") == set()
+
+
+def test_one_program_at_a_time_works_with_a_ca(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    with files.locked(fleet.ca):
+        assert fleet.revoke("g1") == 1
+    assert "another program works with this CA" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["root.pem", "intermediate.key", "crl.pem", "fleet.key"])
+def test_a_file_of_the_ca_that_is_missing_or_damaged_is_named(
+    name: str, fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet.ca / name).unlink()
+    assert fleet.revoke("g1") == 1
+    assert name in capsys.readouterr().err
+    (fleet.ca / name).write_text("rubbish")
+    assert fleet.revoke("g1") == 1
+    assert name in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "rubbish", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"])
