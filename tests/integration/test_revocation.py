@@ -15,6 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from edgert.cli.main import main
 from edgert.core.settings import Connection
 from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, take_revoked, tls_context
+from edgert.mqtt.access import mosquitto_acl
 from edgert.mqtt.credentials import tls_context as broker_context
 from provisioning.on_board import take_untrusted
 from tests.brokers import MOSQUITTO, Broker, free_port
@@ -35,6 +36,9 @@ class World:
         table.write_text("id,site\n" + "".join(f"g{n},hall-{n % 4}\n" for n in range(BOARDS)))
         self.run("ca", "init", str(self.ca), "--fleet", FLEET)
         self.run("provision", str(table), "--out", str(folder / "out"), "--ca", str(self.ca))
+        self.acl = folder / "edgert.acl"
+        self.acl.write_text(mosquitto_acl(FLEET, [], "central", []))
+        self.acl.chmod(0o644)
         self.run("ca", "server", HOST, "--out", str(folder / "server"), "--ca", str(self.ca))
         for name in (REVOKED, *OTHERS):
             assert take_untrusted(folder / "out" / name, folder / name)
@@ -53,7 +57,8 @@ class World:
             f"listener {port} {HOST}", "allow_anonymous false", "require_certificate true",
             "use_identity_as_username true", f"cafile {self.folder}/server/ca.pem",
             f"certfile {self.folder}/server/server.pem", f"keyfile {self.folder}/server/server.key",
-            f"crlfile {self.ca}/crl.pem", "log_type all", *(["user root"] if os.geteuid() == 0 else []),
+            f"crlfile {self.ca}/crl.pem", f"acl_file {self.acl}", "log_type all",
+            *(["user root"] if os.geteuid() == 0 else []),
         ]  # fmt: skip
         settings = self.folder / "mosquitto.conf"
         settings.write_text("\n".join(lines) + "\n")
@@ -76,8 +81,9 @@ def broker(world: World) -> Iterator[Broker]:
     broker.stop()
 
 
-def heard_by(broker: Broker, credentials: Credentials) -> bool:
-    """Does the broker take this board's connection? As the gateway connects, with the files of its settings."""
+def heard_by(broker: Broker, credentials: Credentials, topic: str = "") -> bool:
+    """Does the broker take this board's connection, and its message on `topic`? As the gateway connects, with the files
+    of its settings."""
     settings = Connection(HOST, broker.port, True, credentials.ca, credentials.certificate, credentials.key)
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.tls_set_context(broker_context(settings))
@@ -90,6 +96,11 @@ def heard_by(broker: Broker, credentials: Credentials) -> bool:
         return False
     client.loop_start()
     wait_until(lambda: taken, "the broker's answer")
+    if topic and taken[0]:
+        taken.clear()
+        client.on_publish = lambda _client, _data, _mid, reason, _properties: taken.append(not reason.is_failure)
+        client.publish(topic, b"{}", qos=1)
+        wait_until(lambda: taken, "the PUBACK")
     client.disconnect()
     client.loop_stop()
     return taken[0]
@@ -135,6 +146,9 @@ def test_a_revoked_board_of_a_hundred_is_refused_by_broker_and_links(world: Worl
     assert len(keys) == len(bundles)
     for name in (REVOKED, *OTHERS):
         assert heard_by(broker, world.credentials(name)), name
+    own, other = (f"edgert/v1/{FLEET}/{name}/status" for name in OTHERS[:2])
+    assert heard_by(broker, world.credentials(OTHERS[0]), own)
+    assert not heard_by(broker, world.credentials(OTHERS[0]), other)
     _links(world)  # revokes one
     broker.reload()
     wait_until(lambda: not heard_by(broker, world.credentials(REVOKED)), "the broker's refusal")
