@@ -29,7 +29,7 @@ from agent.fleet.rings import SECTION, FleetRings
 from agent.fleet.sched_peers import SchedPeers
 from agent.limits import limits
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
-from agent.membership.files import next_epoch, read_keys, stamp, store_epoch
+from agent.membership.files import next_epoch, read_keys, read_revoked, stamp, store_epoch
 from agent.membership.keys import KeyFileError, KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
@@ -75,6 +75,10 @@ class Agent:
         parameters = Parameters(probe_interval_s=timing.probe_interval_s, probe_timeout_s=timing.probe_timeout_s)
         self.membership = Membership(name, self._advertised(settings.agent.port), epoch, parameters, random, now)
         self.sealer = Sealer(name, settings.gateway.fleet, epoch, ring, secrets.token_bytes)
+        self._crl_file = Path(settings.agent.crl_file) if settings.agent.crl_file else None
+        self._crl_stamp = stamp(self._crl_file) if self._crl_file else None
+        if self._crl_file:
+            self._refuse(read_revoked(self._crl_file))
         self.transport = Transport(self.membership, self.sealer, self.clock, self._on_events)
         chosen = settings.coordinates
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
@@ -217,6 +221,8 @@ class Agent:
                 self._publish()
                 if stamp(self._key_file) != self._key_stamp:
                     self._read_keys()
+                if self._crl_file and stamp(self._crl_file) != self._crl_stamp:
+                    self._read_revoked(self._crl_file)
                 notify("WATCHDOG=1")
             except Exception:
                 log.exception("the state of this board could not be told")
@@ -252,6 +258,21 @@ class Agent:
             log.info("the fleet's keys were read again: %s", ", ".join(self.sealer.ring.identifiers))
         except KeyFileError as error:
             log.warning("the keys stay as they are: %s", error)
+
+    def _read_revoked(self, path: Path) -> None:
+        self._crl_stamp = stamp(path)
+        try:
+            self._refuse(read_revoked(path))
+        except EdgertError as error:
+            log.warning("the revoked boards stay as they are: %s", error)
+
+    def _refuse(self, names: frozenset[str]) -> None:
+        if names:
+            log.info("revoked boards are no members: %s", ", ".join(sorted(names)))
+        if self.name in names:
+            log.error("this board, %s, is revoked: the others refuse it", self.name)
+        self.sealer.revoked = names
+        self.membership.revoke(names, self.clock.monotonic())
 
     # Verbs of the control socket
 

@@ -15,6 +15,7 @@ NAME: Final = "edgert"
 EXTRAS: Final = {
     **dict.fromkeys(("delta", "deltalake", "pandas", "pyarrow", "pyspark"), "central"),
     **dict.fromkeys(("amqtt", "rich"), "demo"),
+    "cryptography": "agent",
 }
 """Top-level module -> the extra that brings it."""
 

@@ -45,6 +45,8 @@ NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "k
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
 UNITS: Final = ("edgert-gateway.service",)
+GROUP, GROUP_ID = "edgert-board", 900
+"""Reads the key of the board's certificate; see provisioning/on_board.py and the drop-in of the gateway's unit."""
 MASKED: Final = (
     "systemd-update-done.service", "systemd-journal-catalog-update.service", "systemd-hwdb-update.service",
     "ldconfig.service", "getty@tty1.service", "serial-getty@.service",
@@ -205,7 +207,10 @@ class Image:
         listener.symlink_to("/var/edgert/mosquitto/listener.conf")
         config = self.tree / "etc/edgert"
         config.mkdir(exist_ok=True)
-        (config / "gateway.toml").symlink_to("/var/edgert/gateway.toml")
+        for name in ("gateway.toml", "agent.toml"):
+            (config / name).symlink_to(f"/var/edgert/{name}")
+        with (self.tree / "etc/group").open("a") as groups:
+            groups.write(f"{GROUP}:x:{GROUP_ID}:\n")
         (config / "unprovisioned.toml").write_text(OPEN if self.open_broker else CLOSED)
         wanted = self.tree / "etc/systemd/system/multi-user.target.wants"
         wanted.mkdir(parents=True, exist_ok=True)

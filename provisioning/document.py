@@ -2,81 +2,38 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, time
 from typing import Any, Final, TypeVar
 
-from edgert.core.config import parse, section, sections, setting
+from edgert.core.agent_settings import AgentSettings
+from edgert.core.board_settings import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
+from edgert.core.config import parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.settings import GatewaySettings
 
 S = TypeVar("S")
-LOCAL_PORT: Final = 1884
-"""Where the board's own programs reach its broker, when the network uses it too."""
-ACL: Final = "/var/edgert/mosquitto/sensors.acl"
-LOCAL: Final = frozenset(("127.0.0.1", "localhost", "::1"))
-HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+STORED: Final = "/var/edgert"
+"""The folder of the board below which the files stand."""
+ACL: Final = f"{STORED}/mosquitto/sensors.acl"
+LOCAL: Final = ("127.0.0.1", "localhost", "::1")
+TLS_PORT: Final = 8883
 BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SENSORS_ACL: Final = "topic readwrite #\ntopic deny edgert/#\n"
 """Who publishes as a sensor can neither deploy flows nor read results."""
-
-
-def _address(text: str) -> str | None:
-    try:
-        ipaddress.ip_address(text or "0.0.0.0")
-    except ValueError:
-        return "an IP address"
-    return None
-
-
-def _interface(text: str) -> str | None:
-    try:
-        ipaddress.ip_interface(text or "0.0.0.0/0")
-    except ValueError:
-        return "an address with prefix length, such as 192.168.1.20/24"
-    return None if not text or "/" in text else "an address with prefix length, such as 192.168.1.20/24"
-
-
-def _hostname(text: str) -> str | None:
-    return None if not text or HOSTNAME.fullmatch(text) else "letters, digits and '-', at most 63"
-
-
-def _other_port(port: int) -> str | None:
-    return f"another port: {LOCAL_PORT} is that of the board's own programs" if port == LOCAL_PORT else None
-
-
-@dataclass(frozen=True, slots=True)
-class LanBroker:
-    """Who may use the board's own broker over the network."""
-
-    listen: str = setting(
-        "", doc="address to listen on, such as 0.0.0.0; empty: the network cannot reach the broker", check=_address
-    )
-    port: int = setting(1883, doc="TCP port", minimum=1, maximum=65_535, check=_other_port)
-    control: bool = setting(False, doc="flows and settings may be written, and results read, over this listener")
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """How the board finds its network. By default it asks for an address (DHCP)."""
-
-    hostname: str = setting("", doc="name of the board; empty: the gateway's id, or edgert", check=_hostname)
-    address: str = setting("", doc="address with prefix length, such as 192.168.1.20/24; empty: DHCP", check=_interface)
-    gateway: str = setting("", doc="address of the router, with a fixed address", check=_address)
-    dns: str = setting("", doc="address of the name server, with a fixed address", check=_address)
-
-
-@dataclass(frozen=True, slots=True)
-class BoardSettings:
-    """The sections that are the board's and not the gateway's."""
-
-    broker: LanBroker = section(LanBroker)
-    network: Network = section(Network)
+IDENTITY: Final = {
+    "certificate": "identity/board.pem",
+    "key": "identity/board.key",
+    "ca": "identity/ca.pem",
+    "crl": "identity/crl.pem",
+    "fleet_key": "identity/fleet.key",
+}
+"""Setting of `[identity]` -> file below `STORED`."""
+SECRETS: Final = frozenset(IDENTITY[name] for name in ("key", "fleet_key"))
+"""Files that not everybody may read."""
 
 
 def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -> dict[str, str]:
@@ -91,26 +48,56 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
         raise DocumentError(where, [Problem("file", "TOML", str(error))]) from error
     if loose := [name for name, table in document.items() if not isinstance(table, dict)]:
         raise DocumentError(where, [Problem(name, f"a table [{name}]", show(document[name])) for name in loose])
-    ours = {name for name, _, _ in sections(BoardSettings)}
-    gateway = {name: table for name, table in document.items() if name not in ours}
+    ours, agents = _names(BoardSettings), _names(AgentSettings) - _names(GatewaySettings)
+    gateway = {name: table for name, table in document.items() if name not in ours | agents}
+    agent = {name: table for name, table in document.items() if name in agents}
     board = _read(BoardSettings, {name: document[name] for name in ours & set(document)}, where)
     if own_name and not gateway.get("gateway", {}).get("id"):
         gateway = {**gateway, "gateway": {**gateway.get("gateway", {}), "id": own_name}}
-    if isinstance(board, BoardSettings) and board.broker.listen:
-        for name in ("sensors", "central"):
-            _at_home(gateway.setdefault(name, {}))
-    settings = _read(GatewaySettings, gateway, where)
-    if isinstance(board, DocumentError) or isinstance(settings, DocumentError):
-        faults = [part.problems for part in (settings, board) if isinstance(part, DocumentError)]
-        raise DocumentError(where, [problem for problems in faults for problem in problems])
+    if isinstance(board, BoardSettings):
+        if board.broker.listen:
+            for name in ("sensors", "central"):
+                _at_home(gateway.setdefault(name, {}))
+        _identify(gateway, agent, board.identity)
+    if "gateway" in gateway:  # data_dir is the gateway's alone
+        agent["gateway"] = {name: value for name, value in gateway["gateway"].items() if name in ("id", "fleet")}
+    settings, agent_settings = _read(GatewaySettings, gateway, where), _read(AgentSettings, agent, where)
+    parts = (settings, agent_settings, board)
+    if faults := [part.problems for part in parts if isinstance(part, DocumentError)]:
+        raise DocumentError(where, dict.fromkeys(problem for problems in faults for problem in problems))
+    assert isinstance(board, BoardSettings)
+    assert isinstance(settings, GatewaySettings)
     hostname = board.network.hostname or settings.gateway.id or "edgert"
     return {
         "gateway.toml": _toml(gateway),
+        "agent.toml": _toml(agent),
         "mosquitto/listener.conf": _listeners(board.broker),
         "mosquitto/sensors.acl": SENSORS_ACL,
         "network/lan.network": _network(board.network),
         "network/hostname": f"{hostname.split('.')[0]}\n",
+        **{path: text for name, path in IDENTITY.items() if (text := getattr(board.identity, name))},
     }
+
+
+def _names(cls: type[Any]) -> set[str]:
+    return {name for name, _, _ in sections(cls)}
+
+
+def _identify(gateway: dict[str, Any], agent: dict[str, Any], identity: Identity) -> None:
+    """Sets the files of an identity where a setting names no others: those of links, of the agent, and of the
+    connection to a central broker elsewhere."""
+    path = {name: f"{STORED}/{file}" for name, file in IDENTITY.items() if getattr(identity, name)}
+    if {"certificate", "key", "ca"} <= set(path):
+        links = {"certificate": path["certificate"], "key": path["key"], "ca": path["ca"]}
+        links |= {"crl": path["crl"]} if "crl" in path else {}
+        gateway["links"] = links | gateway.get("links", {})
+        central = gateway.get("central", {})
+        if central.get("host", "127.0.0.1") not in LOCAL and central.get("tls", True):
+            files = {"ca_file": path["ca"], "cert_file": path["certificate"], "key_file": path["key"]}
+            gateway["central"] = {"tls": True, "port": TLS_PORT} | files | central
+    if "fleet_key" in path:
+        files = {"key_file": path["fleet_key"]} | ({"crl_file": path["crl"]} if "crl" in path else {})
+        agent["agent"] = files | agent.get("agent", {})
 
 
 def _read(cls: type[S], document: Mapping[str, Mapping[str, Any]], where: str) -> S | DocumentError:

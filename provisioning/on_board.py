@@ -7,6 +7,7 @@ Every partition labelled EDGERT is looked at: that of the card and that of a USB
 
 from __future__ import annotations
 
+import grp
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typing import Final
 
 from edgert.core.errors import DocumentError
 from provisioning import grow
-from provisioning.document import files_untrusted
+from provisioning.document import IDENTITY, SECRETS, files_untrusted
 from provisioning.identity import own_name
 
 LABEL: Final = "EDGERT"
@@ -28,7 +29,11 @@ UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
+FLEET_KEY: Final = Path(IDENTITY["fleet_key"]).name
+"""The agent takes it only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 20
+GROUP: Final = "edgert-board"
+"""Of the image: its members read the key of the board's certificate."""
 
 
 def main() -> int:
@@ -86,15 +91,31 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
 
 def _store(stored: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
-        _write(stored / name, text)
+        _write(stored / name, text, secret=name in SECRETS)
+    for name in set(IDENTITY.values()) - set(files):  # of an earlier file
+        (stored / name).unlink(missing_ok=True)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, secret: bool) -> None:
+    """Accounts of broker and gateway read what is no secret."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text)
-    part.chmod(0o644)  # read by the accounts of broker and gateway; secrets stand in files of their own
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    if not secret:
+        part.chmod(0o644)
+    elif path.name != FLEET_KEY and (group := _group()) is not None:
+        os.chown(part, -1, group)
+        part.chmod(0o640)
     part.replace(path)
+
+
+def _group() -> int | None:
+    try:
+        return grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        return None
 
 
 def _wipe(path: Path) -> None:

@@ -127,6 +127,11 @@ class Broker:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def reload(self) -> None:
+        """SIGHUP: Mosquitto reads its settings, certificates and list of revoked ones again, soon."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     def restart(self) -> None:
         self.stop()
         self.start()

@@ -32,6 +32,8 @@ class Claims:
         self._events = events
         self._suspicions: dict[str, Suspicion] = {}
         self._conflict_at = float("-inf")
+        self.revoked: frozenset[str] = frozenset()
+        """Boards that are no members: claims about them are passed over."""
         self.leaving = False
         self.refuting = False
         """A suspicion of ourselves was answered, and no packet has carried the answer yet."""
@@ -42,6 +44,8 @@ class Claims:
         """Take in a claim if it is news, and pass it on."""
         if claim.name == self._roster.own.name:
             self._about_self(claim, now)
+            return
+        if claim.name in self.revoked:
             return
         member = self._roster.get(claim.name)
         if member is None:
@@ -71,6 +75,15 @@ class Claims:
         member = self._roster.get(claim.name)
         claimed = Version(claim.epoch, claim.incarnation, claim.state)
         return member is not None and claim.state in (State.SUSPECT, State.DEAD) and claimed < member.version
+
+    def revoke(self, names: frozenset[str], now: float) -> None:
+        """From now on these boards are no members. Those that are present count as dead."""
+        self.revoked = frozenset()
+        for member in [m for m in self._roster if m.name in names and m.present and m is not self._roster.own]:
+            version, (host, port) = member.version, member.address
+            own = self._roster.own.name
+            self.consider(Claim(member.name, version.epoch, version.incarnation, State.DEAD, host, port, own), now)
+        self.revoked = names
 
     def due_to_check(self, now: float) -> list[Member]:
         """Suspects that will soon be held for dead, each once per suspicion."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.membership.keys import KeyFileError, parse_keys
+from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
 
 EPOCH_FILE: Final = "agent.epoch"
@@ -29,6 +30,17 @@ def read_keys(path: Path) -> list[bytes]:
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeyFileError(f"{path}: expected a file that only its owner may read; run: chmod 600 {path}")
     return parse_keys(text, str(path))
+
+
+def read_revoked(path: Path) -> frozenset[str]:
+    """The boards that a list of revoked certificates names. Raises `EdgertError` where it cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise EdgertError(
+            f"{path}: expected the fleet's list of revoked certificates: {error.strerror or error}"
+        ) from error
+    return revoked_names_untrusted(content, str(path))
 
 
 def stamp(path: Path) -> tuple[int, int, int]:

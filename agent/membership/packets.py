@@ -33,7 +33,7 @@ _LEAST: Final = 1 + ID_BYTES + NONCE_BYTES + TAG_BYTES + _HEAD.size
 
 Kind = Literal["datagram", "stream"]
 Reason = Literal[
-    "too large", "truncated", "version", "unknown key", "bad tag", "malformed", "replay", "too many senders"
+    "too large", "truncated", "version", "unknown key", "bad tag", "malformed", "revoked", "replay", "too many senders"
 ]
 
 
@@ -90,6 +90,8 @@ class Sealer:
         self.epoch = epoch
         self.ring = ring
         """May be replaced at any time: keys rotate while the agent runs."""
+        self.revoked: frozenset[str] = frozenset()
+        """Boards that are refused, although they may hold a key."""
         self.drops: Counter[str] = Counter()
         """Packets that were not taken, by reason."""
         self._fleet = fleet.encode()
@@ -142,6 +144,8 @@ class Sealer:
         name = plain[_HEAD.size : end].decode("ascii", "replace")
         if end > len(plain) or not GATEWAY_NAME.fullmatch(name) or epoch >= 1 << 63:
             raise Dropped("malformed")
+        if name in self.revoked:
+            raise Dropped("revoked")
         self._accept(name, kind, epoch, counter)
         return Opened(name, epoch, plain[end:])
 

@@ -119,6 +119,10 @@ class Membership:
         self.claims.leaving = True
         self.claims.announce(now, State.LEFT)
 
+    def revoke(self, names: frozenset[str], now: float) -> None:
+        """These boards, and no others, are refused from now on."""
+        self.claims.revoke(names, now)
+
     def measure(self, target: str, now: float) -> bool:
         """Ping `target` only to measure its round-trip time: an answer gives the event `Measured`."""
         member = self.roster.get(target)
@@ -231,7 +235,7 @@ class Membership:
         members = self.roster.choose(1, lambda m: m.present)
         addresses = [member.address for member in members]
         known = {member.address for member in self.roster if member.present}
-        lost = [member.address for member in self.roster.unreachable()]
+        lost = [member.address for member in self.roster.unreachable() if member.name not in self.claims.revoked]
         lost += [seed for seed in self.seeds if seed not in known]
         if lost:  # a split fleet heals, and a fleet that was started apart meets
             addresses.append(self._random.choice(lost))

@@ -37,6 +37,11 @@ class Agent:
         doc="file with the fleet's keys, made by `edgert fleet key`; only its owner may read it; empty: fleet.key in "
         "the data folder",
     )
+    crl_file: str = setting(
+        "",
+        doc="the fleet's revoked certificates, written by `edgert fleet revoke`: their boards are no members; empty: "
+        "none are revoked",
+    )
     labels: tuple[str, ...] = setting((), doc="labels of this board as NAME=VALUE, for the placement of operators")
     gateway_socket: str = setting("", doc="control socket of this board's gateway; empty: where the gateway has it")
     metrics_port: int = setting(

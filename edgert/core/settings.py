@@ -216,6 +216,9 @@ class Links:
     )
     key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it")
     ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate")
+    crl: str = setting(
+        "", doc="certificates that the CA has revoked (PEM); a newer file is read within seconds; empty: none are"
+    )
     quota_bytes: int = setting(
         1_073_741_824,
         doc="most that may wait for other gateways; beyond it the oldest batches of the stream that holds the most "

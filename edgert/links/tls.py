@@ -49,11 +49,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Paths of PEM files: our certificate, its private key, and the fleet's CA."""
+    """Paths of PEM files: our certificate (with those between it and the CA), its private key, the fleet's CA, and
+    what is revoked (empty: nothing is looked up)."""
 
     certificate: str
     key: str
     ca: str
+    crl: str = ""
 
 
 def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
@@ -67,12 +69,24 @@ def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(credentials.ca)
         context.load_cert_chain(credentials.certificate, credentials.key, password=_no_password)
+        if credentials.crl:
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            take_revoked(context, credentials.crl)
     except (OSError, ValueError) as error:
         files = f"{credentials.certificate}, {credentials.key} and {credentials.ca}"
         raise LinkError(f"expected certificate, key and CA as PEM files in {files}: {error}") from error
     if server:
         context.num_tickets = 0  # a session is never resumed
     return context
+
+
+def take_revoked(context: ssl.SSLContext, crl: str) -> None:
+    """Adds a list of revoked certificates: of several of one CA, OpenSSL goes by the latest. It counts for handshakes
+    from now on. Raises `LinkError`."""
+    try:
+        context.load_verify_locations(crl)
+    except (OSError, ValueError) as error:
+        raise LinkError(f"{crl}: expected a list of revoked certificates (PEM): {error}") from error
 
 
 def own_fault(server: ssl.SSLContext, client: ssl.SSLContext) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import ssl
 import time
@@ -18,7 +19,17 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings import Links as LinksSettings
 from edgert.links.messages import Number
 from edgert.links.protocol import WINDOW
-from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, own_fault, tls_context
+from edgert.links.tls import (
+    Credentials,
+    Identity,
+    LinkError,
+    Listener,
+    TlsLink,
+    connect,
+    own_fault,
+    take_revoked,
+    tls_context,
+)
 from edgert.mqtt.reconnect import Backoff
 from gateway.links.link_store import Deliver, LinkStore
 from gateway.links.peer import FellBehindCall, Peer
@@ -49,6 +60,7 @@ class Peers:
         self._store, self._deliver, self._fell_behind = store, deliver, fell_behind
         self._backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
         self._server, self._context = _contexts(settings)
+        self._crl_stamp = _stamp(settings.crl)
         self._listener = Listener(ours, self._server, self._called)
         self._addresses: dict[str, Address] = {}
         self._peers: dict[str, Peer] = {}
@@ -186,19 +198,47 @@ class Peers:
         fault = own_fault(self._server, self._context) if self._server and self._context else ""
         return fault and f"; others refuse our certificate {self._settings.certificate}: {fault}"
 
+    def _look_for_revoked(self) -> None:
+        """Ends all links after the list of revoked certificates has changed: those that may come back do so at once."""
+        stamp = _stamp(self._settings.crl)
+        if stamp == self._crl_stamp:
+            return
+        self._crl_stamp = stamp
+        try:
+            for context in filter(None, (self._server, self._context)):
+                take_revoked(context, self._settings.crl)
+        except LinkError as error:
+            log.warning("the list of revoked certificates stays as it was: %s", error)
+            return
+        log.info("%s was read: revoked certificates make no links", self._settings.crl)
+        for peer in self._peers.values():
+            peer.detach("the list of revoked certificates has changed")
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            self._look_for_revoked()
             for peer in list(self._peers.values()):
                 peer.tick()
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """Changes when a file is replaced; zeros where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
 
 
 def _contexts(settings: LinksSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
     """For those who call and for those whom we call; None: plain TCP."""
     files = (settings.certificate, settings.key, settings.ca)
+    if settings.crl and not any(files):
+        raise LinkError("links.crl: expected links.certificate, links.key and links.ca beside it, got none of them")
     if not any(files):
         return None, None
     if not all(files):
         raise LinkError("expected all of links.certificate, links.key and links.ca, or none of them, got some")
-    credentials = Credentials(*files)
+    credentials = Credentials(*files, settings.crl)
     return tls_context(credentials, server=True), tls_context(credentials, server=False)

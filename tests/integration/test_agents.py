@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from agent.membership.keys import KeyRing
+from edgert.boards.authority import Authority, create
 from edgert.cli.main import main
 from edgert.control.client import call
 from tests.agent.rig import RealAgent
@@ -63,6 +65,31 @@ def test_killed_agent_is_dead_for_all_and_returns(agents: list[RealAgent]) -> No
     for agent in agents:
         wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see the return", 40)  # type: ignore[misc]
     assert next(m["epoch"] for m in agents[0].status()["members"] if m["gateway"] == "board-3") > before
+
+
+def test_revoked_board_is_no_member_although_it_runs_and_holds_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca, now = tmp_path / "ca", datetime.now(UTC)
+    create(ca, "default", now)
+    authority = Authority(ca)
+    authority.board("board-2", now, timedelta(days=1))
+    first = RealAgent(tmp_path, "board-1", [], [KEY])
+    second = RealAgent(tmp_path, "board-2", [first.port], [KEY])
+    try:
+        monkeypatch.setenv("EDGERT_MOVES_PERIOD_S", "0.5")  # so often it looks at the file
+        second.start()  # has no list
+        monkeypatch.setenv("EDGERT_AGENT_CRL_FILE", str(ca / "crl.pem"))
+        first.start()
+        wait_until(lambda: first.states().get("board-2") == "alive", "the two to meet", 20)
+        authority.revoke("board-2", now)
+        wait_until(lambda: first.states().get("board-2") == "dead", "board-1 to read the list", 20)
+        wait_until(lambda: first.status()["counters"]["drops"].get("revoked", 0) > 5, "its packets to be dropped", 20)
+        assert first.states()["board-2"] == "dead"
+        assert "revoked boards are no members: board-2" in first.log()
+    finally:
+        for agent in (first, second):
+            agent.kill()
 
 
 def test_agent_that_leaves_is_not_dead(agents: list[RealAgent]) -> None:

@@ -142,3 +142,19 @@ def test_member_that_is_long_dead_is_forgotten() -> None:
     us.claims.forget(11.0 + us.parameters.forget_dead_s)
     assert us.roster.get("board-1") is None
     assert us.roster.present == 4
+
+
+def test_a_revoked_member_counts_as_dead_and_cannot_come_back() -> None:
+    me = machine()
+    me.revoke(frozenset({"other", "unheard-of"}), 1.0)
+    assert beliefs(me)["other"].state is State.DEAD
+    assert [event for event in me.take_events() if isinstance(event, Changed)] == [Changed("other", "died", State.DEAD)]
+    before = beliefs(me)
+    me.claims.consider(claim("other", 7, State.ALIVE, epoch=7), 2.0)
+    me.claims.consider(claim("unheard-of", 1, State.ALIVE), 2.0)
+    assert beliefs(me) == before
+    me.claims.consider(claim("board-1", 7, State.ALIVE, epoch=7), 2.0)
+    assert beliefs(me) != before
+    me.revoke(frozenset(), 3.0)
+    me.claims.consider(claim("unheard-of", 1, State.ALIVE), 3.0)
+    assert beliefs(me)["unheard-of"].state is State.ALIVE

@@ -73,6 +73,15 @@ def test_changed_packet_never_opens(noise: bytes, data: st.DataObject) -> None:
     dropped(receiver, bytes(packet))
 
 
+def test_a_revoked_board_is_not_heard_although_it_holds_the_key() -> None:
+    receiver, revoked, other = sealer("b"), sealer("a"), sealer("c")
+    receiver.revoked = frozenset({"a"})
+    assert dropped(receiver, revoked.seal(b"x")) == "revoked"
+    assert receiver.open_untrusted(other.seal(b"x")).sender == "c"
+    receiver.revoked = frozenset()
+    assert receiver.open_untrusted(revoked.seal(b"y")).sender == "a"
+
+
 def test_keys_rotate_without_a_lost_packet() -> None:
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in itertools.pairwise(steps):  # boards are at most one step apart

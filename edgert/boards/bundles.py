@@ -1,0 +1,93 @@
+"""A folder per board with its provisioning file, as the first boot of a card takes it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from edgert.boards import files
+from edgert.boards.authority import Authority, Issued
+from edgert.boards.table import OF_THE_CA, Board, Document
+from edgert.core.errors import EdgertError
+from edgert.flow.document import to_toml
+
+FILE: Final = "edgert.toml"
+State = Literal["made", "updated", "kept", "refused"]
+"""made: with a new certificate; updated: with the same one; kept: nothing had changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One board of a run."""
+
+    board: str
+    line: int
+    state: State
+    file: str = ""
+    bytes: int = 0
+    error: str = ""
+
+
+def provision(
+    authority: Authority,
+    boards: Sequence[Board],
+    out: Path,
+    now: datetime,
+    life: timedelta,
+    progress: Callable[[Result], None],
+) -> list[Result]:
+    """Writes `out/<board>/edgert.toml` for each board. A file that is there keeps its certificate if that is good, and
+    stays as it is if nothing else changed. May be cut off at any time and run again."""
+    files.folder(out)
+    results = []
+    for board in boards:
+        try:
+            result = _one(authority, board, out / board.name, now, life)
+        except EdgertError as error:
+            result = Result(board.name, board.line, "refused", error=str(error))
+        results.append(result)
+        progress(result)
+    return results
+
+
+def _one(authority: Authority, board: Board, folder: Path, now: datetime, life: timedelta) -> Result:
+    path = folder / FILE
+    before = path.read_bytes() if path.exists() else b""
+    identity, state = _identity(authority, board.name, before, now), "updated"
+    if identity is None:
+        identity, state = authority.board(board.name, now, life), "made"
+    text = document(authority, board.settings, identity).encode()
+    if text == before:
+        state = "kept"
+    else:
+        files.folder(folder)
+        files.write(path, text)
+    found: Any = state
+    return Result(board.name, board.line, found, str(path), len(text))
+
+
+def document(authority: Authority, settings: Document, identity: Issued) -> str:
+    """The provisioning file of a board."""
+    keys = {
+        "certificate": identity.certificate.decode(),
+        "key": identity.key.decode(),
+        "ca": authority.root_pem.decode(),
+        "crl": authority.crl_pem.decode(),
+        "fleet_key": authority.fleet_key,
+    }
+    gateway = {**settings.get("gateway", {}), "fleet": authority.fleet}
+    return to_toml({"gateway": gateway, **{k: v for k, v in settings.items() if k != "gateway"}, OF_THE_CA: keys})
+
+
+def _identity(authority: Authority, name: str, text: bytes, now: datetime) -> Issued | None:
+    """The identity in an earlier file, if it is still good."""
+    try:
+        keys = tomllib.loads(text.decode())[OF_THE_CA]
+        found = Issued(keys["certificate"].encode(), keys["key"].encode())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found if authority.still_good(name, found.certificate, found.key, now) else None

@@ -1,0 +1,64 @@
+"""The door to the CA's files: whole or not there, and for their owner alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from edgert.core.errors import EdgertError
+
+PRIVATE: Final = 0o600
+PUBLIC: Final = 0o644
+
+
+def write(path: Path, content: bytes, mode: int = PRIVATE) -> None:
+    """Writes or replaces a file, durably. It has `mode` from its first byte on. Raises `EdgertError`."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        part.replace(path)
+    except OSError as error:
+        raise EdgertError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def read(path: Path, what: str) -> bytes:
+    """The content of a file. Raises `EdgertError` with `what` it should be."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EdgertError(f"{path}: expected {what}: {error.strerror or error}") from error
+
+
+def folder(path: Path) -> None:
+    """Makes a folder that only its owner enters, if it is not there. Raises `EdgertError`."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise EdgertError(f"{path}: expected a folder, or none yet: {error.strerror or error}") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One program at a time works in the folder `path`. Raises `EdgertError` if another one does."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise EdgertError(f"{path}: expected a folder made by `edgert fleet ca init`: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise EdgertError(f"{path}: another program works with this CA; try again when it has ended") from error
+        yield
+    finally:
+        os.close(descriptor)
