@@ -150,7 +150,7 @@ def report_untrusted(
         if not together:
             notes.append(
                 f"workers of {query} started more than {TOGETHER_S} s apart, so their counters do not compare: "
-                "no queue sizes until its workers are restarted together"
+                "no queue sizes until all of them are started anew"
             )
         queues = waiting(topology) if together else {}
         for component, figures in components(topology.page).items():

@@ -34,7 +34,7 @@ def installed() -> Path | None:
 
 
 class Storm:
-    """A cluster of one supervisor with two slots."""
+    """A cluster of one supervisor with four slots: a worker takes seconds to give back its own."""
 
     def __init__(self, folder: Path, jars: Path, cpu: int) -> None:
         self._folder, self._jars, self._cpu = folder, jars, cpu
@@ -66,10 +66,23 @@ class Storm:
     def submit(self, name: str, *arguments: int) -> None:
         """Start a topology; returns when its worker has counted rows."""
         jar = self._compiled()
-        command = [*self._java(f"{self._jars}/*:{jar}"), f"-Dstorm.jar={jar}", "TwoBolts", name, *map(str, arguments)]
+        command = [
+            *self._java(f"{self._jars}/*:{jar}:{self._folder}/conf"),
+            f"-Dstorm.jar={jar}",
+            "TwoBolts",
+            name,
+            *map(str, arguments),
+        ]
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=self._env())
         assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
         wait_until(lambda: self._counts(name), f"rows of {name}", 300.0, poll_s=1.0)
+
+    def kill_all(self) -> None:
+        """End all topologies."""
+        for topology in self.get("/topology/summary").get("topologies", ()):
+            request = urllib.request.Request(f"{self.address}/api/v1/topology/{topology['id']}/kill/0", method="POST")
+            urllib.request.urlopen(request, timeout=30).close()
+        wait_until(lambda: self.get("/topology/summary").get("topologies") == [], "no topologies", 120.0, poll_s=1.0)
 
     def get(self, path: str) -> dict[str, Any]:
         """Empty while it does not answer."""
@@ -122,7 +135,7 @@ class Storm:
             ("nimbus.supervisor.timeout.secs", 300),
             ("supervisor.worker.start.timeout.secs", 300),
             ("supervisor.worker.timeout.secs", 300),
-            ("supervisor.slots.ports", [free_port(), free_port()]),
+            ("supervisor.slots.ports", [free_port() for _ in range(4)]),
             ("ui.host", "127.0.0.1"),
             ("ui.port", self._port),
             # Storm's own 3 s would hide what a policy does from one period to the next.

@@ -41,13 +41,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storm]:
         yield made
 
 
-def look(driver: StormDriver) -> Report:
-    """A look in which every operator has its threads."""
+@pytest.fixture(autouse=True)
+def no_topologies(cluster: Storm) -> Iterator[None]:
+    yield
+    cluster.kill_all()
+
+
+def look(driver: StormDriver, topologies: set[str]) -> Report:
+    """A look in which every operator of these topologies has its threads."""
     seen = Report("storm")
     for _ in range(100):
         with contextlib.suppress(DriverError):  # the machine is busy
             seen = asyncio.run(driver.report())
-        if seen.operators and all(o.threads for o in seen.operators.values()):
+        if set(seen.queries) == topologies and all(o.threads for o in seen.operators.values()):
             return seen
         threading.Event().wait(0.5)
     raise AssertionError(seen)
@@ -64,7 +70,7 @@ def nices(threads: Sequence[Thread]) -> set[int]:
 
 def test_the_bolt_with_the_longer_queue_gets_the_core_and_all_is_undone(cluster: Storm, tmp_path: Path) -> None:
     cluster.submit("two", BURST, DEAR, CHEAP)
-    seen = look(StormDriver(cluster.address))
+    seen = look(StormDriver(cluster.address), {"two"})
     by_component = {o.instance.partition(" ")[0]: o for o in seen.operators.values()}
     assert set(by_component) == {"burst", "steady", "dear", "cheap"}
     dear, cheap = by_component["dear"], by_component["cheap"]
@@ -99,3 +105,17 @@ def test_the_bolt_with_the_longer_queue_gets_the_core_and_all_is_undone(cluster:
     assert shares["qs"] > shares["none"] + 0.15
     assert shares["qs"] > 0.8
     assert nices([t for o in seen.operators.values() for t in o.threads]) == {0}
+
+
+def test_components_of_one_name_in_two_topologies_are_told_apart_by_their_workers(cluster: Storm) -> None:
+    for name in ("left", "right"):
+        cluster.submit(name, 10, CHEAP, CHEAP)
+    seen = look(StormDriver(cluster.address), {"left", "right"})
+    assert not [note for note in seen.notes if "left alone" in note]
+    for operator in seen.operators.values():
+        assert len(operator.threads) == 2, "its own thread, and the one that sends its rows"
+        for thread in operator.threads:
+            command = Path(f"/proc/{thread.pid}/cmdline").read_bytes().split(b"\0")
+            assert any(part.startswith(f"-Dstorm.id={operator.query}-".encode()) for part in command)
+            name = Path(f"/proc/{thread.pid}/task/{thread.tid}/comm").read_text()
+            assert name.startswith("Thread-")

@@ -14,7 +14,7 @@ from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.registry import make
 from agent.drivers.storm import Input, StormDriver, Topology, divided, edges, plain_name, scope, transferred, waiting
-from agent.osched.metric_graph import MetricError, MetricProvider
+from agent.osched.policy.metric_graph import MetricError, MetricProvider
 
 ONE = "one-1-1795681791"
 PATH = f"/api/v1/topology/{ONE}"
