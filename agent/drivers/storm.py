@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -29,6 +30,8 @@ LOG_WRITER: Final = "org.apache.storm.LogWriter"
 """Starts a worker in Storm 1.x, with the worker's whole command line as its arguments."""
 TIMEOUT_S: Final = 10.0
 """The UI asks Nimbus, which asks ZooKeeper; on a busy board an answer takes seconds."""
+WAIT_S: Final = 0.25
+"""A look that takes longer goes on, and the one before it counts: other engines are not kept waiting for Storm's UI."""
 AGAIN_S: Final = 10.0
 """Latencies are asked for again after this time: they are means over ten minutes."""
 TOGETHER_S: Final = 60
@@ -90,13 +93,25 @@ class StormDriver:
         self._names = threads or jvm.ThreadNames(MAIN_CLASSES, scope=scope, plain=plain_name)
         self._recent, self._now_s = Recent(), now_s
         self._known: dict[str, Known] = {}
+        self._thread = ThreadPoolExecutor(1, "storm")
+        self._looking: Future[Report] | None = None
+        self._last: Report | None = None
 
     async def report(self) -> Report:
-        """A fresh look at all topologies that are not killed."""
-        return await asyncio.to_thread(self._report)
+        """The newest look at all topologies that are not killed; see `WAIT_S`."""
+        if self._looking is None:
+            self._looking = self._thread.submit(self._report)
+        await asyncio.to_thread(wait, [self._looking], WAIT_S)
+        if self._looking.done():
+            look, self._looking, self._last = self._looking, None, None
+            self._last = look.result()
+        if self._last is None:
+            raise DriverError("storm: expected an answer of Storm's UI, got none yet; the look goes on")
+        return self._last
 
     async def close(self) -> None:
-        """Nothing is open between two looks."""
+        """A look that goes on ends with its request."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _report(self) -> Report:
         try:

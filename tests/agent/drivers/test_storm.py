@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from agent.drivers import jvm
+from agent.drivers import jvm, storm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.registry import make
@@ -95,6 +96,12 @@ class Known:
         return {name: Thread(7, 8 + k, 9) for k, name in enumerate(names)}, ["a note"]
 
 
+@pytest.fixture(autouse=True)
+def a_patient_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no slow UI."""
+    monkeypatch.setattr(storm, "WAIT_S", 60.0)
+
+
 def driver(cluster: Cluster, now_s: float = 100.0) -> StormDriver:
     return StormDriver("http://127.0.0.1:1", cluster.get, Known(), lambda: now_s)
 
@@ -134,6 +141,31 @@ def test_what_is_fixed_is_asked_for_once_and_executors_again_after_a_rebalance()
     report = asyncio.run(ours.report())
     assert report.operators["one/light#3"].successors == ("one/heavy#2", "one/heavy#5")
     assert report.metrics["queue_size"]["one/heavy#5"] == (990320 - 988328) / 2
+
+
+def test_a_slow_ui_does_not_keep_other_engines_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, answered = Cluster(), threading.Event()
+
+    def get(path: str) -> Any:
+        answered.wait()
+        return cluster.get(path)
+
+    ours = StormDriver("http://127.0.0.1:1", get, Known(), lambda: 100.0)
+    monkeypatch.setattr(storm, "WAIT_S", 0.0)
+    with pytest.raises(DriverError, match="storm: expected an answer of Storm's UI, got none yet"):
+        asyncio.run(ours.report())
+    answered.set()
+    monkeypatch.setattr(storm, "WAIT_S", 60.0)
+    first = asyncio.run(ours.report())
+    assert first.metrics["queue_size"]["one/heavy#2"] == 1992.0
+    answered.clear()
+    cluster.answers[PATH]["bolts"][1]["executed"] += 100
+    monkeypatch.setattr(storm, "WAIT_S", 0.0)
+    assert asyncio.run(ours.report()) is first, "the look before counts until the new one ends"
+    answered.set()
+    monkeypatch.setattr(storm, "WAIT_S", 60.0)
+    assert asyncio.run(ours.report()).metrics["queue_size"]["one/heavy#2"] == 1892.0
+    asyncio.run(ours.close())
 
 
 def test_rows_of_the_recent_past_give_the_selectivity() -> None:
