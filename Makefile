@@ -8,7 +8,7 @@ BOARD ?= amd64
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all test-brokers lint format bench flink image image-test docs lock clean
+.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image image-test docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -50,6 +50,9 @@ bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 flink: ## Apache Flink into .flink (330 MB), for ARGS="tests/integration/test_flink.py" of make test
 	@exec scripts/flink
 
+storm: ## Apache Storm into .storm (30 MB), for ARGS="tests/integration/test_storm.py" of make test
+	@exec scripts/storm
+
 image: ## the image of a board: make image BOARD=amd64 (needs root)
 	@scripts/setup image
 	@.venv/bin/python -m images.build $(BOARD) $(ARGS)
@@ -67,4 +70,4 @@ lock: ## writes requirements/ anew from pyproject.toml (needs uv)
 	@exec scripts/lock
 
 clean: ## removes what these commands made, except demo-data
-	@rm -rf .venv .flink build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .flink .storm build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,6 +10,8 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 TERMS, NOT_USED = GLOSSARY.read_text().split("## Words not used")
 OF_OTHERS = ("benchmarks.md", "placement.md")
 """Pages that compare with papers and products, by their own words."""
+STORM = ("storm.py", "os-scheduling.md", "os-scheduling-alone.md")
+"""A topology is to Storm what a flow is to us."""
 
 
 def first_column(text: str) -> list[str]:
@@ -36,6 +38,6 @@ def test_words_that_the_glossary_rules_out_are_not_used() -> None:
         for file in (*pages, *code)
         if file != GLOSSARY and file.name not in OF_OTHERS
         for number, line in enumerate(file.read_text().splitlines(), 1)
-        if (match := words.search(line))
+        if (match := words.search(line)) and not (file.name in STORM and match[0].lower() == "topology")
     ]
     assert not found

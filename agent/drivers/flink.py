@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import html
-import json
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Operator, Query, Report, Thread
 from agent.drivers.recent import Recent
-from edgert.core.errors import show
+from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.flink.runtime.taskexecutor.TaskManagerRunner",)
-TIMEOUT_S: Final = 2.0
-LONGEST_ANSWER: Final = 16 * 1024 * 1024
 LAZY_S: Final = 0.05
 """Flink fetches a metric from the task managers when it is first asked for, and answers the next time."""
 COUNTERS: Final = {"numRecordsIn": "rows_in", "numRecordsOut": "rows_out", "accumulateBusyTimeMs": "busy_s"}
@@ -32,7 +27,6 @@ QUEUE: Final = "Shuffle.Netty.Input.Buffers.inputQueueLength"
 PREFIXES: Final = ("", "Legacy Source Thread - ", "OutputFlusher for ")
 """Before the name of a subtask: its own thread, the one that a source of the old kind emits from, and its flusher."""
 FIELDS: Final = (*COUNTERS, QUEUE)
-Get = Callable[[str], Any]
 
 
 class FlinkDriver:
@@ -40,7 +34,7 @@ class FlinkDriver:
 
     def __init__(self, address: str, get: Get | None = None, threads: jvm.Names | None = None) -> None:
         self.name = "flink"
-        self._get = get or Rest(address).get
+        self._get = get or Rest("flink", address, "http://127.0.0.1:8081").get
         self._names = threads or jvm.ThreadNames(MAIN_CLASSES)
         self._recent = Recent()
         self._asked: set[tuple[str, str]] = set()
@@ -155,21 +149,3 @@ def _values(answer: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if value == value and value >= 0.0:
             found[str(entry["id"])] = value
     return found
-
-
-class Rest:
-    """Flink's REST interface. Only addresses of this machine: its task threads are to be here."""
-
-    def __init__(self, address: str) -> None:
-        if urlsplit(address).scheme != "http" or urlsplit(address).hostname not in ("127.0.0.1", "localhost", "::1"):
-            expected = "an address of this machine such as http://127.0.0.1:8081"
-            raise DriverError(f"flink: expected {expected}, got {show(address)}")
-        self._address = address.rstrip("/")
-
-    def get(self, path: str) -> Any:
-        """The answer to a GET, parsed. Raises `DriverError`."""
-        try:
-            with urllib.request.urlopen(self._address + path, timeout=TIMEOUT_S) as answer:
-                return json.loads(answer.read(LONGEST_ANSWER))
-        except (OSError, ValueError) as error:
-            raise DriverError(f"flink: {self._address}{path.partition('?')[0]}: {error}") from error

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from agent.drivers.entities import Thread
@@ -48,8 +48,8 @@ def parse_untrusted(text: str) -> list[tuple[str, int]]:
     return [(_ATTEMPT.sub("", m["name"]), int(m["nid"], 0)) for m in _LINE.finditer(text)]
 
 
-def processes(main_classes: Sequence[str], proc: str = "/proc") -> Iterator[int]:
-    """Java processes with one of these main classes."""
+def processes(main_classes: Sequence[str], proc: str = "/proc") -> Iterator[tuple[int, list[str]]]:
+    """(process id, arguments) of the Java processes with one of these main classes."""
     for name in os.listdir(proc):
         if name.isdigit():
             try:
@@ -58,14 +58,30 @@ def processes(main_classes: Sequence[str], proc: str = "/proc") -> Iterator[int]
             except OSError:
                 continue
             if any(main in arguments for main in main_classes):
-                yield int(name)
+                yield int(name), arguments
+
+
+def everywhere(arguments: Sequence[str]) -> str:
+    """The scope of an engine whose names of threads are compared over all its processes."""
+    return ""
 
 
 class ThreadNames:
-    """The threads of this board's Java processes with certain main classes."""
+    """The threads of this board's Java processes with certain main classes.
 
-    def __init__(self, main_classes: Sequence[str], proc: ProcFs | None = None) -> None:
+    `scope`: arguments of a process -> text put before the names of its threads; None: the process is left out.
+    `plain`: name of a thread -> name to compare.
+    """
+
+    def __init__(
+        self,
+        main_classes: Sequence[str],
+        proc: ProcFs | None = None,
+        scope: Callable[[Sequence[str]], str | None] = everywhere,
+        plain: Callable[[str], str] = str,
+    ) -> None:
         self._main_classes, self._proc = main_classes, proc or ProcFs()
+        self._scope, self._plain = scope, plain
         self._known: dict[str, Thread] = {}
         self._notes: list[str] = []
         self._wanted: set[str] = set()
@@ -86,7 +102,9 @@ class ThreadNames:
             return
         found: dict[str, list[Thread]] = {}
         self._notes = []
-        for pid in processes(self._main_classes):
+        for pid, arguments in processes(self._main_classes):
+            if (scope := self._scope(arguments)) is None:
+                continue
             try:
                 done = subprocess.run(
                     [jcmd, str(pid), "Thread.print"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
@@ -94,7 +112,8 @@ class ThreadNames:
             except (OSError, subprocess.SubprocessError) as error:
                 self._notes.append(f"process {pid} does not tell its threads: {error}")
                 continue
-            for name, tid in parse_untrusted(done.stdout):
+            for told, tid in parse_untrusted(done.stdout):
+                name = scope + self._plain(told)
                 seen = self._proc.look(pid, tid) if name in wanted else None
                 if seen is not None:
                     found.setdefault(name, []).append(seen.thread)

@@ -26,7 +26,12 @@ def built_in() -> dict[str, Make]:
 
         return FlinkDriver(address)
 
-    return {"edgert": edgert, "flink": flink}
+    def storm(address: str) -> Driver:
+        from agent.drivers.storm import StormDriver
+
+        return StormDriver(address)
+
+    return {"edgert": edgert, "flink": flink, "storm": storm}
 
 
 def make(text: str) -> Driver:
