@@ -10,6 +10,7 @@ from typing import get_args
 from edgert.cli import _running
 from edgert.cli._control import add_socket, ask
 from edgert.cli._documents import load, registry
+from edgert.core.errors import EdgertError
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import uncopied
 
@@ -28,24 +29,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     parser.add_argument("--code", action="store_true", help="also the function that each chain of operators becomes")
     parser.add_argument(
-        "--fusion", choices=get_args(Fusion), default="full",
+        "--fusion", choices=get_args(Fusion),
         help="what is fused: all that one instance alone feeds (full, the default), what stands in a line, "
         "chains of stateless operators, or nothing",
     )  # fmt: skip
     parser.add_argument(
-        "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
+        "--fission", choices=("on", "off"), help="off: one instance of each operator, whatever FILE says"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.running:
+        if args.code or args.fusion or args.fission:
+            raise EdgertError("expected --code, --fusion and --fission with a FILE: the gateway has its own settings")
         return _of_running(args)
     from edgert.flow import explain
     from edgert.operators.stateless import chain_of
 
     known = registry()
     flow = load(Path(args.flow), known)
-    physical = plan(flow, known, args.fusion, fission=args.fission == "on")
+    physical = plan(flow, known, args.fusion or "full", fission=args.fission != "off")
     print(f"flow {flow.name}, {flow.delivery}, checkpoint every {flow.checkpoint_interval_s:g} s")
     print(f"\n{len(flow.nodes)} operators\n{explain.logical(flow)}")
     count, parts = len(physical.instances), len(list(physical.parts()))

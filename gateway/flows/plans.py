@@ -91,7 +91,8 @@ class Plans:
                     f"flow {name} belongs to the fleet, whose boards change its plan together: use `edgert fleet move`"
                 )
             self._check_markers(old.flow, moves)
-            assignment = moved(old.plan, moves)
+            placeable = [o for o in old.plan.assignment() if not self._is_marker(old.flow, o)]
+            assignment = moved(old.plan, moves, placeable)
             if assignment == old.plan.assignment():
                 return old.plan
             async with self._retirement.stopped(old):
@@ -125,12 +126,18 @@ class Plans:
         return run
 
     def _check_markers(self, flow: Flow, moves: Iterable[str]) -> None:
-        for node in (flow.nodes[uncopied(name)[0]] for name in moves if uncopied(name)[0] in flow.nodes):
-            if self._operators[node.type].keys is not None:
+        for name in moves:
+            if self._is_marker(flow, name):
+                node = flow.nodes[uncopied(name)[0]]
                 raise EdgertError(
                     f"operator {node.name} ({node.type}) only names keys, so it runs nowhere itself: place the "
                     "operators that read it"
                 )
+
+    def _is_marker(self, flow: Flow, name: str) -> bool:
+        """True for an operator that only names keys."""
+        node = flow.nodes.get(uncopied(name)[0])
+        return node is not None and self._operators[node.type].keys is not None
 
     async def stop_for_plan(self, run: FlowRun) -> None:
         """The flow stands still, all that it has is committed, and no checkpoint takes it until `host.go_on` or
@@ -209,14 +216,15 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def moved(plan: Plan, moves: Mapping[str, Location]) -> dict[str, Location]:
-    """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have."""
+def moved(plan: Plan, moves: Mapping[str, Location], placeable: Iterable[str]) -> dict[str, Location]:
+    """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have, and names
+    the `placeable` ones."""
     assignment = plan.assignment()
     for name, location in moves.items():
         copies = [copy for copy in assignment if name in (copy, uncopied(copy)[0])]
         if not copies:
             raise EdgertError(
-                f"expected an operator of flow {plan.flow.name}, one of {_list(assignment)}, got {show(name)}"
+                f"expected an operator of flow {plan.flow.name}, one of {_list(placeable)}, got {show(name)}"
             )
         if away := [copy for copy in copies if assignment[copy].gateway != location.gateway]:
             raise EdgertError(

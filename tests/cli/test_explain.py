@@ -127,3 +127,11 @@ def test_copies_are_shown_in_one_line_with_how_rows_come_to_them(
     assert told.count("def fast(rows):") == 1
     assert main(["explain", str(file), "--fission", "off"]) == 0
     assert ["1 instance of 5 parts"] in lines(capsys)
+
+
+@pytest.mark.parametrize("option", [["--code"], ["--fusion", "none"], ["--fission", "off"]])
+def test_options_of_a_file_are_refused_with_a_running_flow(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "city-air", "--running", *option]) == 1
+    assert "--code, --fusion and --fission with a FILE" in capsys.readouterr().err
