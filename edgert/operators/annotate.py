@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.expr.compile import Lookup
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.fields import field_name, new_field
+
+MOST_FIELDS: Final = 256
+MOST_VALUES: Final = 1_000_000
+"""Keys times fields: a small document with other fields for each key would take hundreds of megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,11 @@ def table_of(plain: Mapping[str, Any]) -> Table:
                 problems.append(Problem(f"{key}.{field}", "a string, a number, true or false", show(value)))
             elif value != value:
                 problems.append(Problem(f"{key}.{field}", "a number", "nan"))
+    values = len(plain) * len(fields)
+    for what, count, most in (("fields in all", len(fields), MOST_FIELDS), ("values", values, MOST_VALUES)):
+        if count > most:
+            expected = f"at most {most:,} {what}, where each key has a value, or null, of each field"
+            problems.append(Problem("", expected, f"{count:,}"))
     if problems:
         raise DocumentError("table", problems)
     return Table(tuple(fields), {key: tuple(map(row.get, fields)) for key, row in plain.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -122,3 +123,17 @@ def test_a_key_above_it_is_that_of_a_window_below() -> None:
     window = {"type": "tumbling_window", "size_s": 1, "aggregates": {"room": "count()"}}
     with pytest.raises(DocumentError, match="a name that is not also a key"):
         from_plain(document({"type": "key_by", "keys": ["room"]}, annotate(), window), REGISTRY)
+
+
+def test_a_small_table_that_would_take_much_memory_is_refused_before_it_is_built() -> None:
+    """A table of 100 kB in which each key had a field of its own took hundreds of megabytes."""
+    wide = {f"k{n}": {f"f{n}": 1} for n in range(5_000)}
+    tracemalloc.start()
+    with pytest.raises(DocumentError, match=r"at most 256 fields in all.*got 5,000"):
+        from_plain(document(annotate(wide)), REGISTRY)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20 << 20
+    long = {f"k{n}": {f"f{n % 250}": 1} for n in range(4_001)}
+    with pytest.raises(DocumentError, match=r"at most 1,000,000 values.*got 1,000,250"):
+        from_plain(document(annotate(long)), REGISTRY)
