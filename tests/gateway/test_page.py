@@ -210,7 +210,7 @@ def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gatewa
         agent.wait(15)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_board_with_an_agent_has_a_map_of_its_fleet(
     page: Browser, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,19 +225,19 @@ def test_a_board_with_an_agent_has_a_map_of_its_fleet(
             own.start()
         for other in others:
             other.start()
-        wait_for((data / "agent.sock").exists, 20, "the agent's socket")
+        wait_for((data / "agent.sock").exists, 60, "the agent's socket")
         page.open(gateway.url)
         page.emulate(1280, 1400)
-        page.wait_for("return document.querySelectorAll('#fleet-map .reach').length === 2", 40)
-        page.wait_for("return document.querySelector('#fleet-state').textContent === '3 of 3 alive'", 40)
-        page.wait_for("return /ms/.test(document.querySelectorAll('#fleet-table tbody tr')[0].textContent)", 30)
+        page.wait_for("return document.querySelectorAll('#fleet-map .reach').length === 2", 90)
+        page.wait_for("return document.querySelector('#fleet-state').textContent === '3 of 3 alive'", 90)
+        page.wait_for("return /ms/.test(document.querySelectorAll('#fleet-table tbody tr')[0].textContent)", 90)
         rows = page.run(
             "return [...document.querySelectorAll('#fleet-table tbody tr')].map((r) => r.cells[0].textContent)"
         )
         assert sorted(rows) == ["board-2", "board-3", "g1 (this board)"]
         page.screenshot(ARTEFACTS / "page-fleet.png")
         others[1].kill()
-        page.wait_for("return document.querySelectorAll('#fleet-map .dead').length === 1", 40)
+        page.wait_for("return document.querySelectorAll('#fleet-map .dead').length === 1", 90)
     finally:
         for agent in (own, *others):
             agent.kill()
