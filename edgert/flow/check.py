@@ -26,6 +26,8 @@ from edgert.flow.structure import field_problems, graph_problems, in_order, keys
 NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning with a letter or digit"
 FLOW_RULE: Final = f"{NAME_RULE}, not ending with _v and a number: so tables of later versions are called"
 MAX_OPERATORS: Final = 500
+MAX_INSTANCES: Final = 1000
+"""Of all operators of a flow together: each has figures in every status, and a queue."""
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
 _TOP = ("name", "description", "delivery", "latency", "checkpoint", "outbox", "on_error", "operators")
@@ -209,6 +211,8 @@ class _Checker:
 
     def whole_graph(self, flow: Flow, cyclic: frozenset[str], *, structure_is_sound: bool) -> None:
         """Rules of single operators that look at their neighbours, and whether the fields they read can be there."""
+        if (instances := sum(node.instances for node in flow.nodes.values())) > MAX_INSTANCES:
+            self.report("operators", f"at most {MAX_INSTANCES} instances of all operators together", str(instances))
         for node in flow.nodes.values():
             if node.name in cyclic or any(i not in flow.nodes for i in node.inputs):
                 continue

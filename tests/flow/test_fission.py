@@ -245,6 +245,16 @@ def test_a_number_of_instances_is_one(wrong: Any) -> None:
     assert told.startswith("expected an integer from 1 to 64, got ")
 
 
+def test_the_instances_of_a_flow_are_bounded() -> None:
+    """A status of thousands of instances took seconds and many megabytes."""
+    operators = {f"o{n}": op("filter", "in", 64, where="t > 1") for n in range(16)}
+    outs = {f"out{n}": op("publish", f"o{n}", topic="o") for n in range(16)}
+    assert (
+        errors(**operators, **outs)["operators"]
+        == "expected at most 1000 instances of all operators together, got 1041"
+    )
+
+
 def test_toml_json_and_python_say_the_same() -> None:
     rooms = stream("rooms").mqtt_source("house/{room}/{source}", name="in").instances(2)
     kept = rooms.filter("t > 1", name="ok", instances=3).key_by("room", name="by")
