@@ -109,12 +109,13 @@ def test_status_says_how_the_gateway_is(gateway: Callable[[Answers], Path], caps
     assert "!" not in shown
 
 
-def test_status_as_json_is_the_status_object(
+def test_status_as_json_is_the_status_object_with_raw_figures(
     gateway: Callable[[Answers], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = gateway({"status": well()})
+    figures = {"gateway": "g1", "flows": {}}
+    path = gateway({"status": well(), "figures": figures})
     assert main(["status", "--json", "--socket", str(path)]) == 0
-    assert json.loads(capsys.readouterr().out) == well()
+    assert json.loads(capsys.readouterr().out) == {**well(), "figures": figures}
 
 
 def test_status_is_1_where_something_is_not_well_and_says_what(
