@@ -1,1 +1,1 @@
-"""What any room of the gateway may use."""
+"""Parts that any package of the gateway may use."""

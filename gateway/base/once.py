@@ -1,4 +1,4 @@
-"""What is tried again and again is said once for each error, not with every try."""
+"""Error logging for work that is retried: each error is logged once, not with every try."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 
 class Once:
-    """Of what waits for one thing: says an error when it is another than the one before."""
+    """Logs the errors of one piece of retried work; an error equal to the last one is not logged again."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log, self._said = log, ""

@@ -1,4 +1,4 @@
-"""Work on the loop that whoever begins it does not wait for, or waits for in any case."""
+"""Tasks on the event loop: background tasks, and work that is awaited to its end despite cancellation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """Keeps them until they have ended, since the loop does not."""
+    """Background tasks; a reference to each is kept until it has ended, since the loop keeps none."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
-        """`failed` is told what one of them raises."""
+        """`failed` is called with the exception that a task raises."""
         self._failed = failed
         self.running: set[asyncio.Task[None]] = set()
 
@@ -23,7 +23,7 @@ class Tasks:
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Ends them, wherever they are."""
+        """Cancels all tasks, and waits until they have ended."""
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
@@ -35,8 +35,8 @@ class Tasks:
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """The result of `work`. Who is cancelled meanwhile is so when it has ended: what a thread does goes on in any case,
-    and a lock that is held for it must be."""
+    """Returns the result of `work`, and delays a cancellation of the caller until `work` has ended. A thread goes on in
+    any case, so a lock held for it must be held until then."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -45,6 +45,6 @@ async def to_its_end(work: Awaitable[T]) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled:
-        await asyncio.gather(task, return_exceptions=True)  # nobody takes what it raises
+        await asyncio.gather(task, return_exceptions=True)  # an exception of `work` is lost: the caller was cancelled
         raise cancelled
     return task.result()

@@ -1,4 +1,4 @@
-"""The flows whose documents are files that the settings name."""
+"""Flows whose documents are files named in the settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ log = logging.getLogger(__name__)
 
 
 async def deploy_files(flows: Flows, files: Sequence[str]) -> None:
-    """Documents named in the settings; one that is wrong is said and costs no other. What was deployed over MQTT
-    since counts more than its file, and a flow whose file is no longer named is removed."""
+    """Deploys the documents named in the settings. A faulty document is logged and does not affect the others. A
+    document deployed over MQTT since takes precedence over its file. A flow whose file is no longer named is
+    removed."""
     named: list[str] = []
     for name in files:
         try:

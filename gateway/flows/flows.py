@@ -89,7 +89,7 @@ class Flows:
         return run.version if run else None
 
     def origin(self, name: str) -> str | None:
-        """Where the flow's document came from, "mqtt" or "file"; None when there is none, or it was removed."""
+        """The origin of the flow's document: "mqtt" or "file"; None for an unknown or removed flow."""
         stored = self.flow_registry.stored.get(name)
         return stored.origin if stored and not stored.removed else None
 
@@ -137,7 +137,8 @@ class Flows:
         inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
 
     def _say_lost(self) -> None:
-        """What the database has lost: of each flow that it knows, in the log, the status and the tables."""
+        """Reports data that the database has lost, for each flow that it knows: in the log, the status and the
+        tables."""
         lost = self._database.lost
         if not lost:
             return
@@ -179,7 +180,7 @@ class Flows:
         log.error("flow %s cannot go on and is not started; %s: %s", name, again, error, exc_info=not ours)
 
     def fail(self, run: FlowRun, why: str) -> None:
-        """A flow that began could not go on after all: nothing is fed to it, and nobody waits for it."""
+        """Stops a flow that has begun and cannot go on: it is fed nothing more, and no call waits for it."""
         name = run.flow.name
         if run in self._entering:
             self._entering[run] = why  # `deploy` sees to it, when the old version has ended
@@ -212,7 +213,7 @@ class Flows:
         self.checkpointer.on_committed()
 
     def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
-        """Its end is in the database: nobody waits for it any more."""
+        """Releases a run that is no longer needed, once its end is in the database."""
         self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(run.progress))
         self._ingest.committed()
         self.checkpointer.on_committed()
@@ -259,7 +260,7 @@ class Flows:
         self._stopped.pop(flow.name, None)
         self.gaps.pop(flow.name, None)
         lost = self._database.lost
-        if lost and stored.version == 1:  # it may be one that the database knew
+        if lost and stored.version == 1:  # the database may have lost an earlier version
             await self._store(lambda: say_gap(self._database, flow.name, lost))
             self.gaps[flow.name] = lost
         if fault:
@@ -341,8 +342,8 @@ class Flows:
             return True
 
     async def _end_alone(self, old: FlowRun) -> bool:
-        """Of a flow that nothing follows. What comes until that is written would be missing if a start brought the flow
-        back, so it is not acknowledged. False when it failed meanwhile."""
+        """Ends a flow that no version follows; returns False if it failed meanwhile. Messages that arrive until the end
+        is written are not acknowledged: they would be missing if a start brought the flow back."""
         name = old.flow.name
         async with self._retirement.held(old) as gap:
             if gap is None:
@@ -380,8 +381,8 @@ class Flows:
 
 
 def _is_alone(error: Exception) -> bool:
-    """Whether it is one flow's that cannot be started: of its document, what is stored of it, or an operator of a
-    package, which may raise anything; not that of a database which cannot be read or written."""
+    """True for a fault of one flow alone: of its document, its stored state, or an operator of a package, which may
+    raise any exception. False for a database that cannot be read or written."""
     return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
 
 

@@ -1,4 +1,4 @@
-"""The models that came by message: kept for flows that start later, and offered to those that run."""
+"""Models that came by message: kept for flows that start later, and offered to running flows."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from edgert.runtime.resume import models_of
 
 MAX_MODELS: Final = 1_000
 MAX_MODEL_BYTES: Final = 16 << 20
-"""Of all documents together, packed."""
+"""Bound on all model documents together, packed."""
 _Taken = tuple[FlowRun, str, Predictions, Model]
 """A model that is to be given to an operator of a flow."""
 
 
 class Models:
-    """By name: one for this gateway alone comes before one for the whole fleet, whichever came first.
+    """Models by name. A model for this gateway alone takes precedence over one for the whole fleet, in whatever order
+    they came.
 
-    A restart begins with none: they are retained at the broker, and in the checkpoints of their flows. Until the broker
-    has sent them, a new version of such a flow begins with what its checkpoint had.
+    A restart begins without models: the broker retains them, and the checkpoints of their flows hold them. Until the
+    broker has sent them, a new version of a flow begins with the models of its checkpoint.
     """
 
     def __init__(self, runs: Mapping[str, FlowRun], forward: Callable[[FlowRun, str, Mapping[str, Any]], None]) -> None:
-        """`runs`: the flows that run, at any time; `forward(run, operator, document)`: what else is to be done with a
-        model that an operator takes."""
+        """`runs`: the running flows, kept up to date by the caller; `forward(run, operator, document)`: called with
+        each model that an operator takes."""
         self._runs, self._forward = runs, forward
         self._own: dict[str, bytes] = {}
-        """Packed: as objects some documents take ten times as much."""
+        """Model documents, packed: some take ten times as much memory as objects."""
         self._fleet: dict[str, bytes] = {}
         self._resumed: dict[str, dict[str, bytes]] = {}
-        """Flow → its models of before this start, by name."""
+        """Flow → its models from before this start, by name."""
 
     def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
-        """Gives the model to every operator that predicts with it, or to none; returns them, as flow/operator. One of
-        the fleet waits (none is returned) while there is one for this gateway.
+        """Gives the model to every operator that predicts with it, or to none; returns these operators, as
+        flow/operator. A model of the fleet is kept back (and no operator returned) while there is one for this gateway.
 
-        Raises `DocumentError` with what any of them has against it.
+        Raises `DocumentError` with all objections of the operators.
         """
         taken, operators = _checked_untrusted(name, document, self._runs.values())
         kind, packed = self._fleet if of_fleet else self._own, pack(document)
@@ -57,11 +58,12 @@ class Models:
         return [] if waits else operators
 
     def forget(self, name: str, *, of_fleet: bool = False) -> list[str]:
-        """What is no longer known is not taken from flows that run; those that start from now on begin with the model
-        of their document. Where one for this gateway goes, that of the fleet takes its place; returns by whom.
+        """Forgets a model. Running flows keep it; flows that start from now on begin with the model of their document.
+        A model of the fleet takes the place of a forgotten one of this gateway; returns the operators that take it, as
+        flow/operator.
 
-        Raises `DocumentError` with what any of them has against that: then nothing is changed, or flows to come would
-        begin with another model than those that run have.
+        Raises `DocumentError` with all objections of the operators to that model. Nothing is changed then: otherwise
+        new flows would begin with another model than running flows have.
         """
         taken: list[_Taken] = []
         operators: list[str] = []
@@ -84,17 +86,17 @@ class Models:
             self._forward(run, operator, model.document)
 
     def resumed(self, flow: Flow, blobs: Sequence[bytes]) -> None:
-        """A flow goes on from this state: its models are for its later versions, too. Raises `DamagedError`,
+        """Keeps the models in the state of a flow that resumes, for its later versions. Raises `DamagedError`,
         `MisfitError` as `models_of`."""
         models = models_of(blobs, flow)
         self._resumed[flow.name] = {flow.nodes[name].parameters["model"]: pack(model) for name, model in models.items()}
 
     def removed(self, flow: str) -> None:
-        """Deployed again, the flow is a new one."""
+        """Forgets the models of a removed flow: if it is deployed again, it is a new flow."""
         self._resumed.pop(flow, None)
 
     def started(self, run: FlowRun) -> list[DocumentError]:
-        """Gives a flow that starts the models that came before it; returns what it has against them."""
+        """Gives a starting flow the models that came before it; returns the errors of the models that do not fit."""
         refused = []
         for name, packed in {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}.items():
             for _, operator, predictions in _operators(name, (run,)):
@@ -108,7 +110,7 @@ class Models:
 def _checked_untrusted(
     name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]
 ) -> tuple[list[_Taken], list[str]]:
-    """(what is to be given to whom, the operators as flow/operator). Raises `DocumentError`."""
+    """(models with the operators that take them, the operators as flow/operator). Raises `DocumentError`."""
     taken: list[_Taken] = []
     problems: list[Problem] = []
     operators: list[str] = []

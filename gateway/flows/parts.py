@@ -80,7 +80,7 @@ class Parts:
         self._gateway, self._flows, self._host, self._clock = gateway, flows, host, clock
         self._database, self._store = database, store
         self.links: FlowLinks | None = None
-        """None where links are off."""
+        """None if links are off."""
         self._fences: dict[str, int] = {}
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
@@ -90,14 +90,14 @@ class Parts:
         self._busy = asyncio.Lock()
 
     def load(self) -> None:
-        """What the database knows; before flows are loaded."""
+        """Loads fences, rules and prepared plans from the database; to be called before flows are loaded."""
         self._fences = self._database.fences()
         self._prepared = self._database.prepared()
         for flow, (fence, packed) in self._database.placement_rules().items():
             self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
 
     def stands(self, flow: str) -> bool:
-        """Whether a start must not let the flow run: its part of the next plan is prepared."""
+        """True if the flow's part of the next plan is prepared: a start must not let it run."""
         return flow in self._prepared
 
     def loaded(self, run: FlowRun) -> None:
@@ -111,7 +111,7 @@ class Parts:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
 
     def status(self) -> dict[str, Any]:
-        """By flow; see `docs/internals`."""
+        """The parts of this gateway by flow; see `docs/internals`."""
         flows = self._flows
         found = {
             name: {
@@ -179,8 +179,8 @@ class Parts:
             self._go_on(flow)
 
     async def export(self, flow: str, operators: Iterable[str], taken: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-        """Of a part that stands still: state and queue entries of operator copies that leave, and what waits for other
-        gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here."""
+        """Exports from a stopped part the state and queue entries of operator copies that leave, and the batches that
+        wait for other gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here."""
         self._is_stopped(flow)
         wanted = set(operators)
         blobs, queue = await self._checkpoint(flow)
@@ -209,7 +209,7 @@ class Parts:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
             blobs, queue = await self._checkpoint(flow.name) if old else ([], b"")
             states = [*blobs, *(state for one in imports for state in one["states"])]
-            # what a gateway took stands before what it had not taken yet
+            # batches that a gateway took stand before those it had not taken yet
             queues = [queue, *(one["queue"] for one in imports), *(one["pending"] for one in imports)]
             form = await asyncio.to_thread(self._form, flow, assignment, plan, states, join_queues(queues))
             await self._store(lambda: self._database.put_prepared(flow.name, form))
@@ -261,7 +261,7 @@ class Parts:
         return found
 
     async def _pending(self, flow: str, taken: Mapping[str, Sequence[int]]) -> dict[str, list[Entry]]:
-        """What left here and was not taken at the other end, by the operator copy that it is for."""
+        """Batches that left here and were not taken at the other end, by the operator copy to which they go."""
         database, found = self._database, dict[str, list[Entry]]()
         for (name, gateway), _ in (await self._store(database.link_streams)).items():
             if name != flow:

@@ -59,15 +59,15 @@ class Plans:
         )  # fmt: skip
 
     def next_version(self, flow: Flow, origin: str) -> StoredFlow:
-        """What is to be stored of the next version of a flow."""
+        """The record to store for the next version of a flow."""
         before = self._flow_registry.stored.get(flow.name)
         version = before.version + 1 if before else 1
         epoch = successor(before.epoch) if before else first_epoch()
         return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
 
     def attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
-        """What arrives goes to this run from now on. `old`: whose holes it takes over, since a redelivery that is to
-        fill them may still come."""
+        """Feeds arriving messages to this run from now on. `old`: the progress of the run before; its missing message
+        numbers are taken over, since a redelivery that fills them may still come."""
         sources = sources_of(run)
 
         def enter() -> None:
@@ -104,9 +104,9 @@ class Plans:
             return new.plan
 
     def scheduled(self, name: str, by: str, slots: Sequence[int]) -> dict[str, Location]:
-        """Where a scheduler (one of `PLACEMENTS`) places the operators of a running flow, except those whose slot the
-        document says. `slots` in the order in which they are to be taken. The operators are placed one by one; then
-        those that share a slot are fused. Raises `EdgertError`."""
+        """Returns the locations that a scheduler (one of `PLACEMENTS`) gives to the operators of a running flow, except
+        those that the document assigns to a slot. `slots` in the order in which they are to be taken. The operators are
+        placed one by one; then those that share a slot are fused. Raises `EdgertError`."""
         if by not in PLACEMENTS:
             raise EdgertError(f"expected a scheduler, one of {_list(PLACEMENTS)}, got {show(by)}")
         run = self._running(name)
@@ -152,7 +152,7 @@ class Plans:
         return self.run_of(flow, replace(stored, assignment=assignment, plan=plan), progress)
 
     def next_part(self, flow: Flow, assignment: Assignment, plan: int, at: Position) -> StoredFlow:
-        """What is to be stored of a flow that goes on by a plan; of one that comes to this gateway a new version."""
+        """The record to store for a flow that goes on by a plan; a new version if the flow is new to this gateway."""
         stored = self._flow_registry.stored.get(flow.name)
         if stored is None or stored.removed or stored.document != flow.document:
             stored = self.next_version(flow, FLEET)
@@ -199,7 +199,7 @@ class Plans:
         sources = sources_of(new)
 
         def enter() -> None:
-            self._dropped.ends(old)  # what its host knows of it, before that forgets it
+            self._dropped.ends(old)  # takes the figures of the host before the host forgets them
             switch()
 
         self._ingest.swap(self._flow_registry.sources[name], sources, enter)

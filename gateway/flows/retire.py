@@ -24,13 +24,13 @@ from gateway.registry.registry import FlowRegistry
 log = logging.getLogger(__name__)
 
 HOLD_S = 60.0
-"""A flow that is to be replaced or removed has so long to reach a batch boundary."""
+"""Seconds in which a flow that is to be replaced or removed must reach a batch boundary."""
 HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
-"""It is waited for in turns, and between them checkpoints of the others are made."""
+"""Seconds of one try to reach the batch boundary, and between two tries, when the other flows get checkpoints."""
 STILL_S = 60.0
-"""A flow on its way to its end is given up when no turn of it ends for so long: an operator is blocked."""
+"""A flow that works off its queues is given up if no turn of it ends for so many seconds: an operator is blocked."""
 LONG_S: Final = 10.0
-"""Said in the log when it takes longer."""
+"""Seconds after which the log says that a flow is still working off its queues."""
 
 
 class Retirement:
@@ -151,7 +151,7 @@ class Retirement:
 
 
 class LastTurns:
-    """Of a flow that is brought to its end."""
+    """The last turns of a flow, in which it works off its queues."""
 
     def __init__(self, turns: Iterator[Said], send: Send) -> None:
         self._turns, self._send = turns, send
@@ -160,7 +160,7 @@ class LastTurns:
         self.given_up = False
 
     def run(self) -> None:
-        """On the flow's thread. Raises where nobody waits for it any more."""
+        """Runs the turns, on the flow's own thread. Raises `EdgertError` once they are given up."""
         for instance, messages in self._turns:
             if self.given_up:
                 raise EdgertError("it was given up")
@@ -187,9 +187,9 @@ async def on_a_thread(turns: LastTurns, name: str) -> None:
         fault: BaseException | None = None
         try:
             turns.run()
-        except BaseException as error:  # noqa: BLE001 - whoever waits is to have it
+        except BaseException as error:  # noqa: BLE001 - the waiting task raises it
             fault = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: no task waits
             loop.call_soon_threadsafe(end, fault)
 
     began = turns.at = time.monotonic()

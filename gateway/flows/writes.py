@@ -68,17 +68,17 @@ class FlowWrites:
                 await asyncio.sleep(RETRY_S)
 
     async def write_alone(self, change: Change, *, failed: str = "") -> None:
-        """Of a flow that does not run. `failed`: the name of one that failed before; what its last checkpoint holds is
-        lost now, which is said."""
+        """Writes a change of a flow that does not run. `failed`: the name of a flow that failed before; the state of
+        its last checkpoint is lost now, and a gap says so."""
         await self.write(lambda pages, index: self._put_alone(change, failed, pages, index))
 
     async def write_ending(self, change: Change, last: Checkpoint) -> tuple[Checkpoint, str]:
-        """Of a flow that has ended, which cannot be taken back: until it succeeds. Returns the last checkpoint as it
-        was written, and what is lost if it could not be written as it is."""
+        """Writes the end of a flow, retrying until it succeeds, since the end cannot be undone. Returns the last
+        checkpoint as it was written, and the loss, in words, if it could not be written unchanged."""
         try:
             await self.write(lambda pages, index: self.put(change, last, pages, index), tries=None)
             return last, ""
-        except Exception as error:  # it fails with each try, and the whole gateway waits
+        except Exception as error:  # a fault of every try, while the whole gateway waits
             if self._database.damaged:
                 raise
             lost = f"the end of flow {last.flow} could not be written ({error}): {ABANDONED}"

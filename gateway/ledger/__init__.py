@@ -1,1 +1,1 @@
-"""What is lost, and what is said of it."""
+"""Lost data: how it is counted, and how it is reported."""

@@ -1,7 +1,7 @@
-"""What flows have dropped since the start of the process: those that run, and those that have ended.
+"""Rows and messages that flows have dropped since the start of the process: of running flows, and of ended ones.
 
-Counts stand in what runs, and go with it. So what a run has dropped by its very end is kept here, by the names of flow,
-operator and reason: no figure goes back when a flow is replaced or removed, or fails.
+A run holds its counters and takes them with it. So the drops of a run up to its end are kept here, by flow, operator
+and reason: no figure goes back when a flow is replaced or removed, or fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Drops = Counter[tuple[str, str, str]]
 
 
 class _Said(NamedTuple):
-    """What became of the messages of one place, still counted there when its run has ended."""
+    """Undelivered messages of one place of an ended run; the place still counts them."""
 
     operator: str
     part: int
@@ -33,12 +33,12 @@ class DropCounts:
         self._host = host
         self._ended: Drops = Counter()
         self._last: dict[str, list[_Said]] = {}
-        """Of the newest run of each flow that has ended: the broker may refuse yet what it said at its end. Without
-        that in `_ended`."""
+        """Messages of the newest ended run of each flow: the broker may still refuse messages of its end. Not included
+        in `_ended`."""
 
     def ends(self, run: FlowRun) -> None:
-        """A run is about to leave its host. What it took with its last capture, and dropped while it was brought to its
-        end, may not have been reported by its slots."""
+        """Keeps the drops of a run that is about to leave its host. Its slots may not have reported the drops of its
+        last capture and of its end."""
         flow = run.flow.name
         self._ended += self._said(flow)
         self._ended += self._of(run) | Counter({(flow, *where): rows for where, rows in run.dropped.items()})
@@ -49,7 +49,7 @@ class DropCounts:
         self._ended -= self._said(flow)
 
     def all(self, runs: Iterable[FlowRun]) -> Drops:
-        """Of `runs`, and of those that have ended."""
+        """Drops of `runs` and of all ended runs."""
         found = Counter(self._ended)
         for flow in self._last:
             found += self._said(flow)

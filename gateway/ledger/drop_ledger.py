@@ -1,12 +1,12 @@
-"""What flows have dropped of what came to them, on its way to the table `drops` of the central side.
+"""Dropped input of flows, on its way to the table `drops` of the central side.
 
-Operators and queues count in memory. A checkpoint takes these counters with all else, in the same pause, and now and
-then its commit has what was added since they were said last. So the table says what was dropped of input that is
-committed, once, up to the checkpoint that said it last. It is no ledger to the last row: a gateway that is killed loses
-what it had not said of the minute before (of input that comes again it counts anew), and a flow that falls back counts
-again what it had said since.
+Operators and queues count in memory. A checkpoint captures these counters together with the state, in the same pause.
+From time to time its commit also holds the increase of the counters since they were last reported. So the table reports
+drops of committed input once, up to the checkpoint that reported last. The table is not exact to the last row: a
+gateway that is killed loses the unreported counts of the minute before (input that comes again is counted anew), and a
+flow that falls back counts again the drops that it had reported since.
 
-What makes way in a full outbox stands in the table `gaps`, and not here as well.
+Results that a full outbox drops stand in the table `gaps` only.
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 
 DROPS_EVERY_S: Final = 60.0
-"""Of one flow, however much of its input is bad: so much less is written to the card, and to the table."""
+"""Shortest time between two reports of one flow, seconds. It bounds the writes to the card and to the table, however
+much of the input is bad."""
 NO_ROOM: Final = "input of a blocked flow, no room in the database"
-"""Of no operator's: it came to none."""
+"""Reason of drops that belong to no operator: the input reached none."""
 _FULL: Final = 0.5
-"""Of the outbox's quota. When so much waits there, what is to be said waits here, where it costs nothing: there it
-makes way for nothing, and in a long outage would in the end push results out."""
+"""Share of the outbox's quota above which reports wait in memory, where they cost nothing. In the outbox they would
+take room, and in a long outage they would push results out."""
 
 
 @dataclass(slots=True)
 class _Said:
-    """Of a run, up to its last commit that had any."""
+    """The drops of a run that are reported, up to its last commit with a report."""
 
     dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
     next_s: float = float("-inf")
-    """Monotonic time from which on there may be more."""
+    """Monotonic time, seconds, before which no other report is made."""
 
 
 class DropLedger:
-    """To be asked while a checkpoint or a change of a flow is under way, by whoever makes that."""
+    """Reports of drops. Used only while a checkpoint or a change of a flow is under way, by the code that makes it."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
         self.lost_input: Counter[str] = Counter()
-        """Messages of flows that were blocked which had no room in the database and were needed there, by flow."""
+        """Messages of blocked flows that had no room in the database, by flow."""
         self.ending = False
-        """There will be no more checkpoints: all that is to be said is, with the next."""
+        """True once no more checkpoints follow: the next one reports all that is left."""
         self._said_input: Counter[str] = Counter()
         self._database, self._monotonic = database, monotonic
         self._said: WeakKeyDictionary[FlowRun, _Said] = WeakKeyDictionary()
 
     def due(self, run: FlowRun) -> list[Drop]:
-        """What the commit of the run's last capture is to say; all that is left, if the run has ended. Nothing of a
-        flow that ships nothing: the tables do not know it."""
+        """Returns the drops that the commit of the run's last capture reports; all that are left, if the run has ended.
+        None for a flow that ships nothing: the tables do not know it."""
         said = self._said.setdefault(run, _Said())
         waits = self._monotonic() < said.next_s or self._is_full()
         if run.schema is None or (waits and not (run.ended or self.ending)):
@@ -69,7 +70,7 @@ class DropLedger:
         return [(operator, reason, min(n, MOST_COUNT)) for (operator, reason), n in sorted(found.items())]
 
     def said(self, run: FlowRun, drops: object) -> None:
-        """What was due is committed; nothing, if that was nothing."""
+        """Notes that `drops`, as `due` gave them, are committed. An empty `drops` changes nothing."""
         if drops:
             self._said[run] = _Said(run.dropped, self._monotonic() + DROPS_EVERY_S)
             self._said_input[run.flow.name] = self.lost_input[run.flow.name]
@@ -79,5 +80,6 @@ class DropLedger:
 
 
 def _text(text: str) -> str:
-    """As the tables take it, whatever an operator of a package calls its reasons: else no commit would succeed."""
+    """Returns `text` as the tables accept it: an operator of a package may give its reasons any name, and a commit with
+    an invalid one would fail."""
     return str(text).encode(errors="replace").decode()[:MOST_NAME]

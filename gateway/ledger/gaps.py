@@ -1,4 +1,4 @@
-"""What is missing of a flow's results, said in the log and to the tables. All but `write_gap` on the store thread."""
+"""Missing results of a flow, reported in the log and to the tables. All but `write_gap` runs on the store thread."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def say_gap(database: Database, name: str, text: str, *, no_room: bool = False) 
 
 
 def say_no_room(database: Database, name: str) -> int:
-    """The flow goes on from what the database holds: messages for which there was no room are lost, and said to be,
-    once. Returns how many. Raises `StoreError` if it can be said later."""
+    """Reports, once, the messages that are lost because the database had no room for them, and returns how many. The
+    flow resumes from what the database holds. Raises `StoreError` if it can be reported later."""
     spilled = database.spilled(name)
     if spilled is None or not spilled.lost:
         return 0
@@ -42,7 +42,7 @@ def say_no_room(database: Database, name: str) -> int:
 async def write_gap(
     store: Callable[[Callable[[], Any]], Awaitable[Any]], database: Database, name: str, text: str
 ) -> None:
-    """Until it is written. `store` runs a call on the store thread."""
+    """Retries until the gap is written. `store` runs a call on the store thread."""
     once = Once(log)
     while True:
         try:
@@ -54,12 +54,12 @@ async def write_gap(
 
 
 def last_of_failed(database: Database, name: str) -> Checkpoint | None:
-    """What is to be written at the end of a flow that failed: a checkpoint that says what is lost. What its last one
-    holds, nobody can bring to an end. None where nothing is lost, or it is damaged. Raises `StoreError`."""
+    """Returns the last checkpoint of a flow that failed, with the gap that it leaves: its open windows cannot be
+    completed. None if nothing is lost, or the stored state is damaged. Raises `StoreError`."""
     try:
         if database.state(name) or database.queue(name) or database.spilled(name):
             gap = f"flow {name} could not go on and was replaced or removed: {ABANDONED}"
-            return Checkpoint(name, Position(), [], b"", gap=gap)  # nobody goes on from there
+            return Checkpoint(name, Position(), [], b"", gap=gap)  # no flow resumes from this checkpoint
     except DamagedError as error:
         log.error("the tables are not told that the open windows of flow %s are lost: %s", name, error)
     return None

@@ -1,1 +1,1 @@
-"""What runs on this gateway, and from which checkpoint it goes on."""
+"""The registry of the flows of this gateway, and the checkpoint from which each of them resumes."""

@@ -1,10 +1,11 @@
-"""What a stored flow goes on from at a start: its last checkpoint, or where that is damaged, the last one before that
-which is whole.
+"""The checkpoint from which a stored flow resumes at a start: the last one, or the newest whole one before a damaged
+one.
 
-A card that rots shows in the checksums of what is stored. The flow then opens a new epoch that goes on from that
-checkpoint: results made after it count no more, input that comes again is taken again, and what was acknowledged in
-between is missing, which a gap says. Where nothing whole is left to go back to (the snapshot, on which all deltas
-build, is damaged), the flow begins with nothing in its windows, behind all that it had taken, and its results stay.
+Checksums show that a card has damaged stored data. The flow then opens a new epoch that resumes from the whole
+checkpoint. Results made after that checkpoint are void, and input that comes again is taken again. Messages
+acknowledged in between are missing, and a gap says so. If the snapshot is damaged, no checkpoint is whole, since all
+deltas build on it: the flow then begins with empty windows, behind all the input that it had taken, and its results
+stay.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where a flow goes on, with the state and queues that belong to it."""
+    """The checkpoint position at which a flow resumes, with its state and queues."""
 
     stored: StoredFlow
     blobs: Sequence[bytes]
     queue: bytes
     gap: str = ""
-    """What is missing, if this is not its last checkpoint."""
+    """The part of the flow's data that is missing, in words; empty if the flow resumes from its last checkpoint."""
     lost: int = 0
-    """Messages of it that were taken in, and had no room in the database."""
+    """Messages of the flow that were taken in and had no room in the database."""
 
 
 def last_checkpoint(database: Database, flow: str) -> tuple[list[bytes], bytes]:
-    """State and queues of a flow's last checkpoint; what was spilled since stands at the queues' end. Raises
-    `StoreError`, `DamagedError` if they are not whole."""
+    """Returns state and queues of a flow's last checkpoint; entries spilled since stand at the end of the queues.
+    Raises `StoreError`, and `DamagedError` if they are not whole."""
     spilled = database.spilled(flow)
     blobs, queues = database.state(flow), [database.queue(flow), *(spilled.queues if spilled else ())]
     _, fault = _whole([*blobs, *filter(None, queues)])
@@ -48,8 +49,8 @@ def last_checkpoint(database: Database, flow: str) -> tuple[list[bytes], bytes]:
 
 
 def resumption(database: Database, stored: StoredFlow) -> Resumption:
-    """Writes the fallback before it is used, if there has to be one. Raises `StoreError` for a flow that cannot go on,
-    `EdgertError` if nobody may."""
+    """Returns where a flow resumes; a fallback to an older checkpoint is written first. Raises `StoreError` for a flow
+    that cannot resume, and `EdgertError` if the gateway must not start."""
     flow = stored.name
     blobs, queues = database.state(flow), [database.queue(flow)]
     if spilled := database.spilled(flow):
@@ -78,7 +79,7 @@ def resumption(database: Database, stored: StoredFlow) -> Resumption:
 
 
 def _whole(blobs: Sequence[bytes]) -> tuple[int, str]:
-    """How many of the first of them are, and what is wrong with the next."""
+    """Returns how many blobs are whole before the first damaged one, and the fault of that one."""
     for number, blob in enumerate(blobs):
         try:
             unpack_parts(blob)
@@ -92,7 +93,7 @@ def _newest(marks: Sequence[Mark | None]) -> Mark | None:
 
 
 def _here(database: Database, stored: StoredFlow, number: int) -> Mark:
-    """Not back in its input, and nothing that was shipped is made again."""
+    """The present position: no input is taken again, and no shipped result is made again."""
     epoch = database.epoch(stored.name)
     assert epoch is not None
     return Mark(number, stored.position, epoch, database.last_sequences(stored.name, epoch))

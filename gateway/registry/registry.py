@@ -1,8 +1,8 @@
-"""The registry of what runs on this gateway, and the one lock protocol by which it changes.
+"""The registry of the flows on this gateway, and the lock protocol by which it changes.
 
 Three locks, always taken in this order; each step names the locks that it needs:
 
-    changing    one change of what runs at a time: deploy, remove, another plan
+    changing    one change of the running flows at a time: deploy, remove, another plan
     succession  a flow is replaced, removed, or brought back to its last checkpoint
     busy        a checkpoint or another write of flows is under way
 
@@ -52,34 +52,35 @@ class FlowRegistry:
         self.stored: dict[str, StoredFlow] = {}
         """All flows as the database has them; also those that failed or were removed."""
         self.sources: dict[str, list[Source]] = {}
-        """What the flows that run read from the sensors' broker."""
+        """The subscriptions of the running flows at the sensors' broker."""
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
         self.drops = DropLedger(database, clock.monotonic)
         self.feeding = threading.Lock()
-        """Held while anything is fed to a flow; on any thread."""
+        """The lock held while a batch is fed to a flow; taken on any thread."""
         self.changing, self.succession, self.busy = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
-        """Told of the flows that run when these have changed."""
+        """Called with the running flows after these have changed."""
         self.on_restored: Callable[[], None] = lambda: None
-        """Called when a flow is back at its last checkpoint: of what waits for acknowledgement another one is due."""
+        """Called when a flow is back at its last checkpoint: messages that wait for acknowledgement need another
+        checkpoint."""
         self.on_failed: Callable[[FlowRun, str], None] = lambda run, why: None
         """Stops a flow that cannot go on, see `fail`."""
         self.stands: Callable[[str], bool] = lambda name: False
-        """Whether a stored flow must not run when it is loaded."""
+        """True if a stored flow must not run when it is loaded."""
         self.check_free: Callable[[str], None] = lambda name: None
         """Raises `EdgertError` for a flow that nothing may change now."""
 
     def is_current(self, run: FlowRun) -> bool:
-        """Whether this run is the flow's present one."""
+        """True if this run is the flow's present one."""
         return self.runs.get(run.flow.name) is run
 
     async def changed(self) -> None:
-        """To be called after each change of what runs."""
+        """Tells `on_change` of the running flows; to be called after each change of them."""
         await self.on_change(self.runs)
 
     def fail(self, run: FlowRun, why: str) -> None:
-        """A flow that began cannot go on after all: nothing is fed to it, and nobody waits for it."""
+        """Stops a flow that has begun and cannot go on: it is fed nothing more, and no call waits for it."""
         self.on_failed(run, why)
 
     # -- locks
@@ -92,8 +93,8 @@ class FlowRegistry:
 
     @asynccontextmanager
     async def others_go_on(self) -> AsyncIterator[None]:
-        """Within `alone`, for a flow that has `ended`: checkpoints of the other flows are made meanwhile, and those
-        whose slot dies are brought back."""
+        """Lets the other flows get checkpoints, and recover where a slot dies. Within `alone`, for a flow that has
+        `ended`."""
         self.busy.release()
         self.succession.release()
         try:
@@ -128,10 +129,10 @@ class FlowRegistry:
                     found = await self._go_back(flow)
                     break
                 except DamagedError as error:
-                    self.database.damaged = str(error)  # a start goes back to what is whole
+                    self.database.damaged = str(error)  # a start goes back to a whole checkpoint
                     raise
                 except StoreError as error:
-                    if self.database.damaged:  # nothing is written to it any more
+                    if self.database.damaged:  # the database takes no more writes
                         raise DamagedError(str(error)) from error
                     once.error("flow %s waits for the database to go back to its checkpoint: %s", flow, error)
                     await asyncio.sleep(RETRY_S)
