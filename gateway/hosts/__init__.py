@@ -1,1 +1,1 @@
-"""Where flows run: in this process, or in slots."""
+"""Hosts of flows: this process, or slots."""

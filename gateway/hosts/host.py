@@ -1,5 +1,5 @@
-"""What a host of flows can do. Flows run in this process (`in_process`) or in slots (`slots`); to the rest of the
-gateway both look the same."""
+"""The interface of a host of flows. Flows run in this process (`in_process`) or in slots (`slots`); both look the same
+to the rest of the gateway."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 Arrival = tuple[Instance, int, int, Batch]
 """(instance, number of its input, which of the copies that feed that gave it, batch of another gateway)."""
 Waiting = Mapping[str, Sequence[Entry]]
-"""What waits in queues, by place."""
+"""Queue entries, by place."""
 
 
 class Recovery(Protocol):
-    """What a host asks of the registry of flows (see there), to bring one back to its last checkpoint."""
+    """The part of the registry of flows that a host needs to bring a flow back to its last checkpoint."""
 
     feeding: threading.Lock
-    """Held while anything is fed to a flow."""
+    """The lock held while a batch is fed to a flow."""
 
     def store(self, call: Callable[[], Any], /) -> Awaitable[Any]:
         """Runs a call on the store thread."""
@@ -58,12 +58,12 @@ class Checkpoints(Protocol):
     """How flows of a host come to stand still, and what is taken from them. See `Host` for who may call."""
 
     def is_up(self, run: FlowRun) -> bool:
-        """Whether it can come to a batch boundary at all: not while a slot of it is started again, or is silent."""
+        """True if the flow can reach a batch boundary: no slot of it is being started again, and none is silent."""
         ...
 
     def hangs(self, run: FlowRun) -> bool:
-        """Whether it is in vain to wait for a batch boundary: a turn is longer under way than anybody would wait. Costs
-        next to nothing; false where that is not known."""
+        """True if a turn of the flow is under way for so long that waiting for a batch boundary is in vain. Cheap;
+        False if unknown."""
         ...
 
     def capture(self, run: FlowRun, feeding: Feeding) -> bool:
@@ -72,25 +72,26 @@ class Checkpoints(Protocol):
         ...
 
     def committed(self, run: FlowRun) -> None:
-        """What was pending is in the database. On the store thread."""
+        """Notes that the pending capture is in the database. On the store thread."""
         ...
 
     def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
-        """What was fed to a flow that comes to no batch boundary, and is owed an acknowledgement, since its last
-        checkpoint or spill, by place; and what is covered with it. On the store thread."""
+        """Returns (position, entries by place) of the input fed since the last checkpoint or spill that is owed an
+        acknowledgement, of a flow that reaches no batch boundary. On the store thread."""
         ...
 
     def spilled(self, run: FlowRun) -> None:
-        """That is in the database. On the store thread."""
+        """Notes that the spilled input is in the database. On the store thread."""
         ...
 
     def take_results(self, run: FlowRun) -> list[Row]:
-        """What a flow has made since the last call or capture, to leave ahead of the next one: of an at-least-once flow
-        only. On the store thread."""
+        """Returns the results since the last call or capture, which may leave before the next checkpoint; of
+        at-least-once flows only. On the store thread."""
         ...
 
     def give_back(self, run: FlowRun, rows: Sequence[Row]) -> None:
-        """What was taken could not be written: the next capture has it. On the store thread, before that."""
+        """Takes back results that could not be written: the next capture has them. On the store thread, before that
+        capture."""
         ...
 
     def halt(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
@@ -99,7 +100,7 @@ class Checkpoints(Protocol):
         ...
 
     def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
-        """As `capture`, and the flow stands still then, until `go_on` or `succeed`. On a thread of its own."""
+        """As `capture`, and the flow stands still afterwards, until `go_on` or `succeed`. On a thread of its own."""
         ...
 
     def drain(self, run: FlowRun) -> Iterator[Said]:
@@ -115,23 +116,23 @@ class Checkpoints(Protocol):
         ...
 
     def recount(self, run: FlowRun) -> None:
-        """Of a flow that rests: what it has dropped may have become more, which its last checkpoint is to say."""
+        """Takes the present drop counts of a resting flow into its last checkpoint."""
         ...
 
 
 class HostFigures(Protocol):
-    """What flows of a host have done."""
+    """Figures of a host's flows."""
 
     def report(self, run: FlowRun, name: str) -> Report:
-        """What the place `name` of a flow has done."""
+        """The report of the place `name` of a flow."""
         ...
 
     def slots(self) -> list[dict[str, Any]]:
-        """What is to be said of each slot, for the status; none where all runs in this process."""
+        """The figures of each slot, for the status; empty if all flows run in this process."""
         ...
 
     async def ask(self) -> None:
-        """Raw figures are wanted: to be called before `of`. They cost nothing while nobody asks."""
+        """Requests raw figures; to be called before `of`. Figures that are not requested cost nothing."""
         ...
 
     def of(self, run: FlowRun) -> Sequence[Figures]:
@@ -143,7 +144,7 @@ class HostFigures(Protocol):
         ...
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
-        """Of each slot that runs: the process id, and what its threads are for."""
+        """Process id of each running slot, and the roles of its threads."""
         ...
 
 
@@ -151,7 +152,7 @@ class Host(Protocol):
     """Runs flows. Calls come from the daemon's loop unless it says otherwise."""
 
     weights: Weights
-    """Of operators of its flows."""
+    """The weights of operators of the host's flows."""
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -160,7 +161,7 @@ class Host(Protocol):
 
     @property
     def figures(self) -> HostFigures:
-        """What its flows have done."""
+        """The figures of the host's flows."""
         ...
 
     async def start(self) -> None:
@@ -193,7 +194,7 @@ class Host(Protocol):
         ...
 
     def has_room(self, run: FlowRun) -> bool:
-        """Whether the flow keeps up: none of its queues is over its budget, as far as is known here."""
+        """True if none of the flow's queues is over its budget, as far as this process knows."""
         ...
 
     def lend(self) -> None:

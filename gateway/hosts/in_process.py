@@ -24,8 +24,8 @@ from gateway.hosts.host import Arrival, Entries, Feeding, Waiting
 from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
-"""So long a turn has at the end of the process, when queues are not worked on any more. What took longer is not in the
-last checkpoint, but fed again."""
+"""Seconds that a turn under way has at the end of the process, when queues are not worked on any more. The input of a
+longer turn is not in the last checkpoint, and is fed again."""
 PROFILE_S: Final = 1.0
 """How often the policy is told what operators cost."""
 
@@ -36,7 +36,7 @@ class PoolCheckpoints:
     def __init__(self, pool: Pool, clock: Clock) -> None:
         self._pool, self._clock = pool, clock
         self._late: set[FlowRun] = set()
-        """A turn of theirs did not end before the process: it may still give out something, which nobody sends."""
+        """Flows with a turn that did not end before the process: it may still produce output, which is not sent."""
 
     def is_up(self, run: FlowRun) -> bool:
         return True
@@ -56,7 +56,7 @@ class PoolCheckpoints:
         return run.capture(self._pool, feeding)
 
     def committed(self, run: FlowRun) -> None:
-        """Nothing is kept here."""
+        """This host keeps no input for replay."""
 
     def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
         with feeding:
@@ -128,7 +128,7 @@ class InProcess:
         self.weights = Weights()
         self._clock = clock
         self._runs: dict[FlowRun, None] = {}
-        """Those that are in the pool, and not on their way out."""
+        """The flows in the pool, without those being removed."""
         self._next_profile = clock.monotonic()
         self._leaving: list[FlowRun] = []
         """Removed, but a turn of them is under way."""
@@ -139,7 +139,7 @@ class InProcess:
         self.pool.start()
 
     async def leave(self) -> None:
-        """None is."""
+        """No slot process has to leave: all flows run in this process."""
 
     async def stop(self) -> None:
         self.pool.stop(0.0)  # turns under way have had their time
@@ -189,7 +189,7 @@ class InProcess:
         new.restore(blobs, queue, _now(self._clock))
 
         def switch() -> None:
-            for instance in old.local:  # what was fed since: by a broker, or by another gateway
+            for instance in old.local:  # input fed since the checkpoint, by a broker or another gateway
                 for entry in instance.queue.take_all():
                     new.heir(instance).queue.append(entry)
                 if instance.delivery.kept:
@@ -215,10 +215,10 @@ class InProcess:
         self.pool.consumption = consumption
 
     def log_level(self, level: str) -> None:
-        """There are none."""
+        """No slot process has a log level: all flows run in this process."""
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
-        """It has it already."""
+        """The operator in this process has the model already."""
 
     def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
         self.pool.weigh((), 1.0)  # or it has none

@@ -1,4 +1,4 @@
-"""What all slots of a flow are told."""
+"""Orders of the daemon to all slots of a flow."""
 
 from __future__ import annotations
 

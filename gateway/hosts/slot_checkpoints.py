@@ -111,18 +111,19 @@ class SlotCheckpoints:
                 hosted.rows += rows
 
     def drain(self, run: FlowRun) -> Iterator[Said]:
-        return self._copies.drain(self._hosted[run])  # it needs no slot any more
+        return self._copies.drain(self._hosted[run])  # the flow needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
-        """What is queued goes into the last checkpoint, which is taken here, of all flows at the same time: one whose
-        slot hangs holds up no other."""
+        """Takes the last checkpoint of all flows at the same time, with the queued entries. A flow with a hanging slot
+        does not delay the others."""
         hold_s = min(HOLD_S, timeout_s - ANSWER_S)
         ends = time.monotonic() + hold_s + ANSWER_S
         asked = [(run, self._ask(run, feeding, hold_s, stop=True)) for run in runs]
         return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
 
     def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:
-        """If not, it is ended without: also one that was not asked, whose slot may be heard of again."""
+        """True if the flow rests within `timeout_s`. If not, it is ended without a last checkpoint; so is a flow that
+        was not asked, as its slot may still answer."""
         try:
             if asked and self._answered(asked, timeout_s):
                 return True

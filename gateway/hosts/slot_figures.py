@@ -1,6 +1,7 @@
-"""What flows in slots have done, as slots report it: counters go on when a flow begins a new life after a death.
+"""Figures of flows in slots, as slots report them: counters continue when a flow begins a new life after the death of a
+slot.
 
-Slots tell raw figures only while somebody asks for them. They lack what a flow did in a life of which nobody asked.
+Slots report raw figures only on request, so work in a life without a request is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class SlotFigures:
     """See `HostFigures`. Work that is done again after a slot's death counts again: it has cost as much."""
 
     def __init__(self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess], clock: Clock) -> None:
-        """Those of the host, at any time."""
+        """`hosted`: the host's flows, kept up to date by the caller."""
         self._hosted, self._processes, self._clock = hosted, processes, clock
         self._wanted_until = -math.inf
         self._awaited: dict[int, asyncio.Event] = {}
@@ -69,7 +70,7 @@ class SlotFigures:
         lives.now |= {name: Figures(*plain) for name, plain in figures.items()}
 
     def get(self, run: FlowRun, name: str) -> Figures:
-        """Of one instance; zeros before its first report."""
+        """The figures of one instance; zeros before its first report."""
         lives = self._flows.get(run)
         return lives.get(name) if lives else Figures()
 
@@ -96,14 +97,14 @@ class SlotFigures:
 
 
 class _Lives:
-    """Of one flow."""
+    """Figures of one flow, of its present life and of those before."""
 
     def __init__(self) -> None:
         self.number = 0
         self.now: dict[str, Figures] = {}
-        """By instance, of the present life."""
+        """Figures of the present life, by instance."""
         self.before: dict[str, Figures] = {}
-        """By instance, of all lives before."""
+        """Sum of the figures of all earlier lives, by instance."""
 
     def get(self, name: str) -> Figures:
         now, before = self.now.get(name), self.before.get(name)

@@ -27,7 +27,8 @@ SILENT_S: Final = 30.0
 """One that has not reported for so long hangs, and is killed. Its reports come from the thread that reads its links, so
 an operator that blocks a worker does not silence it."""
 LOOK_S: Final = 1.0
-"""What passes between two looks counts for no more: then it was this process that stood still, or the machine."""
+"""Longest time between two looks that counts as silence of the slot, seconds: after a longer time it was this process,
+or the machine, that stood still."""
 YOUNG_S: Final = 5.0
 """One that dies sooner than this after its start is started again later and later."""
 LONGEST_WAIT_S: Final = 10.0
@@ -38,7 +39,7 @@ class SlotProcess:
     """Has a link from the beginning: what is sent before the process runs waits for it there."""
 
     module = "edgert.runtime.slot"
-    """What is run, with the numbers of the inherited socket and memory."""
+    """The module that the process runs; its arguments are the numbers of the inherited socket and memory."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class SlotProcess:
         self.number = number
         self.restarts = 0
         self.figures: dict[str, Any] = {}
-        """What it last said of its process: cpu_s, rss_bytes, unsent_bytes."""
+        """The process figures that the slot reported last: cpu_s, rss_bytes, unsent_bytes."""
         self.roles: dict[int, str] = {}
         """And of its threads: what each is for, by the kernel's thread id."""
         self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
@@ -183,11 +184,11 @@ class SlotProcess:
 
     @property
     def answers(self) -> bool:
-        """Whether it is worth asking it for something."""
+        """True if the slot can be expected to answer a request."""
         return self.running and self.silent_s < QUIET_S
 
     def reported(self, figures: dict[str, Any]) -> None:
-        """It has said how it is."""
+        """Takes the figures that the slot reports."""
         self.roles = figures.pop("roles", {})
         self.figures, self.silent_s = figures, 0.0
 
@@ -204,7 +205,7 @@ class SlotProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None before its first start."""
+        """The process id; None before the first start."""
         return self._process.pid if self._process is not None else None
 
     def status(self, instances: int) -> dict[str, Any]:

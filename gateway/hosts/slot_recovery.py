@@ -1,9 +1,9 @@
-"""What follows when a slot dies: which flows it may have died of, when each of them is brought back, and which is given
-up. (The process itself is started again by `SlotProcess`.)
+"""Recovery after the death of a slot: which flows may have caused it, when each of them is brought back, and which is
+given up. (`SlotProcess` starts the process itself again.)
 
-A slot leaves behind which flows its threads worked for when it died, and may have died of any of them. So deaths are
-counted by flow. One with many of them is a suspect, and is brought back only while no other is tried: what it does
-then is its own doing.
+A dead slot leaves a record of the flows for which its threads worked. Any of them may be the cause, so deaths are
+counted by flow. A flow with many deaths is a suspect. A suspect is brought back only while no other suspect is tried,
+so that a death during the trial is its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 TRIED_S: Final = 0.1
 """How often a flow that is tried is looked at."""
 MOST_DEATHS: Final = 8
-"""Of slots while they worked for a flow, each within `STEADY_S`; then it is stopped, so that it does not stop the
-others."""
+"""Deaths of slots while they worked for a flow, each within `STEADY_S` of the one before, after which the flow is
+stopped, so that it does not stop the others."""
 SUSPECT: Final = 4
 """After so many it is brought back only while no other is tried: a slot may have worked for several when it died."""
 STEADY_S: Final = 10.0
@@ -39,7 +39,7 @@ class Lives(Protocol):
     """Begins flows in slots."""
 
     def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
-        """A flow whose life was ended begins another one, from this state. On the store thread."""
+        """Begins another life of a flow from this state. On the store thread."""
         ...
 
 
@@ -61,7 +61,7 @@ class SlotDeaths:
             lambda error: log.error("a flow could not be brought back after the death of a slot", exc_info=error)
         )
         self._trial = asyncio.Lock()
-        """Held while a flow is tried that may be the one whose slots die."""
+        """The lock held while a suspect is tried."""
         self._stopping = False
 
     def died(self, process: SlotProcess, flows: Iterable[Hosted]) -> None:

@@ -45,7 +45,7 @@ from gateway.hosts.weights import Weights
 log = logging.getLogger(__name__)
 
 BACKLOG_BYTES: Final = 8_388_608
-"""Such input is not fed to a slot that has so much waiting: it does not keep up, or hangs."""
+"""Bytes that may wait for a slot before such input is no longer fed to it: the slot does not keep up, or hangs."""
 
 
 class Slots:
@@ -229,9 +229,9 @@ class Slots:
     def remove(self, run: FlowRun) -> None:
         hosted = self._hosted.pop(run, None)
         if hosted is not None:
-            with hosted.lock:  # it may just be brought back, under a new number
+            with hosted.lock:  # another thread may just bring the flow back, under a new number
                 self._orders.end_life(hosted)
-                hosted.down = True  # whoever tries it, tries it no more
+                hosted.down = True  # ends a trial of the flow that is under way
         self._models.pop(run, None)
         for instance in run.all:
             self._by_instance.pop(instance, None)

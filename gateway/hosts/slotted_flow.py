@@ -26,8 +26,8 @@ from edgert.runtime.instance.report import Report
 log = logging.getLogger(__name__)
 
 KEPT_BYTES: Final = 4_194_304
-"""Input that nobody is owed an acknowledgement for (QoS 0) is kept for replay only up to this; what is owed one is kept
-in any case, and bounded by the point at which the gateway stops reading. No batch has both."""
+"""Bytes of input without an acknowledgement (QoS 0) that are kept for replay. Input that is owed an acknowledgement is
+always kept, and bounded by the point at which the gateway stops reading. No batch has both."""
 
 
 Place = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[str, Sequence[int]]]
@@ -36,30 +36,30 @@ Place = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[st
 
 @dataclass(slots=True)
 class Fed:
-    """What was fed, for the case that it must be fed again."""
+    """One batch that was fed, kept so that it can be fed again."""
 
     instance: Instance
     source: int
     batch: Batch | RawBatch | None
-    """None: it would have been too much to keep. Neighbours without become one."""
+    """None for a batch that was too large to keep. Neighbouring entries without a batch are merged."""
     number: int
     """How many had been fed by then, in all."""
     lost: Counter[Instance] | None = None
     """Then: the messages that were in it."""
     producer: int = 0
-    """Of a batch from another gateway: which of the copies that feed that input gave it."""
+    """For a batch from another gateway: the number of the copy that sent it, among those that feed that input."""
 
     @property
     def spare(self) -> bool:
-        """Whether nobody is owed an acknowledgement for it. Of another gateway's batch the sender is."""
+        """True if no acknowledgement is owed for the batch. For a batch of another gateway the sender is owed one."""
         return isinstance(self.batch, RawBatch) and not self.batch.owed
 
 
 class Answer(NamedTuple):
-    """What a slot has said to a checkpoint."""
+    """A slot's answer to a checkpoint."""
 
     queues: dict[str, Any] | None
-    """None: it came to no batch boundary."""
+    """None if the slot reached no batch boundary."""
     reports: dict[str, Report]
     fault: str
     state: dict[str, Any]
@@ -74,11 +74,11 @@ class Hosted:
     where: list[int]
     """Slot of each instance, in the plan's order; `DAEMON` for those of other gateways."""
     number: int = 0
-    """Of its present life; see `edgert.links.frames`."""
+    """The number of the present life; see `edgert.links.frames`."""
     down: bool = False
     """A slot of it died; it goes on when it was brought back to its checkpoint."""
     deaths: int = 0
-    """Of its slots while they worked for it, since it last lived for long."""
+    """Deaths of slots while they worked for the flow, since it last lived for long."""
     since: float = 0.0
     """When its present life began, monotonic seconds."""
     lock: threading.Condition = field(default_factory=threading.Condition)
@@ -87,39 +87,39 @@ class Hosted:
     fed_in_all: int = 0
     """How many were ever put into `fed`."""
     kept_bytes: int = 0
-    """In `fed`, of what nobody is owed an acknowledgement for."""
+    """Bytes of the batches in `fed` for which no acknowledgement is owed."""
     marks: list[int] = field(default_factory=list)
-    """Of captures not committed yet: how many had been fed in all by then."""
+    """Number of all batches fed by the time of each capture that is not committed yet."""
     spilling: int = 0
     """How many had been fed in all when `spill` was called last."""
     checkpoint: int = 0
     at: Position = Position()
-    """Of the checkpoint under way."""
+    """The position of the checkpoint under way."""
     asked: float = 0.0
     """When the slots were asked for that, on the performance counter."""
     rewriting: bool = False
-    """Whether the slots are to give all state for the checkpoint under way: what is stored of it is damaged."""
+    """True if the checkpoint under way takes all state anew, since the stored state is damaged."""
     answers: dict[int, Answer] = field(default_factory=dict)
-    """By slot, of the checkpoint under way."""
+    """Answers to the checkpoint under way, by slot."""
     rows: list[Row] = field(default_factory=list)
     """To be shipped with the next capture that is whole."""
     departures: list[Departure] = field(default_factory=list)
     """For other gateways, since the last capture that is whole."""
     results: dict[int, list[Row]] = field(default_factory=dict)
-    """By slot, what it has said since its last answer, of an at-least-once flow: it may leave ahead of that capture."""
+    """Results since each slot's last answer, by slot, of an at-least-once flow: they may leave before the capture."""
     drops: Counter[tuple[Instance, str]] = field(default_factory=Counter)
-    """Messages that did not come as far as a slot, or were lost with one, by whose they were and reason."""
+    """Messages that reached no slot, or were lost with one, by (instance, reason)."""
     reports: dict[str, Report] = field(default_factory=dict)
-    """By place, of the present life; so are the next two."""
+    """Reports of the present life, by place, as are the next two attributes."""
     captured: dict[str, Report] = field(default_factory=dict)
     """At the last capture that was whole."""
     committed: dict[str, Report] = field(default_factory=dict)
     """At the last one that was committed: what was counted since is counted again with what is fed again."""
     before: dict[str, Report] = field(default_factory=dict)
-    """By place, of the lives before, up to the checkpoint from which the present one began."""
+    """Sum of the lives before, by place, up to the checkpoint from which the present life began."""
     shown: dict[str, Report] = field(default_factory=dict)
-    """By place, what had been said when it began: figures do not go back with the flow, but stand still until they are
-    passed. Of what does not come again as it was (what is shed depends on the moment) that is an upper mark."""
+    """Reports shown when the present life began, by place. Figures do not go back with the flow: they stand still until
+    the new ones pass them. For shed rows, which depend on timing, this is an upper bound."""
 
     @property
     def slots(self) -> set[int]:
@@ -136,7 +136,7 @@ class Hosted:
                 self._forget()
 
     def _forget(self) -> None:
-        """The older half of what nobody is owed an acknowledgement for."""
+        """Forgets the older half of the batches for which no acknowledgement is owed."""
         left: deque[Fed] = deque()
         for fed in self.fed:
             if self.kept_bytes > KEPT_BYTES // 2 and fed.batch is not None and fed.spare:
@@ -151,7 +151,7 @@ class Hosted:
         self.fed = left
 
     def _parted(self, one: Fed, other: Fed) -> bool:
-        """Whether a capture holds the one and not the other."""
+        """True if a capture holds the one and not the other."""
         return any(one.number <= mark < other.number for mark in self.marks)
 
     def mark(self, stop: bool = False) -> None:
@@ -164,11 +164,11 @@ class Hosted:
         self.rewriting = self.run.rewrite and (stop or not self.rewriting)
 
     def since_mark(self) -> list[Fed]:
-        """What was fed since the last capture."""
+        """The batches fed since the last capture."""
         return [fed for fed in self.fed if fed.number > self.marks[-1]]
 
     def trim(self) -> None:
-        """What was captured is committed, but for what is pending still."""
+        """Forgets batches of committed captures; keeps those of pending ones."""
         last = len(self.marks) - len(self.run.pending)
         committed, self.marks = self.marks[:last], self.marks[last:]
         if committed and not self.marks:
@@ -204,11 +204,11 @@ class Hosted:
             self.lock.notify_all()
 
     def answered(self) -> bool:
-        """Whether nothing more can be said to the checkpoint under way."""
+        """True if no more answers can come to the checkpoint under way."""
         return self.down or self.answers.keys() == self.slots
 
     def whole(self) -> bool:
-        """Whether every slot gave its part."""
+        """True if every slot gave its part."""
         given = (answer.queues is not None and not answer.fault for answer in self.answers.values())
         return not self.down and self.answers.keys() == self.slots and all(given)
 
@@ -227,7 +227,7 @@ class Hosted:
         self.recount()
 
     def recount(self) -> None:
-        """What was dropped since the capture that is pending, of what is not in the slots' reports, goes with it."""
+        """Adds to the pending capture the drops since then that are not in the slots' reports."""
         self.run.dropped = self._dropped()
 
     def _dropped(self) -> dict[tuple[str, str], int]:
@@ -281,13 +281,13 @@ class Hosted:
         return counted.at_least(self.shown[name]) if name in self.shown else counted
 
     def report(self, name: str) -> Report:
-        """What the place `name` has done, in all its lives."""
+        """The report of the place `name`, over all lives of the flow."""
         found = self._counted(name)
         found.drops = self._all_drops(name, found)
         return found
 
     def _all_drops(self, name: str, found: Report) -> dict[str, int]:
-        """What a report says, and what the daemon dropped itself of the same place."""
+        """The drops of a report, together with those that the daemon counted itself for the same place."""
         place, drops = self.run.places[name], Counter(found.drops)
         drops += place.instance.delivery.not_taken(place.part)
         if not place.part:

@@ -11,7 +11,7 @@ from edgert.scheduling.shares import checked_weight
 
 
 class Weights:
-    """By flow and operator; what is not named has weight 1."""
+    """Weights by flow and operator; the default is 1."""
 
     def __init__(self) -> None:
         self._given: dict[str, dict[str, float]] = {}
@@ -41,8 +41,9 @@ class Weights:
         return of_flow
 
     def of(self, run: FlowRun) -> dict[str, float]:
-        """By instance, of those that were named, or an operator of them: of several fused ones the greatest weight, as
-        each of them needs the instance to run. Each copy of an operator has all of its weight."""
+        """Weights by instance, of those with a weight for an operator. A fused instance has the greatest weight of its
+        operators, as each of them needs the instance to run. Each copy of an operator has the operator's whole
+        weight."""
         given = self._given.get(run.flow.name, {})
         found: dict[str, float] = {}
         for instance in run.all if given else ():
