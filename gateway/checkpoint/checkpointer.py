@@ -28,11 +28,13 @@ from gateway.registry.registry import RETRY_S, FlowRegistry
 log = logging.getLogger(__name__)
 
 MERGED_HERE_BYTES = 524_288
-"""Of packed state (some 5,000 keys): so much is merged here and now, more of it in a process of its own."""
+"""Bytes of packed state (some 5,000 keys) up to which it is merged in this process; more of it is merged in a process
+of its own."""
 AGE_LOOK_S = 10.0
-"""How often results are looked for that have waited too long; while there are more of them, with each turn."""
+"""Seconds between two looks for results that have waited too long; with more of them left, each turn looks."""
 IDLE_S = 0.05
-"""After a checkpoint that was asked for and had nothing to write: whoever asked waits for something else."""
+"""Seconds to wait after a requested checkpoint that had nothing to write: the code that asked waits for something
+else."""
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ class Checkpointer:
         """Nothing is fed while it is held."""
         self.on_committed = on_committed
         self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
-        """Told of the flows whose checkpoints are in the database."""
+        """Called with the flows whose checkpoints are in the database."""
         self.outbox = OutboxWatch(database)
         self._greatest_age_s = greatest_age_s
         self._next_age_look = 0.0 if greatest_age_s else math.inf
@@ -99,8 +101,8 @@ class Checkpointer:
         return lost | shed
 
     def state(self, run: FlowRun) -> str:
-        """Of a flow that was started: running, stuck (an operator does not end its turn) or blocked (it waits for room
-        in the outbox)."""
+        """The state of a started flow: running, stuck (an operator does not end its turn) or blocked (the flow waits
+        for room in the outbox)."""
         if run.flow.name in self.outbox.blocked:
             return "blocked"
         return "stuck" if self.blocked.is_blocked(run) else "running"
@@ -113,13 +115,13 @@ class Checkpointer:
         """Until cancelled."""
         while True:
             now = time.monotonic()
-            # a run that is new gets its own interval; what was due for another of its name is forgotten
+            # a new run gets its own interval; the due time of an earlier run of the same name is forgotten
             self._due = {run: self._due.get(run, now + run.flow.checkpoint_interval_s) for run in self.runs.values()}
             soonest = min(self._next_age_look, *self._due.values(), now + 1.0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, soonest - now)):  # wait_for may swallow a cancel (3.11)
                     await self._asked.wait()
-            # it may have been in the moment of the timeout; while nothing is read nobody asks
+            # the event may have been set at the timeout; while reading is paused nothing sets it
             asked = (self._asked.is_set() or self._ingest.paused_s > 0.0) and not self._in_vain()
             self._asked.clear()
             now = time.monotonic()
@@ -133,7 +135,7 @@ class Checkpointer:
                 await asyncio.sleep(IDLE_S)
 
     def _in_vain(self) -> bool:
-        """Whether an early checkpoint would free no input: a flow that waits for room took the oldest of it."""
+        """True if an early checkpoint would free no input: the oldest input belongs to a flow that waits for room."""
         blocked = [run.progress for name, run in self.runs.items() if name in self.outbox.blocked]
         return bool(blocked) and self._ingest.inbox.held_up_by(blocked)
 
@@ -238,8 +240,8 @@ class Checkpointer:
         return forms, spills
 
     def _captured(self, run: FlowRun) -> Checkpoint | None:
-        """What is to be written of one flow. What failed to be committed is tried again as it is, before anything more
-        is captured. The fault of one flow's operator is that flow's alone."""
+        """Returns the checkpoint to write of one flow. A checkpoint whose commit failed is tried again unchanged,
+        before anything more is captured. The fault of one flow's operator affects that flow alone."""
         try:
             if self._is_to_be_captured(run):
                 if not self.blocked.may_try(run):

@@ -80,7 +80,7 @@ class Merging:
 
     async def _merge(self, run: FlowRun) -> None:
         async with self._one:
-            if self._runs(run):  # it waited for its turn
+            if self._runs(run):  # the flow may have ended while its compaction waited for its turn
                 await self._merge_now(run)
 
     async def _merge_now(self, run: FlowRun) -> None:
@@ -143,8 +143,8 @@ def main() -> int:
     with suppress(OSError):
         os.nice(10)
     out = os.dup(1)
-    os.dup2(2, 1)  # what an operator's package prints goes to the log, not into the snapshot
-    gc.disable()  # it would look at all state again and again
+    os.dup2(2, 1)  # output that an operator's package prints goes to the log, not into the snapshot
+    gc.disable()  # the collector would scan all state again and again
     path, name, last, fusion, fission = sys.argv[1:]
     try:
         document, blobs = read_state(Path(path), name, int(last))

@@ -25,7 +25,7 @@ from gateway.registry.registry import RETRY_S, FlowRegistry
 log = logging.getLogger(__name__)
 
 AHEAD_S: Final = 0.25
-"""What is made within this time is one write."""
+"""Seconds for which results are collected into one write."""
 
 
 class Ahead:

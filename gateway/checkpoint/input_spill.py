@@ -20,13 +20,13 @@ from gateway.hosts.host import Feeding, Host
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
-"""After so long without a checkpoint that should have been, a flow counts as blocked."""
+"""Seconds without a checkpoint that was due, after which a flow counts as blocked."""
 TRIED_S = 10.0
-"""How often one is tried of a flow that is, at first: where nobody can tell that it is in vain (in slots), each try
-holds up the other flows' checkpoints for two seconds; and one that fails since an operator cannot say what has changed
-leaves what the others have said in memory."""
+"""Seconds between two tries of a checkpoint of a blocked flow, at first. In slots a try cannot be known to be in vain:
+each delays the other flows' checkpoints by two seconds. A try that fails in an operator leaves the deltas of the other
+operators in memory."""
 TRIED_MOST_S = 600.0
-"""After long."""
+"""Seconds between two tries of a flow that has been blocked for long."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Blocked:
         self._host, self._monotonic, self._room = host, monotonic, room
         self._stuck: dict[FlowRun, _Stuck] = {}
         self._tried = False
-        """Whether it was the turn of one that is blocked."""
+        """True if the last try was of a blocked flow."""
 
     def is_blocked(self, run: FlowRun) -> bool:
         """Whether its input goes to the database."""
@@ -62,12 +62,12 @@ class Blocked:
         return stuck.messages if stuck else 0
 
     def may_try(self, run: FlowRun) -> bool:
-        """Whether a checkpoint should be tried now: of those that are blocked, of one at a time, since each try may
-        hold up the other flows."""
+        """True if a checkpoint of the flow should be tried now. Of blocked flows one is tried at a time, since each try
+        may delay the other flows."""
         stuck = self._stuck.get(run)
         if (
             stuck is None or not self._is_late(stuck) or not self._host.checkpoints.is_up(run)
-        ):  # which costs nobody any time
+        ):  # this try delays no other flow
             return True
         if self._tried or self._monotonic() < stuck.next_try:
             return False
@@ -88,7 +88,7 @@ class Blocked:
             stuck.next_try = now + min(max(TRIED_S, (now - stuck.since) / 4), TRIED_MOST_S)
 
     def succeeded(self, run: FlowRun) -> None:
-        """It came to a batch boundary."""
+        """Notes that the flow reached a batch boundary."""
         stuck = self._stuck.pop(run, None)
         if stuck and stuck.messages:
             log.info("flow %s is blocked no more; its state covers the %d messages", run.flow.name, stuck.messages)
@@ -99,8 +99,8 @@ class Blocked:
         self._stuck = {run: stuck for run, stuck in self._stuck.items() if run in runs}
 
     def spill(self, run: FlowRun, feeding: Feeding) -> Spill | None:
-        """What was fed to a blocked flow and is neither in a checkpoint nor in the database; None if nothing was, or
-        it has to stay the broker's."""
+        """Returns the input fed to a blocked flow that is neither in a checkpoint nor in the database. None if there is
+        none, or if the broker must keep it."""
         stuck, name, is_up = self._stuck.get(run), run.flow.name, self._host.checkpoints.is_up(run)
         if stuck is None or (is_up and not self._is_late(stuck)):
             return None

@@ -1,4 +1,4 @@
-"""What becomes of results for which the outbox has no room: said when it begins and when it ends, not per batch."""
+"""Reports of results that found no room in the outbox: logged when it begins and when it ends, not per batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutboxWatch:
         self.blocked: set[str] = set()
         """Flows that keep all their results and wait for room: nothing of them is committed or acknowledged."""
         self._begun: dict[tuple[str, str], int] = {}
-        """(flow, reason) of what is shed now, and the rows that were shed of it before."""
+        """(flow, reason) of rows that are being shed, and the number shed before that began."""
         self._last: dict[tuple[str, str], float] = {}
         """When rows were last shed of it, by the time that the gateway has run."""
         self._seen: dict[tuple[str, str], int] = {}
@@ -40,7 +40,7 @@ class OutboxWatch:
         self.shed()
 
     def forget(self, flow: str) -> None:
-        """It runs no more."""
+        """Forgets a flow that no longer runs."""
         self.blocked.discard(flow)
 
     def shed(self) -> None:

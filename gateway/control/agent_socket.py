@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 MAX_REQUEST_BYTES = 67_108_864
-"""Of a request: state of operators that come from other gateways is the greatest."""
+"""Longest request, bytes. The longest requests carry the state of operators that come from other gateways."""
 
 
 class AgentSocket:
@@ -29,7 +29,8 @@ class AgentSocket:
         self._server: ControlServer | None = None
 
     async def start(self) -> None:
-        """Where the socket cannot be made the gateway goes on without, and says so: the sensors' rows matter more."""
+        """Opens the socket. If it cannot be opened, an error is logged and the gateway runs without it: the sensors'
+        rows take precedence."""
         if not self.path:
             return
         server = ControlServer(self.path, self.handlers, max_request_bytes=MAX_REQUEST_BYTES)

@@ -1,4 +1,4 @@
-"""What a gateway does when it is told to: over the control plane (`cmd/<verb>`) and over its control socket."""
+"""The commands of a gateway: over the control plane (`cmd/<verb>`) and over its control socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
 
 COMMAND_S: Final = 10.0
-"""So long a command waits for a change of a flow."""
+"""Seconds for which a command waits for a change of a flow."""
 Command = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """From its arguments."""
 
@@ -48,11 +48,11 @@ class Commands:
         self._parts, self._links, self._status, self._clock = parts, links, status, clock
 
     def of_control_plane(self) -> dict[str, Command]:
-        """By verb, for whoever may write to the gateway's topics, and for programs of this board."""
+        """Commands by verb, for clients that may write to the gateway's topics, and for programs of this board."""
         return {"status": self.status, "checkpoint": self.checkpoint, "place": self.place, "weigh": self.weigh}
 
     def of_agent(self) -> dict[str, Command]:
-        """By verb, for programs of this board only."""
+        """Commands by verb, for programs of this board only."""
         return {
             "peers": self.peers, "part.check": self.check_part, "part.status": self.part_status,
             "part.deploy": self.deploy_part, "part.remove": self.remove_part, "part.stop": self.stop_part,
@@ -245,7 +245,7 @@ class Commands:
 
 
 def assignment_untrusted(plain: Any) -> dict[str, Location]:
-    """Of `{operator: [gateway, slot]}`. Raises `EdgertError`."""
+    """The assignment in `{operator: [gateway, slot]}`. Raises `EdgertError`."""
     if not isinstance(plain, Mapping) or not all(map(_is_address, plain.values())):
         raise EdgertError(f"expected an assignment {{operator: [gateway, slot]}}, got {show(plain)}")
     return {str(operator): Location(gateway, slot) for operator, (gateway, slot) in plain.items()}

@@ -103,7 +103,7 @@ def _instances(
     pids: Mapping[int, int],
     weights: Mapping[str, float],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Those that run on this gateway."""
+    """Figures of the instances on this gateway."""
     for instance, one, slot in zip(run.all, found, where, strict=True):
         if slot is None:
             continue

@@ -18,8 +18,8 @@ MOST_BYTES: Final = 64 << 20
 
 
 class Mailbox:
-    """Of one event loop, with the face of `asyncio.Queue`. A message that asks for an answer is replaced only by one
-    that asks for the same."""
+    """The queue of one event loop, with the interface of `asyncio.Queue`. A message that asks for an answer is replaced
+    only by one that asks for the same."""
 
     def __init__(self, most_messages: int = MOST_MESSAGES, most_bytes: int = MOST_BYTES) -> None:
         self.maxsize, self._most_bytes = most_messages, most_bytes

@@ -186,7 +186,7 @@ class FlowLinks:
         self._say_room()
 
     def _arrivals_untrusted(self, run: FlowRun, stream: Stream, body: bytes) -> list[Arrival]:
-        """What cannot be fed is counted."""
+        """The batches of `body` that instances here can take; the others are logged and counted in `drops`."""
         try:
             found = departures.unpack_untrusted(body, self._clock.monotonic())
         except PayloadError as error:
@@ -207,7 +207,7 @@ class FlowLinks:
         return arrivals
 
     def _fell_behind(self, stream: Stream, number: Number) -> None:
-        """The other gateway has what this database never sent: the database is older than that (a restored card)."""
+        """Begins a new epoch: the other gateway has batches that this (restored, older) database does not know."""
         log.error(
             "flow %s: gateway %s has batch %s of this one, which the database here does not know; a new epoch begins",
             stream.flow, stream.destination, number,

@@ -40,7 +40,7 @@ class Peer:
         self._wake = asyncio.Event()
         self._deletions: dict[str, Number] = {}
         self._resting: set[str] = set()
-        """Flows whose store failed; they are tried again at the next tick."""
+        """Flows whose reads or writes of the store failed; they are tried again at the next tick."""
         self._held: dict[str, Number] = {}
         """Flows that did not take a batch → the number before it."""
         self._task = asyncio.get_running_loop().create_task(self._work(), name=f"links to {name}")
@@ -132,7 +132,7 @@ class Peer:
 
     def _take(self, event: Received) -> None:
         if event.flow in self._held:
-            return  # it comes again
+            return  # the peer sends the batch again
         try:
             self._deliver(self.stream_from(event.flow), event.number, event.body, event.gap)
         except Exception:

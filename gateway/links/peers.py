@@ -67,7 +67,7 @@ class Peers:
         self._dialing: dict[str, asyncio.Task[None]] = {}
         self._ticking: asyncio.Task[None] | None = None
         self.port = 0
-        """Where it listens."""
+        """The port of the listener."""
 
     # -- life
 
