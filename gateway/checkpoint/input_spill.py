@@ -32,10 +32,10 @@ TRIED_MOST_S = 600.0
 @dataclass(slots=True)
 class _Stuck:
     since: float
-    """When it could have come to a boundary, and did not."""
+    """Monotonic seconds of the first checkpoint for which the flow reached no batch boundary."""
     next_try: float = 0.0
     messages: int = 0
-    """Spilled so far."""
+    """Messages spilled so far."""
 
 
 class Blocked:
@@ -49,7 +49,7 @@ class Blocked:
         """True if the last try was of a blocked flow."""
 
     def is_blocked(self, run: FlowRun) -> bool:
-        """Whether its input goes to the database."""
+        """True if the flow's input is spilled to the database."""
         stuck = self._stuck.get(run)
         return stuck is not None and (self._is_late(stuck) or not self._host.checkpoints.is_up(run))
 
@@ -57,7 +57,7 @@ class Blocked:
         return self._monotonic() - stuck.since >= PATIENCE_S
 
     def messages(self, run: FlowRun) -> int:
-        """How many of its input are in the database since its last checkpoint."""
+        """Number of the flow's messages that were spilled to the database since its last checkpoint."""
         stuck = self._stuck.get(run)
         return stuck.messages if stuck else 0
 

@@ -10,7 +10,7 @@ from edgert.store.database import Database
 log = logging.getLogger(__name__)
 
 CALM_S = 600.0
-"""After so long without any, it is said that results are not dropped any more."""
+"""Seconds without a dropped result, after which the log says that results are no longer dropped."""
 
 
 class OutboxWatch:
