@@ -1,4 +1,4 @@
-"""What a pause took out of a flow, and how much of its state the database holds."""
+"""A capture: the state and queues that one pause took out of a flow; and the size of the flow's stored state."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ restart (20 ms); merging 1,000 keys with every fifth checkpoint would write a th
 
 @dataclass(slots=True)
 class Captured:
-    """What one pause took out of a flow; kept until it is committed."""
+    """State and queues that one pause took out of a flow; kept until they are committed."""
 
     position: Position
     deltas: list[dict[str, Any]]
-    """By instance; more than one where an earlier pause could not be brought to its end."""
+    """Deltas by instance; more than one if an earlier pause could not be completed."""
     rows: list[Row]
     queues: dict[str, list[Entry]]
     whole: bool = False
@@ -33,7 +33,7 @@ class Captured:
 
 @dataclass(slots=True)
 class StoredSize:
-    """Of a flow's state in the database, bytes: a snapshot, and the deltas since."""
+    """Size of a flow's state in the database, bytes: the snapshot, and the deltas since."""
 
     snapshot: int = 0
     deltas: int = 0

@@ -23,10 +23,10 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.state import pack_state
 
 MOST_EXPANDED_BYTES: Final = 8 * MAX_BODY
-"""Of what one link batch holds."""
+"""Most bytes of the expanded content of one link batch."""
 MOST_ITEMS: Final = 10_000_000
 MOST_NUMBER: Final = 2**31
-"""Of inputs, and of copies of an operator."""
+"""Greatest number of an input, and of a copy of an operator."""
 
 
 class Departure(NamedTuple):
@@ -38,12 +38,12 @@ class Departure(NamedTuple):
     source: int
     """Number of the instance's input."""
     producer: int
-    """Which of the copies that feed that input gave it."""
+    """The number of the copy that gave the batch, among those that feed that input."""
     batch: Batch
 
 
 class LinkBatch(NamedTuple):
-    """What one checkpoint sends to one gateway, packed: it gets one number."""
+    """The batches that one checkpoint sends to one gateway, packed; they share one number."""
 
     gateway: str
     rows: int

@@ -1,4 +1,5 @@
-"""What a slot is at, where its daemon can read it when it has died: in memory of both, with a place for each thread."""
+"""A record of a slot's present work, which its daemon can read after the slot has died: shared memory with one place
+per thread."""
 
 from __future__ import annotations
 

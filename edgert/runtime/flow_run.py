@@ -41,7 +41,7 @@ from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_
 log = logging.getLogger(__name__)
 
 HOLD_S = 2.0
-"""A flow whose instances reach no batch boundary within this time gets no checkpoint this time."""
+"""Seconds in which all instances must reach a batch boundary; otherwise the flow gets no checkpoint this time."""
 SOON_S, LATE_S = 0.0005, 0.05
 """When a thread that works makes way for another: in a pause while it waits for locks that the reading thread takes and
 gives back all the time, and while it takes what changed. Otherwise each would cost 5 ms more where much comes in."""
@@ -89,16 +89,16 @@ class FlowRun:
         self.departures: list[Departure] = []
         """For other gateways, since the last capture."""
         self.dropped: Mapping[tuple[str, str], int] = {}
-        """By place and reason: what was dropped since the start of what the last capture covers. Never less than before
-        but where a capture that was not committed is given up."""
+        """Drops by place and reason: from the start of the process to the last capture. The counts only decrease if an
+        uncommitted capture is given up."""
         self.ended = False
         """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
         self.rewrite = False
-        """What is stored of its state is damaged: the next capture takes all of it anew."""
+        """True if the stored state is damaged: the next capture takes all state anew."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
         self._stopped: dict[Instance, list[Entry]] = {}
-        """By instance, what waited in its queue when a capture stopped it."""
+        """Queue entries of instances that a capture stopped, by instance."""
         self._kept: dict[Instance, int] = {}
         """How much of what its sources keep belongs to the last capture, or spill."""
         self._queue_was_empty = True
@@ -122,12 +122,12 @@ class FlowRun:
         self.departures.append(departure(planned, target, batch))
 
     def take_departures(self) -> list[Departure]:
-        """Those since the last call. The instances that give them must stand still."""
+        """Returns the departures since the last call. The instances that give them must stand still."""
         taken, self.departures = self.departures, []
         return taken
 
     def on_board(self, instance: PhysicalInstance) -> bool:
-        """Whether this board runs the instance."""
+        """True if this board runs the instance."""
         return instance.location is None or instance.location.gateway == self.gateway
 
     def neighbours(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -143,7 +143,7 @@ class FlowRun:
         return None
 
     def takes(self, instance: Instance, source: int, producer: int) -> bool:
-        """Whether the instance has such an input, and as many that feed it."""
+        """True if the instance has this input, and at least `producer` + 1 instances feed it."""
         feeders = self.plan.instances[instance.name].feeders
         return 0 <= source < len(feeders) and 0 <= producer < feeders[source]
 
@@ -152,8 +152,9 @@ class FlowRun:
         return any(map(self.on_board, sinks))
 
     def leave(self, assignment: Assignment) -> None:
-        """It runs in other processes only, at these locations: its instances are new, and of their logic there is only
-        what is needed here. To be called before anybody uses them. That the logic can be made is known by now."""
+        """Turns the run into one whose instances are all in other processes, at these locations. Its instances are
+        built anew, with only as much logic as this process needs. To be called before anything uses the instances; that
+        the logic can be built is known by then."""
         self.plan = plan(
             self.flow, self.registry, self.fusion, fission=self.fission, assignment=assignment, number=self.plan.number
         )
@@ -196,7 +197,7 @@ class FlowRun:
         self.stored(blobs, queue)
 
     def moved(self, blobs: Sequence[bytes], queue: bytes) -> bool:
-        """Whether operators were split when that was stored and are not now, or the other way round."""
+        """True if an operator runs in copies now and did not when the state was stored, or the other way round."""
         return self._split_then(resume.states_of(blobs), unpack_queues(queue, 0.0)) != self.fission
 
     def _split_then(self, states: Sequence[resume.State], queues: Mapping[str, Any]) -> bool:
@@ -270,8 +271,9 @@ class FlowRun:
         pool.release(self.local)
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
-        """What was fed since the last checkpoint and is owed an acknowledgement, by place, while nothing can be fed;
-        `input_is_safe` when it is in the database."""
+        """Returns (position, entries by place) of the input fed since the last checkpoint that is owed an
+        acknowledgement. To be called while nothing can be fed, and followed by `input_is_safe` when the entries are in
+        the database."""
         self._kept = {instance: len(instance.delivery.kept) for instance in self.all}
         found = {
             name: [Entry(0, batch) for batch in place.instance.delivery.kept]
@@ -281,22 +283,23 @@ class FlowRun:
         return self.progress.position(), found
 
     def input_is_safe(self) -> None:
-        """What the sources kept up to the last capture, or `take_input`, is in the database."""
+        """Notes that the input kept by the sources, up to the last capture or `take_input`, is in the database."""
         for instance, number in self._kept.items():
             del instance.delivery.kept[:number]
         self._kept = {}
 
     @as_errors()
     def take_deltas(self, into: dict[str, Any], mine: Container[str] | None = None) -> None:
-        """What has changed since the last time, by place, of all instances or those in `mine`. What stands in `into`
-        when an operator raises is taken."""
+        """Adds the changes of state since the last call to `into`, by place, of all instances or those in `mine`. If an
+        operator raises, the changes already in `into` are taken."""
         mine = self.mine if mine is None else mine
         for name, place in self.places.items():
             if (mine is None or place.instance.name in mine) and (delta := place.logic.delta()) is not None:
                 into[name] = delta
 
     def queues(self) -> dict[str, list[Entry]]:
-        """By place: what waits in front of a part that is not the first came there by a checkpoint."""
+        """Queue entries by place. Those of a part that is not the first of its instance were restored from a
+        checkpoint."""
         queues: dict[str, list[Entry]] = {}
         for name, place in self.places.items():
             numbers = place.entrances
@@ -310,7 +313,7 @@ class FlowRun:
         return queues
 
     def drops(self) -> dict[tuple[str, str], int]:
-        """What was dropped in this process since its start, by place and reason."""
+        """Drops in this process since its start, by place and reason."""
         places = self.places.items()
         return {(name, reason): rows for name, place in places for reason, rows in drops_of(place).items()}
 
@@ -365,7 +368,7 @@ class FlowRun:
         self.size.committed(form)
 
     def damaged(self, error: DamagedError) -> None:
-        """What is stored of its state is: the next capture takes all of it anew."""
+        """Notes that the stored state is damaged: the next capture takes all state anew."""
         if not self.rewrite:
             log.error("flow %s: what is stored of its state is damaged, unlike the state: %s", self.flow.name, error)
         self.rewrite = True

@@ -1,4 +1,4 @@
-"""Between a pool and its policy: what keeps an instance from running, though it has rows and is free.
+"""Between a pool and its policy: reasons for which an instance with rows may not run.
 
 held     a checkpoint or a pause wants it to stand still
 rests    its first row failed, and is to be tried again later
@@ -7,7 +7,7 @@ stalled  a queue behind it is over its budget: what it would take waits in its o
 
 The policy never hears of these: to it such an instance is busy.
 
-Whoever feeds several would keep all of them waiting for one that is blocked. So a queue that stays over its budget for
+An instance that feeds several would keep all of them waiting for a blocked one. So a queue that stays over its budget for
 `BLOCKED_S`, with not a row of it done meanwhile, sheds itself from then on, until half of it is free.
 """
 
@@ -36,19 +36,20 @@ class Gate:
         self.resting: dict[int, float] = {}
         """Until when, monotonic seconds."""
         self.over: set[int] = set()
-        """Whose queue is over its budget."""
+        """Instances with a queue over its budget."""
         self._stalled: dict[int, set[int]] = {}
-        """By instance whose queue is over its budget: those that feed it and wait until it is not."""
+        """Instance with a queue over its budget → the instances that feed it and wait for room."""
         self._standing: dict[int, tuple[int, float]] = {}
-        """By instance whose queue is over its budget: the rows that it has done, and since when no more."""
+        """Instance with a queue over its budget → (rows that it has done, monotonic time since when that number has not
+        changed)."""
 
     def hold(self, number: int) -> None:
-        """From now on it stands still; a turn under way goes on."""
+        """Holds an instance from its next turn on; a turn under way goes on."""
         self.held.add(number)
         self.policy.busy(number)
 
     def let_go(self, number: int, now: float) -> None:
-        """It was held, if it was, and is no longer."""
+        """Releases an instance that may be held."""
         if number in self.held:
             self.held.discard(number)
             self.free(number, now)
@@ -63,7 +64,7 @@ class Gate:
             self.policy.free(number)
 
     def choose(self, now: float, may: May | None = None) -> int | None:
-        """What the policy says, of those whom nothing keeps from running."""
+        """The instance that the policy chooses among those that may run."""
         if self.resting:
             for rested in [n for n, until in self.resting.items() if until <= now]:
                 del self.resting[rested]
@@ -75,12 +76,12 @@ class Gate:
             self.policy.busy(number)
 
     def idle(self) -> bool:
-        """Whether nobody could be chosen, and nothing but rows would change that."""
+        """True if no instance could be chosen, and only new rows would change that."""
         return not (self.policy.waiting or self.resting or self.over)
 
     def stalls(self, instance: Instance) -> bool:
-        """Whether it must wait for one that it feeds. That one has rows, so its turn comes when nothing else keeps it
-        from running; and a graph has no cycle: somebody can always run, or is held, rests or runs already."""
+        """True if the instance must wait because a queue that it feeds is over its budget. There is no deadlock: the
+        instance with that queue has rows and gets its turn, and the graph has no cycle."""
         if self.over:
             for fed in instance.edges.reaches():
                 if fed.schedule.number in self.over:
@@ -110,7 +111,8 @@ class Gate:
         return freed
 
     def _blocked(self, number: int, now: float) -> bool:
-        """Whether it stands still, and not since others are chosen; or waits for one that does."""
+        """True if the instance has done no row for `BLOCKED_S` and is in a long turn or rests, or if it waits for such
+        an instance."""
         _, since = self._standing.get(number, (0, now))
         instance = self._instances.get(number)
         return (
@@ -124,14 +126,14 @@ class Gate:
         )
 
     def goes_on(self, instance: Instance) -> None:
-        """It has taken rows, and there may be room again."""
+        """Ends the shedding of a queue once half of its budget is free."""
         queue = instance.queue
         if queue.keeps and queue.size <= queue.budget_bytes // 2:
             queue.sheds = False
             log.info("%s goes on: nothing is dropped in front of it any more", instance.name)
 
     def relieved(self, number: int, now: float) -> int:
-        """Its queue is within its budget: whoever waited for that may run. Returns how many."""
+        """Frees the instances that wait for room in this queue, now within its budget. Returns how many."""
         self.over.discard(number)
         feeders = self._stalled.pop(number, ())
         for feeder in feeders:
@@ -139,7 +141,8 @@ class Gate:
         return len(feeders)
 
     def forget(self, number: int) -> None:
-        """It is gone: it waits for nobody, and the caller says whom that relieves."""
+        """Forgets an instance that is gone; it waits for no queue any more. The caller relieves those that wait for
+        it."""
         self.held.discard(number)
         self.resting.pop(number, None)
         for feeders in self._stalled.values():

@@ -1,4 +1,4 @@
-"""What the last message under each packet id was: by this a redelivery is told from a new message (design, MQTT in)."""
+"""The last message under each packet id; it tells a redelivery from a new message (design, MQTT in)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOUBTFUL: from before a fallback, so the id may even have been used again since.
 PAGE_IDS = 256
 """Ids per page: a commit writes only pages that changed, to spare the card."""
 PAGE_BYTES = 16 * PAGE_IDS
-"""Of a page that is not compressed."""
+"""Bytes of an uncompressed page."""
 
 
 class IdTable:
@@ -26,7 +26,7 @@ class IdTable:
         self.hashes = array("Q", bytes(8 * IDS))
         self.indices = array("Q", bytes(8 * IDS))
         self.sent = bytearray(IDS)
-        """Whether the PUBACK of that message was sent: NOT, or it was, or may have been (SENT), EARLIER or DOUBTFUL."""
+        """State of the PUBACK of each message: NOT sent; sent, or maybe sent (SENT); EARLIER or DOUBTFUL."""
         self.dirty: set[int] = set()
         self.lost: set[int] = set()
         """Pages that could not be read: what stood in them cannot be told from what is new."""
@@ -61,7 +61,8 @@ class IdTable:
         self.lost = set(range(IDS // PAGE_IDS))
 
     def is_lost(self, packet_id: int) -> bool:
-        """Whether a redelivery that is not what stands under this packet id may be one of which the table knew."""
+        """True if a redelivery that differs from the entry under this packet id may belong to a lost entry of the
+        table."""
         return self.emptied or (bool(self.lost) and packet_id >> 8 in self.lost and not self.indices[packet_id])
 
     def take_dirty(self) -> dict[int, bytes]:

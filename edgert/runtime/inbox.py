@@ -26,24 +26,25 @@ class Reader:
 
     progress: Progress
     instance: Instance | None
-    """None: of no flow (`take_untrusted` gets the batches), or of one that ends."""
+    """The source instance; None for a reader without a flow (`take_untrusted` gets the batches), and for a flow that
+    ends."""
     retained: bool = False
-    """Whether it wants retained messages at all."""
+    """True if the reader takes retained messages."""
     open: bool = True
-    """Whether it takes those that come now; one that is delivered again it takes in any case."""
+    """True if the reader takes new messages; it takes redeliveries in any case."""
     copies: tuple[Instance, ...] = ()
-    """Of a source that is split: its instances, each of which takes the messages of its share of the topics."""
+    """The instances of a source that runs in copies; each takes the messages of its share of the topics."""
     copy_of: Mapping[str, int] = field(default_factory=dict)
     """Then: the number of that share by topic."""
     take_untrusted: Callable[[Sequence[bytes], float], None] | None = None
-    """Of a reader of no flow: takes (payloads, arrival in monotonic seconds) of each batch."""
+    """Called with (payloads, arrival in monotonic seconds) of each batch; set for a reader without a flow."""
 
     def leave(self) -> None:
         """Its flow ends: until that is written what comes is owed an acknowledgement, and goes nowhere."""
         self.instance, self.copies = None, ()
 
     def divide(self, batch: RawBatch) -> Iterable[tuple[Instance, RawBatch]]:
-        """Which of the copies gets what of a batch. A topic's messages stay in order: they all go to one."""
+        """Divides a batch among the copies. A topic's messages stay in order: they all go to one copy."""
         parts = [RawBatch([], [], batch.arrival, batch.wall, owed=batch.owed) for _ in self.copies]
         for topic, payload, number in zip(
             batch.topics, batch.payloads, map(self.copy_of.__getitem__, batch.topics), strict=True
@@ -56,7 +57,7 @@ class Reader:
         return [pair for pair in zip(self.copies, parts, strict=True) if pair[1].payloads]
 
     def takes(self, message: Publish) -> bool:
-        """Whether a retained message is for it."""
+        """True if the reader takes this retained message."""
         return self.retained and (self.open or message.dup)
 
 
@@ -71,7 +72,7 @@ class Route:
         self.seed = seed
         """Mixed into the hash: the subscription identifier, since a broker sends a copy per overlapping filter."""
         self.of_topic = of_topic
-        """Whether it holds for one topic only, though a subscription identifier came with the message."""
+        """True if the route holds for one topic only, though a subscription identifier came with the message."""
 
 
 NOWHERE = Route(())
@@ -87,11 +88,11 @@ def no_others(_topic: str, _ids: tuple[int, ...]) -> Iterable[Route]:
 
 
 MESSAGE_BYTES = 100
-"""What a waiting message costs beside its payload: two objects and two places in lists."""
+"""Bytes that a waiting message costs beside its payload: two objects and two places in lists."""
 
 
 def size_of(payloads: Sequence[bytes]) -> int:
-    """What messages that wait are taken to cost, bytes."""
+    """Estimated resident bytes of messages that wait."""
     return sum(map(len, payloads)) + MESSAGE_BYTES * len(payloads)
 
 
@@ -113,7 +114,7 @@ class Inbox:
     counters: InboxCounters = field(default_factory=InboxCounters)
     owed: deque[Owed] = field(default_factory=deque)
     uncommitted_bytes: int = 0
-    """What was taken in under QoS 1 and 2 and is not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
+    """Bytes of the QoS 1 and 2 messages taken in and not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
     completing: deque[tuple[int, int]] = field(default_factory=deque)
     """PUBCOMPs that are owed: which PUBREL it was since the start, packet id."""
     releasing: set[int] = field(default_factory=set)
@@ -121,13 +122,13 @@ class Inbox:
     releases: int = 0
     """PUBRELs since the start, but those that came again before their PUBCOMP."""
     releases_written: int = 0
-    """So many of them the id table of the last commit knew of."""
+    """Number of the releases that the id table of the last commit includes."""
     flows: list[Progress] = field(default_factory=list)
     """Every flow of the gateway; a new one starts at the current index (`add_flow`)."""
     _began: int = 1
     """`next_index` before the last read."""
     _retaken: list[tuple[Progress, int]] = field(default_factory=list)
-    """What the last read filled of the holes of flows."""
+    """Missing message numbers of flows that the last read filled."""
 
     # -- life of the session
 
@@ -203,7 +204,7 @@ class Inbox:
             if isinstance(message, PublishRun):
                 self._sort(message, lookup, batch_of, by_id)
                 continue
-            # what came by the same subscription as the message before goes the same way: most do, and a call is spared
+            # a message by the same subscription as the one before takes the same route: most do, and a call is spared
             its = (by_id and message.subscription_ids) or message.topic
             if its is not by:
                 found = lookup(message.topic, message.subscription_ids)
@@ -286,8 +287,8 @@ class Inbox:
         return route
 
     def _is_unanswered(self, packet_id: int, index: int, route: Route) -> bool:
-        """Whether the broker cannot have the answer to what stands under a packet id, so that it cannot have used that
-        for another message: what comes is a redelivery, though some brokers do not say so."""
+        """True if the broker cannot have the answer to the message under a packet id, so it cannot have used the id for
+        another message: the arriving message is a redelivery, though some brokers do not mark it."""
         sent = self.table.sent[packet_id]
         return sent == NOT or (sent == EARLIER and not all(flow.start.covers(index) for flow in route.flows))
 
@@ -353,9 +354,9 @@ class Inbox:
                 self.table.set(message.packet_id, 0, 0)
 
     def released(self, packet_id: int) -> bool:
-        """PUBREL came: a QoS 2 message is complete, so whatever comes next under its id is a new one. A restart must
-        know that too before PUBCOMP lets the broker use the id. Returns False for one more of an id whose PUBCOMP is
-        owed already: so many are never owed as a broker may send."""
+        """Handles PUBREL: a QoS 2 message is complete, so the next message under its id is a new one. A restart must
+        know that too before PUBCOMP lets the broker use the id. Returns False if PUBCOMP for the id is owed already;
+        this bounds the number owed, however many PUBRELs a broker sends."""
         if packet_id in self.releasing:
             return False
         self._forget(self.table.indices[packet_id])
@@ -368,7 +369,7 @@ class Inbox:
     # -- acknowledgements
 
     def held_up_by(self, flows: Iterable[Progress]) -> bool:
-        """Whether one of `flows` has not committed the oldest message that is owed an acknowledgement."""
+        """True if one of `flows` has not committed the oldest message that is owed an acknowledgement."""
         if not self.owed:
             return False
         _, _, index, takers, _ = self.owed[0]
@@ -390,7 +391,7 @@ class Inbox:
         return due
 
     def complete(self) -> list[int]:
-        """Packet ids whose PUBCOMP may be sent now, since a commit has written that they stand for nothing; each is
+        """Returns the packet ids for which PUBCOMP may be sent now: a commit has written that they are free. Each is
         given once."""
         due: list[int] = []
         while self.completing and self.completing[0][0] <= self.releases_written:

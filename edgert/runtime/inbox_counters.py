@@ -18,7 +18,8 @@ class InboxCounters:
     redelivered: int = 0
     """Redeliveries that every flow had already: skipped."""
     ambiguous: int = 0
-    """Of those: equal to a message whose PUBACK may have been sent, so it might be a new message; dropped."""
+    """Messages dropped as redeliveries although they might be new: they are equal to a message whose PUBACK may have
+    been sent."""
     perhaps_repeated: int = 0
     """Redeliveries under packet ids of which the table was damaged, or that it does not know since it was emptied:
     taken as new, though they may have been before."""
@@ -27,12 +28,12 @@ class InboxCounters:
     untaken: int = 0
     """Messages of reads that failed: see `take_back`."""
     untaken_qos_0: int = 0
-    """Of them those that no broker sends again."""
+    """Untaken messages of QoS 0, which no broker sends again."""
     retained_ignored: int = 0
     left: int = 0
     """Messages of QoS 0 that came while the gateway ended: no broker keeps them."""
 
     def leave_out(self, batch: RawBatch) -> None:
-        """The messages of a batch that no flow takes and nobody misses."""
+        """Subtracts a batch that no flow takes, and none misses, from the counts."""
         self.messages -= len(batch)
         self.bytes -= sum(map(len, batch.payloads))

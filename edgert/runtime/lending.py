@@ -1,10 +1,10 @@
-"""What a thread that is lent to the pool takes, and what is left to the workers.
+"""The division of instances between a thread that is lent to the pool, and the pool's workers.
 
 fast, waits for nothing   the lent thread; a worker only while that thread seems stuck
 slow, or not known yet    a worker; the lent thread only while every worker is stuck
 may wait for something    a worker; while every worker is stuck, one more is started, up to `MOST_WORKERS`
 
-So an operator that blocks does not block who lends its thread; and two threads that compute in turns for want of the
+So an operator that blocks does not block the lent thread; and two threads that compute in turns for want of the
 interpreter's lock would be slower than one.
 """
 
@@ -18,7 +18,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.scheduling.consumption import SLOW_S
 
 FAST_TURNS: Final = 20
-"""So many turns in a row that were not slow (`SLOW_S`) make an instance fast."""
+"""Turns in a row that were not slow (`SLOW_S`), after which an instance counts as fast."""
 MOST_WORKERS: Final = 8
 """Workers at most, with those that were started because all others were stuck. They stay: it may happen again."""
 Mine = Callable[[Instance], bool]
@@ -33,32 +33,32 @@ class Lending:
         seconds; None: there is none."""
         self.workers = workers
         self._began: dict[int, float] = {}
-        """By worker's thread: when its turn under way began, monotonic seconds."""
+        """Worker's thread → start of its turn under way, monotonic seconds."""
 
     def begins(self, now: float) -> None:
         """A worker, the caller, begins a turn."""
         self._began[threading.get_ident()] = now
 
     def ends(self) -> None:
-        """It is over."""
+        """Notes that the caller's turn has ended."""
         self._began.pop(threading.get_ident(), None)
 
     def stuck(self, now: float) -> bool:
-        """Whether every worker is in a turn that has taken long already."""
+        """True if every worker is in a turn that has taken long already."""
         began = self._began
         return len(began) == self.workers > 0 and now - max(began.values()) >= SLOW_S
 
     def lendable(self, now: float) -> Mine:
-        """What is for a thread that is lent."""
+        """The test for instances that a lent thread may run now."""
         return _never_waits if self.stuck(now) else fast
 
     def for_workers(self, now: float) -> Mine:
-        """What is for a worker."""
+        """The test for instances that a worker may run now."""
         return _any if self.since is None or now - self.since >= SLOW_S else _not_fast
 
 
 def fast(instance: Instance) -> bool:
-    """Whether a lent thread may run it, whatever the workers do."""
+    """True if a lent thread may run the instance, whatever the workers do."""
     schedule = instance.schedule
     return schedule.fast_turns >= FAST_TURNS and not schedule.waits
 

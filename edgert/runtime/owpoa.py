@@ -45,7 +45,7 @@ class Unscheduled:
 
 
 class Ringing(Gate):
-    """Wakes the thread of whoever may run."""
+    """A gate that wakes the thread of an instance once it may run."""
 
     def __init__(self, policy: Policy, instances: Mapping[int, Instance], ring: Callable[[int], None]) -> None:
         super().__init__(policy, instances)
@@ -102,7 +102,7 @@ class ThreadPerInstance(Pool):
         raise EdgertError(UNWEIGHED)
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
-        """Nobody lends a thread here: each instance has its own."""
+        """Does nothing: no thread is lent here, as each instance has its own."""
         return False
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:

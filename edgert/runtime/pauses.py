@@ -12,10 +12,10 @@ from edgert.scheduling.policies import Policy
 
 
 class Pauses:
-    """The part of a pool that is not about turns: its lock, what keeps instances from running, who waits for that, and
-    what a policy is told of graph and costs.
+    """The part of a pool beside its turns: its lock, pauses of instances and the threads that wait for them, and the
+    policy's knowledge of graph and costs.
 
-    Whoever ends a turn wakes `_quiet` if somebody is `_watching`.
+    A thread that ends a turn wakes `_quiet` if another thread is `_watching`.
     """
 
     def __init__(self, clock: Clock, policy: Policy) -> None:
@@ -43,13 +43,13 @@ class Pauses:
             return False
 
     def begin_hold(self, instances: Sequence[Instance]) -> None:
-        """As `hold`, without waiting for the turns under way: see `at_rest`."""
+        """Begins to hold the instances, without waiting for the turns under way: see `hold` and `at_rest`."""
         with self.lock:
             for instance in instances:
                 self._gate.hold(instance.schedule.number)
 
     def at_rest(self, instances: Sequence[Instance]) -> bool:
-        """Whether none of `instances` is running."""
+        """True if none of `instances` is running."""
         with self.lock:
             return not any(instance.schedule.running for instance in instances)
 
@@ -65,17 +65,18 @@ class Pauses:
         self._work.notify_all()
 
     def crowd(self, number: int) -> None:
-        """As if an instance `number`, which runs in another process, had its queue over its budget here."""
+        """Makes the feeders of instance `number`, which runs in another process, wait as if its queue were over its
+        budget here."""
         with self.lock:
             self._gate.over.add(number)
 
     def relieve(self, number: int) -> None:
-        """It has not any more."""
+        """Ends `crowd` for that instance."""
         with self.lock:
             self._relieved(number)
 
     def _relieved(self, number: int) -> None:
-        """Its queue is within its budget: whoever waited for that may run."""
+        """Frees the instances that wait for room in this queue, now within its budget."""
         freed = self._gate.relieved(number, self._clock.monotonic())
         if freed and self._asleep:
             self._work.notify(freed)

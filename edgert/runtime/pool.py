@@ -54,10 +54,10 @@ class Pool(Pauses):
         self._send = send
         self._next_number, self._stopping = 0, False
         self.doing: Doing | None = None
-        """Where it is told for whom each turn is."""
+        """The record of the instance of each thread's turn, see `Doing`."""
         self._lending = Lending(workers)
         self._lent_turn: tuple[Instance, list[Entry]] | None = None
-        """The next turn of whoever lends its thread."""
+        """The next turn of a lent thread."""
         self._threads = [
             threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
         ]
@@ -130,8 +130,8 @@ class Pool(Pauses):
                 self._relieve_workers(now)
 
     def _hands(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> bool:
-        """Where nothing else waits, a choice could only say what is known already, and costs more than the work on a
-        few rows: then they are taken into the hand of whoever lends its thread next."""
+        """True if the batch goes into the hand of the thread that is lent next. Done where nothing else waits: the
+        policy has only one choice, and asking it costs more than the work on a few rows."""
         schedule = instance.schedule
         if (
             self._lent_turn or schedule.running or instance.queue.entries or not fast(instance)
@@ -176,12 +176,12 @@ class Pool(Pauses):
     # -- turns
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
-        """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over. Returns
-        whether something waits then that it could go on with; the workers take that unless the caller says that it
-        lends its thread `again` at once.
+        """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over. Returns True
+        if rows are left that this thread could go on with. The workers take these unless the caller lends its thread
+        `again` at once.
 
-        For whoever has just put rows: what it has in its caches is worked on there, and no thread is woken for it:
-        that makes a message cheaper. What it takes, and what it leaves to the workers: `Lending`.
+        For a thread that has just put rows: they are still in its caches, and no other thread need be woken, which
+        makes a message cheaper. `Lending` says which instances it runs, and which it leaves to the workers.
         """
         now = self._clock.monotonic()
         ends = now + time_s
@@ -215,9 +215,9 @@ class Pool(Pauses):
                 self._lending.since = now
 
     def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> list[Entry]:
-        """What an instance takes next if it fed nobody and nobody else could be chosen: a choice could only name it
-        again, and costs more than the work on a few rows. Empty where a choice is due. To look at that, and to take
-        from the hand, needs no lock: what comes after the look waits no longer than what comes in the turn."""
+        """The entries of the instance's next turn, if it fed no other and no other could be chosen: asking the policy
+        costs more than the work on a few rows. Empty if a choice is due. The test, and taking from the hand, need no
+        lock: a batch that comes after the test waits no longer than one that comes in the turn."""
         gate, schedule = self._gate, instance.schedule
         if (
             turn.out or turn.back or schedule.fast_turns < FAST_TURNS or schedule.waits
@@ -232,7 +232,7 @@ class Pool(Pauses):
             return []
         with self.lock:  # others may have put since: then the queue may be over its budget, or all of it is shed
             if not (queue.entries and gate.idle()) or (queue.keeps and queue.sheds):
-                return []  # `_take` sees to whoever waits for room, and to when it keeps all again
+                return []  # `_take` frees the instances that wait for room, and ends the shedding
             before = queue.rows
             entries = queue.take(min(self.consumption(before), most))
             schedule.untold += queue.rows - before
@@ -318,7 +318,7 @@ class Pool(Pauses):
         turn = None
         try:
             turn = instance.run(entries, Now(started, clock.wall()))
-            if instance.edges.away:  # while it counts as running: whoever waits for it to rest knows that all is sent
+            if instance.edges.away:  # while it counts as running: once it rests, all is sent
                 turn.out = instance.send_away(turn.out)
             if turn.messages:
                 self._send_safely(instance, turn.messages)
@@ -366,7 +366,7 @@ class Pool(Pauses):
             self._quiet.notify_all()
 
     def _put_down(self, instance: Instance, hand: Hand) -> None:
-        """What a lent thread has in its hand still is for whoever is chosen now."""
+        """Puts the rest of the batch in a lent thread's hand into the queue, for any thread to take."""
         instance.schedule.hand = None
         if hand.rows:
             instance.schedule.untold += instance.queue.put_first(hand.take(hand.rows)[0])

@@ -1,4 +1,4 @@
-"""What of its input a flow was fed, and what of that is committed."""
+"""The progress of a flow in its input: the fed part, and the committed part."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ payloads: nothing else bounds it, since it goes through the flow and waits as re
 
 
 class Progress:
-    """What was fed to a flow (changes with each read) and what of it is committed (changes with each checkpoint)."""
+    """The fed input of a flow (changes with each read) and the committed input (changes with each checkpoint)."""
 
     def __init__(self, committed: Position) -> None:
         self.start = committed
-        """What was committed when the process started (of a flow added since: all that came before it)."""
+        """The position committed when the process started (of a flow added since: all input that came before it)."""
         self.committed = committed
         self.fed = committed.index
         self.missing = set(committed.missing)
         self.links = dict(committed.links)
         """Gateway → (epoch, sequence) of the last batch from it that was fed."""
         self.spilled: Position | None = None
-        """What is in the database with input that was spilled since that checkpoint."""
+        """The position in the database that includes the input spilled since that checkpoint."""
         self.gone = False
         """The flow was removed: nothing waits for it any more."""
         self._held = False
@@ -37,20 +37,21 @@ class Progress:
         self.fed = max(self.fed, greatest)
 
     def takes(self, index: int) -> bool:
-        """Whether a redelivery under `index` is new to the flow (then it counts as fed from now on)."""
+        """True if a redelivery under `index` is new to the flow (then it counts as fed from now on)."""
         if index <= self.fed and index not in self.missing:
             return False
         self.missing.discard(index)
         return True
 
     def hold(self, held: bool) -> None:
-        """Whether its last checkpoint could not be written: on a full disk, or for a full outbox where it keeps all."""
+        """Notes that the last checkpoint could not be written (`held`), since the disk is full, or the outbox of a flow
+        that keeps all its results; or that one was written."""
         self._held = held
         if not held:
             self._held_bytes = 0
 
     def has_room(self, size: int) -> bool:
-        """Whether it may be fed `size` bytes that nobody is owed an acknowledgement for."""
+        """True if the flow may be fed `size` bytes for which no acknowledgement is owed."""
         if not self._held:
             return True
         if self._held_bytes + size > HELD_BYTES:
@@ -59,7 +60,7 @@ class Progress:
         return True
 
     def position(self) -> Position:
-        """What a checkpoint made now would cover."""
+        """The position that a checkpoint made now would cover."""
         return Position(self.fed, frozenset(self.missing), dict(self.links))
 
     def has_committed(self, index: int) -> bool:

@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 WHOLE: Final = "*"
 """Stands in a state that says everything: what was stored before it does not count."""
 State = Mapping[str, Raw]
-"""What one checkpoint says, or all of it, by place; packed."""
+"""State of one checkpoint, or of all together, by place; packed."""
 MISFITS: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, PayloadError)
 
 
 def states_of(blobs: Sequence[bytes]) -> list[State]:
-    """What is stored of a flow's state, as it counts. Raises `DamagedError` for a blob that is damaged."""
+    """The stored states of a flow that are valid, the oldest first. Raises `DamagedError` for a damaged blob."""
     states: list[State] = []
     for blob in blobs:
         state = unpack_parts(blob)
@@ -53,7 +53,7 @@ def states_of(blobs: Sequence[bytes]) -> list[State]:
 
 
 def was_split(flow: Flow, names: Iterable[str], otherwise: bool) -> bool:
-    """Whether the operators of `flow` ran in copies when `names` were stored; `otherwise` if they do not tell."""
+    """True if the operators of `flow` ran in copies when `names` were stored; `otherwise` if the names do not tell."""
     for name in names:
         common, copy = uncopied(name)
         if copy:
@@ -91,7 +91,8 @@ def models_of(blobs: Sequence[bytes], flow: Flow) -> dict[str, Any]:
 
 
 def _state_of(name: str, state: Any, built: Built) -> Iterable[tuple[Place, Any]]:
-    """Who gets which part of a state. That of a chain is by operator, and its operators may be apart now."""
+    """The places that take over a state, each with its part. A chain's state is by operator, as its operators may be in
+    different instances now."""
     place = _place(name, built)
     if not isinstance(place.logic, Fused) or not isinstance(state, dict):
         return [(place, state)]
@@ -101,8 +102,8 @@ def _state_of(name: str, state: Any, built: Built) -> Iterable[tuple[Place, Any]
 
 
 def _place(name: str, built: Built) -> Place:
-    """By name; or, if more or less was fused when it was stored, where its first operator (that is none of the
-    markers which vanish) is now."""
+    """The place of that name. If fusion was different when the state was stored, the present place of the first
+    operator that is not a marker."""
     places = built.places
     if name in places:
         return places[name]
@@ -183,9 +184,9 @@ def _stand(instance: Instance, part: int, entry: Entry) -> None:
 
 
 def move(old: Built, new: Built, now: Now) -> dict[str, Any]:
-    """Lets `old` work off what waits in its queues, and gives all it then has to `new`; returns that as a state.
+    """Lets `old` work off its queues, and moves all its state then to `new`; returns that state.
 
-    Whoever starts waits for that. So it is said before an operator begins that may wait for something, maybe for ever.
+    The start waits for this. So the log says so before an operator begins that may wait for something, maybe for ever.
     """
     for instance in old.instances.values():
         instance.hurry()
@@ -233,7 +234,7 @@ def _share(before: Sequence[Logic], after: Sequence[Logic], copy_of: Callable[[A
 
 
 def _logics(operator: str, built: Built) -> list[Logic]:
-    """Of all copies of an operator; none of a marker that vanished."""
+    """The logics of all copies of an operator; empty for a marker, which vanished."""
     return [place.logic for place in built.places.values() if operator in place.planned.operators]
 
 

@@ -52,7 +52,7 @@ _OF_A_RUN: Final = (
     frames.DATA, frames.STANDING, frames.TAKEN, frames.FULL, frames.ROOM, frames.MARK, frames.MARKER, frames.ABORT,
     frames.MODEL, frames.WEIGH,
 )  # fmt: skip
-"""Frames that are for one run, whose number follows."""
+"""Frames for one run; the run's number follows."""
 
 
 class Slot:
@@ -77,7 +77,7 @@ class Slot:
         self._figures_until = -math.inf
         """Raw figures are wanted until then."""
         self.garbage: Garbage | None = None
-        """None where the process is not a slot's own."""
+        """None if the process is not the slot's own."""
         self._more = False
         """Something waits in the pool."""
         self._ended = False
@@ -221,7 +221,7 @@ class Slot:
         self._doing.begin(number)
         try:
             run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
-            self._runs[number] = run  # what it finds in its queues may have messages to send
+            self._runs[number] = run  # restored queues may already have messages to send
             run.start()
         except Exception as error:  # whatever it is: BUILD would only come again, and end all flows of this slot
             if not isinstance(error, EdgertError):
@@ -249,7 +249,7 @@ class Slot:
                 self._links[DAEMON].send(frames.frame(frames.MESSAGES, number, instance.name, messages))
 
     def figures(self) -> dict[str, Any]:
-        """Of the process."""
+        """Figures of the process."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "cpu_s": used.ru_utime + used.ru_stime,

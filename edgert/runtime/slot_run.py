@@ -37,7 +37,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.under_way import UnderWay, told_bytes
 
 MOST_INSTANCES: Final = 65_536
-"""Of a flow."""
+"""Most instances of a flow."""
 
 
 def slot_of(instance: PhysicalInstance, gateway: str) -> int:
@@ -104,16 +104,16 @@ class SlotRun:
         self._stop = False
         self._rewrite = False
         self._captured = False
-        """It waits to be dropped, or to be told to go on."""
+        """True while the run waits to be dropped, or to be told to go on."""
         self._deadline = 0.0
         self._marked = False
         self._heard: dict[int, int] = {}
-        """Slot → the newest checkpoint whose marker came from it."""
+        """Slot → the newest checkpoint whose marker came from the slot."""
         self._over = 0
         """The newest checkpoint that was taken here, or given up."""
         self._under_way = UnderWay(links, pool, self._elsewhere)
         self._full: dict[int, set[int]] = {}
-        """Place of an instance whose queue is over its budget → slots that were told."""
+        """Place of an instance with a queue over its budget → the slots that were told."""
         self._taken: dict[tuple[int, int], int] = {}
         """(slot, place): bytes that came from there to a queue here, of which that slot was not told yet."""
         self._unsaid = ""
@@ -143,7 +143,7 @@ class SlotRun:
         self._pool.add(self._instances)
 
     def stop(self) -> None:
-        """Ends: nothing of it runs any more but the turns under way, and nobody takes what they give."""
+        """Ends the run: only the turns under way go on, and their results are dropped."""
         for instance in self._all:
             instance.remote = _nowhere
         self._pool.begin_hold(self._instances)
@@ -231,9 +231,9 @@ class SlotRun:
                     link.send(frames.frame(frames.ROOM, self.number, place))
 
     def tell_standings(self) -> None:
-        """Tells the other slots what the copies of sources here know of their devices. It is a moment old when they
-        hear it; that closes no window too early, since whoever all copies feed takes the smallest of their watermarks.
-        """
+        """Tells the other slots what the copies of sources here know of their devices. The information is a moment old
+        on arrival. That closes no window too early: an instance fed by all copies takes the smallest of their
+        watermarks."""
         for source in self._sources:
             devices = source.devices
             standing = devices.board[devices.seat][-1]
@@ -282,7 +282,7 @@ class SlotRun:
 
     @property
     def waiting(self) -> bool:
-        """Whether something can be gained by looking at its instances again soon."""
+        """True if a look at its instances soon may find something to do."""
         return bool(self.capturing) and not self._captured
 
     def advance(self, now: float) -> None:
@@ -363,12 +363,12 @@ class SlotRun:
     # -- figures
 
     def report(self, now: float) -> dict[str, list[Any]]:
-        """By place."""
+        """Reports by place."""
         places = self.flow_run.places.items()
         return {name: report(place, now).plain() for name, place in places if place.instance.name in self.mine}
 
     def figures(self, now: float) -> dict[str, list[Any]]:
-        """By instance."""
+        """Figures by instance."""
         return {instance.name: of_instance(instance, now).plain() for instance in self._instances}
 
 
@@ -377,4 +377,4 @@ def _text(problem: Exception) -> str:
 
 
 def _nowhere(target: Target[Instance], batch: Batch) -> None:
-    """Where the batches of an ended run go."""
+    """Drops the batches of an ended run."""

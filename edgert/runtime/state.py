@@ -1,5 +1,5 @@
 """The packed form of a flow's state and queues: MessagePack, rows as lists under one header of names, zstd with a
-checksum. It goes to the database and (later) over links."""
+checksum. It is stored in the database and sent over links; a change of plan carries it between gateways."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def threads_of(pid: int, slot: int, roles: Mapping[int, str]) -> list[dict[str, 
             finally:
                 os.close(file)
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the thread has ended meanwhile
         # proc(5): fields 14 and 15 are utime and stime, 22 is starttime; the first here is field 3
         used = (int(after_name[11]) + int(after_name[12])) / _TICKS_PER_S
         found.append({

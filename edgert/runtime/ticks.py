@@ -1,4 +1,4 @@
-"""What is looked at four times a second for the sources of a flow, wherever they run. Idle ones cost no turn."""
+"""Work that is due four times a second for the sources of a flow, wherever they run. Idle sources cost no turn."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What a slot sends to instances in other slots is bounded as their queues are.
+"""A bound on the batches that a slot sends to instances in other slots, like the bound on their queues.
 
     who feeds it ── DATA ──▶ link, sockets ──▶ queue of an instance in another slot
                  ◀─ TAKEN ── so many bytes stand in the queue now
                  ◀─ FULL, ROOM ── the queue is over its budget, or not any more
 
 Between a queue that is over its budget and who hears of it lies all that is under way: packed, and so many times
-smaller than in a queue. So the sender counts what rows take there. Where that is too much, whoever feeds the instance
-waits: to its pool it is one whose queue is over its budget. Reading waits for nobody, so what is under way is taken in
+smaller than in a queue. So the sender counts what rows take there. If that is too much, the
+instances that feed the queue wait: to their pool its budget is exceeded. Reading waits for nobody, so what is under way is taken in
 the end.
 """
 
@@ -27,20 +27,21 @@ BACKLOG_BYTES: Final = 4_194_304
 
 
 def told_bytes() -> int:
-    """So much is taken in before that is told: less than what has to be left for those that wait to go on."""
+    """Bytes that are taken in before the sender is told: less than must be free before waiting instances go on."""
     return UNDER_WAY_BYTES // 4
 
 
 class UnderWay:
-    """Of one run in one slot; `sent` is for any thread."""
+    """Batches under way from one run in one slot; `sent` may be called on any thread."""
 
     def __init__(self, links: Mapping[int, UnixLink], pool: Pool, number: Callable[[int], int]) -> None:
         """`number`: by which the pool knows an instance in another slot, from its place."""
         self._links, self._pool, self._number = links, pool, number
         self._lock = threading.Lock()
-        """Held while the pool is told: or what one thread says last could be what the other found first."""
+        """The lock held while the pool is told: otherwise an older finding of one thread could overwrite a newer
+        one."""
         self._bytes: dict[int, int] = {}
-        """By place."""
+        """Estimated resident bytes under way, by place."""
         self._full: set[int] = set()
         """Places whose queue is over its budget."""
         self._choked: dict[int, int] = {}
@@ -57,7 +58,7 @@ class UnderWay:
                 self._pool.crowd(self._number(place))
 
     def taken(self, place: int, size: int) -> None:
-        """So much stands in the queue now."""
+        """Notes that `size` bytes of those under way stand in the queue now."""
         with self._lock:
             self._bytes[place] = self._bytes.get(place, 0) - size
 
@@ -68,7 +69,7 @@ class UnderWay:
             self._pool.crowd(self._number(place))
 
     def room(self, place: int) -> None:
-        """It is not any more."""
+        """Notes that the queue of the instance is within its budget again."""
         with self._lock:
             self._full.discard(place)
             if place not in self._choked:

@@ -75,7 +75,7 @@ class Built:
     registry: Registry
     instances: Mapping[str, Instance]
     places: Mapping[str, Place]
-    """By name of the instance or the part, in the plan's order."""
+    """Places by name of the instance or the part, in the plan's order."""
 
 
 @as_errors()
@@ -188,13 +188,13 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: 
     named = fields_named(physical.flow, registry, node.name) if planned.kind == "source" else frozenset()
     ports = frozenset(output.port for output in planned.outputs)
     logic: object = make(Build(node, physical.flow, needed, planned.keys, len(planned.inputs), ports, named))
-    if not isinstance(logic, Logic) or not hasattr(logic, "drops"):  # it may be somebody else's
+    if not isinstance(logic, Logic) or not hasattr(logic, "drops"):  # a package's operator may return anything
         raise TypeError(f"the logic of operator type {node.type} must be a Logic, and call super().__init__()")
     return logic
 
 
 def schema_of(physical: Plan) -> Schema | None:
-    """What the contributions of the flow look like; None when it ships nothing."""
+    """The schema of the flow's contributions; None if it ships nothing."""
     flow = physical.flow
     ship = next((node for node in flow.nodes.values() if node.type == "ship"), None)
     if ship is None:

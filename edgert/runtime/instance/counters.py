@@ -1,4 +1,4 @@
-"""What an instance has done since the start of the process, and what became of its input and its messages."""
+"""Counters of an instance since the start of the process: its work, and the fate of its input and its messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Counters:
     """Time without anything queued or running: utilisation is the part of time that is not idle. `Instance.idle_at`
     adds what is under way."""
     latency: Latency = field(default_factory=Latency)
-    """Of rows that leave the flow here, from their arrival."""
+    """Latency of rows that leave the flow here, from their arrival."""
     unshared_s: float = 0.0
     """Time of turns that a region has not shared out among its parts yet."""
     uncounted: int = 0
@@ -49,6 +49,6 @@ class Delivery:
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
 
     def not_taken(self, part: int) -> Counter[str]:
-        """Messages of a part (and those to the first) that did not come, or of which nobody knows, by reason."""
+        """Messages of a part (and those to the first part) that did not arrive, or whose fate is unknown, by reason."""
         fed = {} if part else {"no checkpoint, QoS 0": self.no_room}
         return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})

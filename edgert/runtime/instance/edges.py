@@ -1,4 +1,4 @@
-"""Where the batches of an instance go: to one other instance, or divided among the copies of one.
+"""The edges of an instance: its batches go to one other instance, or are divided among the copies of one.
 
 A divided edge also brings the watermark to every copy, with rows or without; at the other end `merged` takes the
 smallest of what the copies of a producer have promised. So no copy waits for one that hears nothing.
@@ -31,7 +31,7 @@ class Target(Generic[Receiver]):
     rows: int = field(default=0, compare=False)
     """Given there since the start of the process."""
     size: int = field(default=0, compare=False)
-    """Of these, estimated resident bytes."""
+    """Estimated resident bytes of the rows."""
 
     @property
     def instances(self) -> tuple[Receiver, ...]:
@@ -63,7 +63,7 @@ class Spread(Generic[Receiver]):
     watermark: float = NO_WATERMARK
     """The greatest that a batch has carried."""
     _told: list[float] = None  # type: ignore[assignment]
-    """By copy: the watermark that it was given."""
+    """The watermark given to each copy, by copy."""
     _arrival: float = 0.0
     _next: int = 0
 
@@ -132,16 +132,16 @@ class Marks:
 
 @dataclass(slots=True, eq=False)
 class Edges(Generic[Receiver]):
-    """Of one instance."""
+    """The incoming and outgoing edges of one instance."""
 
     outputs: dict[int, list[Target[Receiver] | Spread[Receiver]]] = field(default_factory=dict)
     """Targets by port."""
     marks: dict[int, Marks] = field(default_factory=dict)
-    """By input, where several copies of an instance feed it: what they have promised."""
+    """Watermarks promised by the copies that feed an input, by input."""
     away: bool = False
     """Some of its outputs are in other processes."""
     beside: bool = False
-    """What feeds it feeds others too, or sends something itself."""
+    """True if an instance that feeds this one also feeds others, or sends messages itself."""
 
     def give(self, emission: Emission, seed: int, out: Outgoing[Receiver]) -> None:
         """Adds to `out` what goes where of one emission. `seed`: which rows are looked at for the size of a batch that

@@ -12,17 +12,17 @@ from edgert.operators.logic import Logic
 
 
 class Elsewhere(Logic):
-    """Of an operator of this library."""
+    """The stand-in for an operator of this library that runs in another process."""
 
 
 class TheirsElsewhere(Elsewhere):
-    """Of a package's, and taken for it: see `edgert.operators.logic.foreign`."""
+    """The stand-in for a package's operator, and treated as one: see `edgert.operators.logic.foreign`."""
 
     __module__ = "elsewhere"
 
 
 def stands_for(planned: PhysicalInstance, registry: Registry) -> Logic | None:
-    """What stands for the logic of one planned instance, which is not fused of several; None where it is real."""
+    """The stand-in for the logic of one planned, unfused instance; None if the real logic is needed."""
     ours = registry[planned.nodes[0].type].ours
     if planned.kind in ("source", "stateless") or (ours and planned.kind == "sink"):
         return None

@@ -23,19 +23,19 @@ GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at", "head_since_ar
 
 @dataclass(slots=True)
 class Figures:
-    """Of one instance."""
+    """Raw figures of one instance."""
 
     counters: Sequence[float] = (0,) * len(COUNTERS)
-    """By `COUNTERS`."""
+    """Counter values, in the order of `COUNTERS`."""
     gauges: Sequence[float] = (0,) * len(GAUGES)
-    """By `GAUGES`."""
+    """Gauge values, in the order of `GAUGES`."""
     sent: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """(rows, estimated bytes) that went to each instance."""
     left: Sequence[float] = (0, 0.0)
     """Rows that left the flow here, and the sum of their latencies in seconds."""
 
     def after(self, before: Figures) -> Figures:
-        """With what was counted `before`."""
+        """These figures plus the counters in `before`."""
         names = {**before.sent, **self.sent}
         sent = {name: _sum(self.sent.get(name, (0, 0)), before.sent.get(name, (0, 0))) for name in names}
         return Figures(_sum(self.counters, before.counters), self.gauges, sent, _sum(self.left, before.left))
@@ -50,7 +50,7 @@ def _sum(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
 
 
 def of_instance(instance: Instance, now: float) -> Figures:
-    """Of an instance in this process, at `now` (monotonic seconds). Needs no lock."""
+    """The figures of an instance in this process, at `now` (monotonic seconds). Needs no lock."""
     c, queue, hand = instance.counters, instance.queue, instance.schedule.hand
     since, rows, size = queue.waiting_since(), queue.rows, queue.size
     if hand and hand.rows:

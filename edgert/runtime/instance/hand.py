@@ -1,4 +1,4 @@
-"""What a lent thread has in its hand: a batch that came while nothing else waited, and that no queue has seen."""
+"""The batch in the hand of a lent thread: it came while nothing else waited, and never entered a queue."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from edgert.runtime.instance.queue import Entry
 
 
 class Hand:
-    """It is worked on piece by piece, each cut when it is due. Nobody but the thread whose hand it is may take."""
+    """A batch that a lent thread works on piece by piece, each cut when it is due. Only that thread may take from
+    it."""
 
     __slots__ = ("_batch", "_first", "_source", "put", "rows")
 
     def __init__(self, source: int, batch: Batch | RawBatch, put: float) -> None:
-        """As of an `Entry`."""
+        """The arguments are those of an `Entry`."""
         self._source, self._batch = source, batch
         self._first = 0
         self.put = put
-        """When it came, monotonic seconds."""
+        """Arrival of the batch, monotonic seconds."""
         self.rows = len(batch)
-        """Not taken yet."""
+        """Rows not taken yet."""
 
     def take(self, limit: int) -> list[Entry]:
-        """The next of it, `limit` rows (≥ 1) at most."""
+        """Takes the next rows of the batch, at most `limit` (≥ 1)."""
         batch, first = self._batch, self._first
         if limit < self.rows:
             self._first = stop = first + limit
@@ -35,6 +36,6 @@ class Hand:
 
     @property
     def size(self) -> int:
-        """Bytes of what was not taken yet."""
+        """Bytes of the rows not taken yet."""
         length = len(self._batch)
         return self._batch.size - self._batch.size * self._first // length if self.rows else 0

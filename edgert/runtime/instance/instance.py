@@ -22,15 +22,16 @@ from edgert.runtime.instance.turn import Turn
 log = logging.getLogger(__name__)
 
 LOGGED_S: Final = 1.0
-"""An instance whose operators raise says so in the log at most this often."""
+"""Seconds between two log lines about exceptions of one instance's operators, at least."""
 
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """Owned by a pool, which guards queue, schedule and delivery; the rest belongs to whoever has the turn."""
+    """One physical copy of an operator, or of several fused ones. Its pool guards queue, schedule and delivery; all
+    else belongs to the thread that runs its turn."""
 
     name: str
-    """As planned: an operator's name, or the names of those that were fused joined by `+`."""
+    """The planned name: an operator's name, or the names of fused operators joined by `+`."""
     operators: tuple[str, ...]
     kind: str
     logic: Logic
@@ -40,7 +41,7 @@ class Instance:
     counters: Counters = field(default_factory=Counters)
     delivery: Delivery = field(default_factory=Delivery)
     of_run: int = 0
-    """In a slot: the number of the run whose it is."""
+    """In a slot: the number of the instance's run."""
     remote: Callable[[Target[Instance], Batch], None] | None = None
     """Takes its batches, if it runs in another process; called by any worker."""
     entrances: range = range(sys.maxsize)
@@ -48,9 +49,9 @@ class Instance:
     region: Region | None = None
     """The logic, if it is one."""
     guards: tuple[Guard, ...] = ()
-    """Of the logic, or of each part of a region."""
+    """The error guards: of the logic, or of each part of a region."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
-    """What their operators raised last, until the end of the turn."""
+    """The last exception of each operator that raised, until the end of the turn."""
     quiet_until: float = 0.0
     """Until then no more of that in the log, monotonic seconds."""
 
@@ -71,7 +72,7 @@ class Instance:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued or running."""
+        """True if nothing is queued and no turn is under way."""
         return not self.queue.entries and not self.schedule.running
 
     @property
@@ -148,7 +149,7 @@ class Instance:
             self.region.clock = clock
 
     def take_messages(self) -> list[PlainMessage]:
-        """What is to be sent and was not taken yet."""
+        """Returns the messages to send that were not taken yet."""
         messages = self.logic.messages
         if messages:
             self.logic.messages = []
@@ -173,7 +174,7 @@ class Instance:
         self.logic.drops[FAILED] += rows
 
     def _held(self, entry: Entry) -> list[Entry]:
-        """What of `entry` is to come again, because a row of it is to be tried again, or the turn has taken long."""
+        """The rows of `entry` for a later turn: a row of it is to be tried again, or the turn has taken long."""
         if self.region:
             held = self.region.take_held()
         else:

@@ -11,7 +11,7 @@ PER_OCTAVE: Final = 4
 BUCKETS: Final = 33 * PER_OCTAVE
 """From 1 µs to more than two hours."""
 _ENDS: Final = [2 ** ((bucket + 1) / PER_OCTAVE) * 1e-6 for bucket in range(BUCKETS - 1)]
-"""Of all buckets but the last, seconds."""
+"""Upper bounds of all buckets but the last, seconds."""
 _MIDDLES: Final[list[float]] = [2 ** ((bucket + 0.5) / PER_OCTAVE) * 1e-6 for bucket in range(BUCKETS)]
 """Seconds."""
 

@@ -28,11 +28,11 @@ class Entry(NamedTuple):
     put: float = 0.0
     """When it was put here, monotonic seconds."""
     producer: int = 0
-    """Which of the copies that feed this input gave it, or `MERGED`."""
+    """The number of the copy that gave the batch, among those that feed this input, or `MERGED`."""
 
 
 class Queue:
-    """Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too.
+    """The rows that wait for an instance. Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too.
 
     What somebody is owed an acknowledgement for is never shed. Nobody says here when it is not owed any more, but no
     more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not.
@@ -61,13 +61,13 @@ class Queue:
         self.rows = 0
         self.size = 0
         self.owed_bytes = 0
-        """Of that, in batches that were owed an acknowledgement when they came."""
+        """Bytes of the batches that were owed an acknowledgement when they came, included in `size`."""
         self.budget_bytes = budget_bytes
         self.overload = overload
         self.most_owed_bytes = most_owed_bytes
         self.keeps = keeps
         self.ahead = 0
-        """So many entries at the front came back, or were restored behind the first part of a fused instance."""
+        """Number of entries at the front that came back, or were restored behind the first part of a fused instance."""
         self.sheds = not keeps
 
     def put(self, entry: Entry) -> tuple[int, int]:
@@ -113,7 +113,7 @@ class Queue:
             return self.append(_watermark(entry)), len(entry.batch)
         before, shed = self.rows, 0
         last: dict[tuple[int, int], Entry] = {}
-        """By input and producer: what went last."""
+        """The entry put last, by (input, producer)."""
         self.append(entry)
         while self.size > room and len(self.entries) > first + 1:
             oldest = self._pop(first)
@@ -125,14 +125,14 @@ class Queue:
         return self.rows - before, shed
 
     def _bytes_ahead(self) -> tuple[int, int]:
-        """Of what stands ahead: all, and those that are owed an acknowledgement."""
+        """Bytes of the entries ahead: (all, those that are owed an acknowledgement)."""
         batches = [entry.batch for entry in islice(self.entries, self.ahead)]
         return sum(batch.size for batch in batches), sum(batch.size for batch in batches if batch.owed)
 
     def _shed_between(self, excess: int, behind: int, newest: bool) -> int:
-        """Sheds what nobody is owed for, though what is owed stands around it; returns how many rows. `behind`: bytes
-        owed that come after all of it. It looks at all entries, so it sheds somewhat more than that `excess`, in order
-        not to do so for each batch."""
+        """Sheds entries that are owed no acknowledgement from between those that are; returns the number of rows.
+        `behind`: bytes owed that come after all of them. A call looks at all entries, so it sheds somewhat more than
+        `excess`, in order not to run for each batch."""
         entries = list(self.entries)
         free = self._free(entries, behind)
         excess += self.budget_bytes // 32
@@ -146,7 +146,7 @@ class Queue:
         return sum(len(entries[at].batch) for at in gone)
 
     def _stand(self, entries: Sequence[Entry]) -> None:
-        """Of all that waited these are left, with all that stands ahead."""
+        """Replaces the waiting entries by these, behind all that stand ahead."""
         self.entries = deque(entries)
         self.rows = self.size = self.owed_bytes = 0
         self._count(entries)
@@ -158,7 +158,7 @@ class Queue:
         self.owed_bytes += sum(entry.batch.size for entry in entries if entry.batch.owed)
 
     def _free(self, entries: Sequence[Entry], behind: int) -> list[int]:
-        """Where what nobody is owed for stands, the newest first."""
+        """Indices of the entries that are owed no acknowledgement, the newest first."""
         free = []
         for at in range(len(entries) - 1, self.ahead - 1, -1):
             batch = entries[at].batch
@@ -169,8 +169,8 @@ class Queue:
         return free
 
     def _put_sampled(self, entry: Entry, most: int) -> tuple[int, int]:
-        """What is left stands for all the time that it came from. To halve it costs a look at all entries, and makes
-        room for so much that none is due for long."""
+        """Puts an entry and halves the queue if there is no room. The rows left are a sample of the whole time of the
+        queue. Halving looks at all entries, and makes so much room that it is not due again for long."""
         before, shed = self.rows, 0
         self.append(entry)
         while self.size > most:
@@ -208,7 +208,7 @@ class Queue:
 
     @property
     def over(self) -> bool:
-        """Whether it holds more than its budget, and sheds nothing."""
+        """True if the queue holds more than its budget, and sheds nothing."""
         return not self.sheds and self.size > self.budget_bytes
 
     def append(self, entry: Entry) -> int:
@@ -244,8 +244,8 @@ class Queue:
         return False
 
     def put_first(self, entry: Entry) -> int:
-        """Before all that came after it, whatever the budget says: what nobody has begun with. Returns the change of
-        `rows`."""
+        """Puts an entry before all that came later, whatever the budget says; no operator has begun with it. Returns
+        the change of `rows`."""
         self.entries.appendleft(entry)
         self._count([entry])
         return len(entry.batch)
@@ -321,7 +321,7 @@ class Queue:
 
 
 def _watermark(entry: Entry) -> Entry:
-    """What is left of an entry of rows when they are shed."""
+    """The watermark of an entry whose rows are shed."""
     batch = entry.batch
     assert isinstance(batch, Batch)
     return entry._replace(batch=Batch([], batch.arrival, batch.watermark))

@@ -1,5 +1,5 @@
-"""What an operator has done and what waits in front of it, in plain numbers: the status page, Prometheus and links from
-other processes show these."""
+"""The report of an operator: its work, and the rows waiting in its queue, in plain numbers. Used by the status page,
+Prometheus and links from other processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Report:
     scheduling_s: float = 0.0
     idle_s: float = 0.0
     queue_rows: int = 0
-    """As `Queue.rows`: a batch without rows counts as one. With what is in a lent thread's hand, as the next two."""
+    """Rows as in `Queue.rows`: an empty batch counts as one. This figure and the next two include the batch in a lent
+    thread's hand."""
     queue_bytes: int = 0
     queue_age_s: float = 0.0
     drops: dict[str, int] = field(default_factory=dict)
@@ -41,22 +42,22 @@ class Report:
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """Rows that left the flow here by how long they took; see `edgert.runtime.instance.latency`."""
     input: dict[str, Any] = field(default_factory=dict)
-    """Of a source, as far as there is something to say: `malformed` (the newest malformed payload: `topic`,
-    `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `seen` (those that
-    payloads had)."""
+    """Input of a source, as far as there is any to report: `malformed` (the newest malformed payload: `topic`,
+    `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `seen` (the fields of
+    payloads)."""
     at: float = 0.0
     """When it was made, in monotonic seconds of the process that made it; 0: that has said nothing yet."""
 
     def after(self, before: Report) -> Report:
-        """With what was counted `before` the process that made this one began."""
+        """This report plus the counts `before` the process that made this one began."""
         added: dict[str, Any] = {name: getattr(self, name) + getattr(before, name) for name in _SUMS}
         drops = dict(Counter(self.drops) + Counter(before.drops))
         latency = [a + b for a, b in zip(self.latency, before.latency, strict=True)]
         return dataclasses.replace(self, **added, drops=drops, latency=latency)
 
     def at_least(self, said: Report) -> Report:
-        """With none of its counts smaller than what was `said` before: counters never go back, though some are
-        too great for a while by that."""
+        """This report with every count at least as great as in `said`: a counter never goes back, so some counts are
+        too great for a while."""
         most: dict[str, Any] = {name: max(getattr(self, name), getattr(said, name)) for name in _SUMS}
         drops = dict(Counter(self.drops) | Counter(said.drops))
         latency = [max(a, b) for a, b in zip(self.latency, said.latency, strict=True)]
@@ -79,7 +80,7 @@ _SUMS = (
 
 
 def drops_of(place: Place) -> dict[str, int]:
-    """What a place in this process has dropped, by reason."""
+    """Drops of a place in this process, by reason."""
     drops = Counter(place.logic.drops)
     drops += place.instance.delivery.not_taken(place.part)
     if not place.part:
@@ -88,7 +89,7 @@ def drops_of(place: Place) -> dict[str, int]:
 
 
 def input_of(place: Place, now: float) -> dict[str, Any]:
-    """As `Report.input`."""
+    """The value of `Report.input`."""
     source, found = place.logic, dict[str, Any]()
     if not isinstance(source, Source):
         return found
@@ -103,7 +104,7 @@ def input_of(place: Place, now: float) -> dict[str, Any]:
 
 
 def report(place: Place, now: float) -> Report:
-    """Of a place in this process, at `now` (monotonic seconds)."""
+    """The report of a place in this process, at `now` (monotonic seconds)."""
     guard = place.guard
     found = Report(
         place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,

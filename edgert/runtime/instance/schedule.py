@@ -1,4 +1,5 @@
-"""What a pool knows of an instance: whether it runs, since when it waits, and how much it may take in a turn."""
+"""The scheduling data that a pool keeps of an instance: whether it runs, since when it waits, and how many rows it may
+take in a turn."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ PROFILED_ROWS: Final = 100
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """Of one instance; its pool guards it, but for `hand` and `turns`: these belong to whoever has the turn."""
+    """Scheduling data of one instance. Its pool guards it, but for `hand` and `turns`: these belong to the thread that
+    runs the turn."""
 
     number: int = -1
     """Given by the pool."""
     running: bool = False
     waits: bool = False
-    """Whether an operator of it may wait for something else than the processor."""
+    """True if an operator of the instance may wait for something else than the processor."""
     most_rows: int = FIRST_ROWS
     """No more are taken in a turn, whatever the pool's consumption says: so few that it is short, as far as is known
     what a row costs. Of one that `waits` nothing is, so it begins with one row."""
@@ -37,17 +39,17 @@ class Schedule:
     ready: float = 0.0
     """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
     again: bool = False
-    """Its next turn begins with what the last one began with."""
+    """True if the next turn starts with the rows of the failed turn."""
     hand: Hand | None = None
-    """What a lent thread that works on it has of it in its hand."""
+    """The batch in the hand of the lent thread that works on this instance."""
     turns: list[Turn[Any]] = field(default_factory=list)
-    """That have ended, and are not counted yet."""
+    """Turns that have ended and are not counted yet."""
     untold: int = 0
-    """By how many rows its queue has changed, while it ran, of which the policy does not know yet."""
+    """Change of the queue's rows during a turn that the policy has not been told yet."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows out when the pool last told its policy."""
     charged_s: float = 0.0
-    """Of `Counters.busy_s`, what the policy was told; kept while some instance of the pool has a weight."""
+    """The part of `Counters.busy_s` that the policy was told; kept while some instance of the pool has a weight."""
 
     def count(self, counters: Counters, region: Region | None) -> None:
         """Adds turns that have ended to the counters (T_Q, T_S and T_C: EdgeWise, section 7.2). `region`: the logic, if
@@ -56,7 +58,7 @@ class Schedule:
         for turn in self.turns:
             put, started, ended, rows = turn.put, turn.started, turn.ended, turn.rows
             at_head = self.freed
-            if self.again:  # it has stood at the head; its time before that was counted with the first try
+            if self.again:  # the rows have stood at the head; their earlier waiting time was counted with the first try
                 self.again = False
             elif put < at_head:
                 counters.queued_s += at_head - put
@@ -80,8 +82,8 @@ class Schedule:
             self.freed = self.ready = ended  # as far as the next of them is concerned
 
     def take_profile(self, counters: Counters) -> Profile | None:
-        """What rows have cost and given since the last call; None if they are too few to say so. From then on turns are
-        short enough for that cost."""
+        """Cost and selectivity of rows since the last call; None if there were too few rows. Bounds later turns so that
+        they are short at this cost."""
         rows, busy_s, out = self.profiled
         count = counters.rows_in - rows
         if count < PROFILED_ROWS:

@@ -1,4 +1,4 @@
-"""What one turn of an instance gave."""
+"""The result of one turn of an instance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgert.runtime.instance.queue import Entry
 
 
 class Turn(Generic[Receiver]):
-    """What one turn of an instance gave. (Of what most turns lack, the class has the value.)"""
+    """The result of one turn of an instance. (A value that most turns lack is a default of the class.)"""
 
     messages: Sequence[PlainMessage] = ()
     failed: BaseException | None = None
@@ -19,8 +19,8 @@ class Turn(Generic[Receiver]):
     failing: str = ""
     """The operator that raised it."""
     back: Sequence[Entry] = ()
-    """What is to be taken again before anything else, `wait_s` seconds later: first a row that failed, or what was not
-    tried in this turn."""
+    """Entries to take again before all others, `wait_s` seconds later: first a row that failed, or rows not tried in
+    this turn."""
     wait_s: float = 0.0
     started: float = 0.0
     ended: float = 0.0
@@ -28,7 +28,7 @@ class Turn(Generic[Receiver]):
     put: float = 0.0
     """When the oldest batch of it came to the queue, monotonic seconds."""
     rows: int = 0
-    """Those of `Instance.rows_of`."""
+    """The rows that `Instance.rows_of` counts."""
 
     def __init__(self) -> None:
         self.out: Outgoing[Receiver] = []

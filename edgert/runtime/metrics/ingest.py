@@ -1,4 +1,4 @@
-"""What comes from the sensors' broker."""
+"""Metrics of input from the sensors' broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a metric is. Names follow the Prometheus rules: base units, counters end in `_total`."""
+"""The description of a metric. Names follow the Prometheus rules: base units, counters end in `_total`."""
 
 from __future__ import annotations
 
