@@ -1,14 +1,13 @@
 """Between a pool and its policy: reasons for which an instance with rows may not run.
 
-held     a checkpoint or a pause wants it to stand still
+held     a checkpoint or a pause stops the instance
 rests    its first row failed, and is to be tried again later
-stalled  a queue behind it is over its budget: what it would take waits in its own queue, and so on up to the source,
-         whose queue sheds
+stalled  a queue that it feeds is over its budget: its rows wait in its own queue, and so on up to the source, which sheds
 
-The policy never hears of these: to it such an instance is busy.
+The policy is not told the reason: for the policy such an instance is busy.
 
-An instance that feeds several would keep all of them waiting for a blocked one. So a queue that stays over its budget for
-`BLOCKED_S`, with not a row of it done meanwhile, sheds itself from then on, until half of it is free.
+An instance that feeds several would keep all of them waiting for a blocked one. So a queue that stays over its budget
+for `BLOCKED_S`, with not a row of it done meanwhile, sheds its own rows until half of it is free.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Gate:
         self._instances = instances
         self.held: set[int] = set()
         self.resting: dict[int, float] = {}
-        """Until when, monotonic seconds."""
+        """Instance that rests → the end of its rest, monotonic seconds."""
         self.over: set[int] = set()
         """Instances with a queue over its budget."""
         self._stalled: dict[int, set[int]] = {}

@@ -1,13 +1,13 @@
 """A bound on the batches that a slot sends to instances in other slots, like the bound on their queues.
 
-    who feeds it ── DATA ──▶ link, sockets ──▶ queue of an instance in another slot
-                 ◀─ TAKEN ── so many bytes stand in the queue now
-                 ◀─ FULL, ROOM ── the queue is over its budget, or not any more
+    feeding instance ── DATA ──▶ link, sockets ──▶ queue of an instance in another slot
+                     ◀─ TAKEN ── number of bytes that have reached the queue
+                     ◀─ FULL, ROOM ── the queue is over its budget, or not any more
 
-Between a queue that is over its budget and who hears of it lies all that is under way: packed, and so many times
-smaller than in a queue. So the sender counts what rows take there. If that is too much, the
-instances that feed the queue wait: to their pool its budget is exceeded. Reading waits for nobody, so what is under way is taken in
-the end.
+While FULL travels to the senders, more batches are under way. They are packed, and so many times smaller than in a
+queue, so the sender counts the bytes that the rows will take in the queue. If too many are under way, the instances
+that feed the queue wait: for their pool its budget is exceeded. Reading a link waits for no instance, so all batches
+under way arrive in the end.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class UnderWay:
                 self._pool.relieve(self._number(place))
 
     def look(self) -> None:
-        """Lets those go on that waited for what was under way. To be called often."""
+        """Lets feeding instances go on once few enough bytes are under way. To be called often."""
         if not self._choked:
             return
         with self._lock:

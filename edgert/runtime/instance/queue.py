@@ -32,17 +32,20 @@ class Entry(NamedTuple):
 
 
 class Queue:
-    """The rows that wait for an instance. Not locked: its pool does that. `rows` counts an empty batch (a watermark) as one, so that it is served too.
+    """The batches that wait for an instance. Not locked: its pool does that. `rows` counts an empty batch (a watermark)
+    as one, so that it is served too.
 
-    What somebody is owed an acknowledgement for is never shed. Nobody says here when it is not owed any more, but no
-    more than `most_owed_bytes` are at a time, and they are the newest: what has that much behind it is not.
+    A batch that is owed an acknowledgement is never shed. The queue is not told when the acknowledgement is sent. But
+    at most `most_owed_bytes` are owed at a time, and these are the newest: a batch with that many owed bytes behind it
+    is owed none any more.
 
-    One that `keeps` sheds nothing, but while it `sheds`: the pool runs its instance before those that feed it. Then the
-    oldest go, or with "shed-newest" the newest.
+    A queue that `keeps` sheds only while it `sheds`: the pool runs its instance before those that feed it. Then it
+    sheds the oldest batches, or with "shed-newest" the newest.
 
-    What stands `ahead` is never shed, and drives nothing out: operators have begun with it, or are to begin with it
-    again. In a fused instance it may be rows that its first part has taken already: shed, they would be counted there a
-    second time, and be missing where they were to go."""
+    Entries `ahead` are never shed, and cause no shedding: operators have begun with them, or are to begin with them
+    again. In a fused instance they may be rows that its first part has taken already. If these were shed, they would be
+    counted there a second time, and be missing where they were to go.
+    """
 
     __slots__ = (
         "ahead", "budget_bytes", "entries", "keeps", "most_owed_bytes", "overload", "owed_bytes", "rows", "sheds",
@@ -146,7 +149,7 @@ class Queue:
         return sum(len(entries[at].batch) for at in gone)
 
     def _stand(self, entries: Sequence[Entry]) -> None:
-        """Replaces the waiting entries by these, behind all that stand ahead."""
+        """Replaces the entries of the queue by `entries`, which include all that stand ahead."""
         self.entries = deque(entries)
         self.rows = self.size = self.owed_bytes = 0
         self._count(entries)
