@@ -33,7 +33,7 @@ class BlockingClient:
     """One connection, one request at a time; for the command line."""
 
     def __init__(self, path: str | Path, timeout_s: float = TIMEOUT_S) -> None:
-        """Raises `ControlError` where nobody serves `path`."""
+        """Raises `ControlError` if no process serves `path`."""
         self._path, self._timeout_s = str(path), timeout_s
         self._splitter = Splitter(MAX_ANSWER_BYTES)
         self._last = 0
@@ -118,8 +118,8 @@ class ControlClient:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
-        """The result of a verb. Raises `VerbError` where it was refused, `ControlError` where nobody answers in time,
-        or the connection is lost: the request may have been carried out then."""
+        """The result of a verb. Raises `VerbError` if the verb was refused. Raises `ControlError` if no answer comes in
+        time, or the connection is lost: the request may have been carried out then."""
         longest_s = self._timeout_s if timeout_s is None else timeout_s
         number = self._last = self._last + 1
         data = pack_request(number, verb, args or {})

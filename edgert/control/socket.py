@@ -27,7 +27,7 @@ def peer(sock: socket.socket) -> tuple[int, int, tuple[int, ...]]:
 
 
 def may_speak(uid: int, groups: tuple[int, ...], our_uid: int, group: int) -> bool:
-    """Whether a process of user `uid` and `groups` may use a socket of `group` that a process of `our_uid` serves."""
+    """True if a process of user `uid` and `groups` may use a socket of `group` that a process of `our_uid` serves."""
     return uid in (0, our_uid) or group in groups
 
 

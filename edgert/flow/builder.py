@@ -79,7 +79,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What one operator gives. Methods add an operator that reads it; keep it in a variable to branch."""
+    """The output of one operator. Methods add an operator that reads it; keep it in a variable to branch."""
 
     draft: Draft
     name: str

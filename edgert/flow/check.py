@@ -221,7 +221,7 @@ class _Checker:
             except (KeyError, TypeError, AttributeError):
                 if not self.problems:
                     raise
-                continue  # it needs what is itself at fault (a parameter, an input): it waits until that is mended
+                continue  # the rule needs a faulty parameter or input: it is checked once that is corrected
             self.problems += problems
         if structure_is_sound and not self.faulty:
             self.problems += field_problems(flow, self.registry)
@@ -238,7 +238,7 @@ class _Checker:
 
 
 def loop_problem(loop: Loop) -> Problem:
-    """Of a loop that is certain."""
+    """The problem of a loop that is certain."""
     expected = f"a topic that does not lead back to a source ({loop.filter} takes it; each message would make another)"
     return Problem(f"operators.{loop.publisher.operator}.topic", expected, str(loop))
 

@@ -155,7 +155,7 @@ def _check_keys(text: str) -> None:
 
 
 def _deeper_than(document: Any, limit: int) -> bool:
-    """Whether tables and lists are nested deeper than `limit` (without recursion: depth is what is in doubt)."""
+    """True if tables and lists are nested deeper than `limit`. Without recursion, since the depth may be any."""
     level = [document]
     for _ in range(limit + 1):
         level = [

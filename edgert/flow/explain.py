@@ -1,4 +1,4 @@
-"""What becomes of a flow, in words: the graph as it was deployed, and the instances that will run."""
+"""Text for `edgert explain`: the graph of a flow as deployed, and the instances that will run."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def copies_of(nodes: Sequence[Node]) -> int:
 def division(
     flow: Flow, registry: Registry, consumer: Sequence[Node], copies: tuple[int, int], divided: Keys | None
 ) -> Division:
-    """Of the edge to `consumer`, from `copies[0]` instances to `copies[1]`; `divided`: by what the rows are divided
-    among the instances that give them, None if by nothing that is known."""
+    """The division of rows on the edge to `consumer`, from `copies[0]` instances to `copies[1]`. `divided`: the fields
+    by which the rows are divided among the instances that give them, None if unknown."""
     before, behind = copies
     if behind == 1:
         return FORWARD if before == 1 else Division("gather")
@@ -47,8 +47,8 @@ def division(
 def divided_behind(
     flow: Flow, registry: Registry, consumer: Sequence[Node], edges: Iterable[tuple[Division, Keys | None]]
 ) -> Keys | None:
-    """By what the rows that `consumer` gives on are divided among its instances; `edges`: how they came to it, and by
-    what they were divided before."""
+    """The fields by which the output of `consumer` is divided among its instances; None if unknown. `edges`: for each
+    incoming edge its division, and the fields by which rows were divided before it."""
     spec = registry[consumer[0].type]
     if spec.role == "source":
         return (spec.divides_by(consumer[0], ()) if spec.divides_by else ()) or None
@@ -62,7 +62,7 @@ def divided_behind(
 
 
 def divided_among(flow: Flow, registry: Registry, node: Node) -> Keys | None:
-    """By what rows must be divided among copies of an operator with state; None of one whose copies take any row."""
+    """The fields by which rows must be divided among copies of a stateful operator; None if its copies take any row."""
     spec = registry[node.type]
     if spec.role != "inner" or spec.stateless or spec.divides_by is None:
         return None
@@ -71,7 +71,7 @@ def divided_among(flow: Flow, registry: Registry, node: Node) -> Keys | None:
 
 
 def _loses(node: Node, registry: Registry, keys: Keys) -> bool:
-    """Whether `node` may change or take away one of the fields. What a window makes has the fields of its key."""
+    """True if `node` may change or remove one of the fields. The output of a window has the fields of its key."""
     spec = registry[node.type]
     use = spec.fields(node)
     fields = {name for name, _ in keys} - ALWAYS
@@ -80,11 +80,11 @@ def _loses(node: Node, registry: Registry, keys: Keys) -> bool:
 
 
 def _order(flow: Flow, registry: Registry, consumer: Sequence[Node]) -> Keys | None:
-    """By what rows must be divided before operators without state so that those behind, to which the order of rows
-    matters, see it kept; None if there are none such.
+    """The fields by which rows must be divided before stateless operators, so that operators behind them, to which the
+    order of rows matters, see it kept; None if there are none such.
 
-    What all of them have in common of their keys, as far as it is not made on the way; if that is nothing, the device:
-    then the order of the rows of one device is kept.
+    These are the fields common to the keys of all those operators, without fields made on the way. If there is none,
+    the device: then the order of the rows of one device is kept.
     """
     wanted: list[frozenset[tuple[str, str]]] = []
     seen: set[tuple[str, frozenset[str]]] = set()

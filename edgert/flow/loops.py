@@ -113,7 +113,7 @@ def _template(node: Node) -> TopicTemplate | None:
 
 
 def _origins(flow: Flow, node: Node) -> dict[str, bool]:
-    """The sources whose rows come to `node`, and whether a way from there has no operator that drops rows."""
+    """The sources whose rows come to `node`; True for a source with a path to it on which no operator drops rows."""
     found: dict[str, bool] = {}
     waiting, seen = [(node, True)], set[tuple[str, bool]]()
     for at, sure in waiting:  # grows while it is walked

@@ -14,7 +14,7 @@ Action = Literal["drop", "dead-letter", "retry"]
 ACTIONS: Final[tuple[Action, ...]] = ("drop", "dead-letter", "retry")
 KEYS: Final = ("action", "topic", "tries", "backoff_s")
 NAMES: Final = ("flow", "operator", "source")
-"""What may stand in braces in the topic of dead letters: what is known of every row."""
+"""Placeholders allowed in the topic of dead letters: values that are known for every row."""
 LONGEST_BACKOFF_S: Final = 60.0
 
 
@@ -24,7 +24,7 @@ class OnError:
 
     action: Action = "drop"
     topic: TopicTemplate | None = None
-    """Where dead letters go; None: nowhere."""
+    """The topic of dead letters; None: none are sent."""
     tries: int = 3
     """How often a row is tried again (`retry`)."""
     backoff_s: float = 0.1
@@ -111,7 +111,7 @@ def loop_problems(policy: OnError, flow: str, filters: Iterable[str]) -> list[Pr
 
 
 def _may_match(filter_: str, topic: str) -> bool:
-    """Whether some topic that `topic` stands for matches; a level with a brace in it stands for any."""
+    """True if `filter_` matches some topic for which `topic` stands; a level with a brace in it stands for any."""
     wanted, levels = filter_.split("/"), topic.split("/")
     for place, level in enumerate(wanted):
         if level == "#":

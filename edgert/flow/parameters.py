@@ -62,7 +62,7 @@ def parse_values(
 
 
 def described(parameter: Parameter) -> str:
-    """What may stand there, in words: type, choices, bounds, unit."""
+    """The accepted values, in words: type, choices, bounds, unit."""
     text = f"one of {', '.join(parameter.choices)}" if parameter.choices else KINDS[parameter.kind]
     low, high = parameter.minimum, parameter.maximum
     if low is not None and high is not None:

@@ -23,8 +23,8 @@ from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Registry
 from edgert.flow.structure import ALWAYS, keys_above
 
 Fusion = Literal["full", "lines", "chains", "none"]
-"""What is fused: regions (all that one instance alone feeds, directly or not), lines (regions without a branch), only
-chains of stateless operators, nothing."""
+"""Degree of fusion: regions (all instances that one instance alone feeds, directly or not), lines (regions without a
+branch), chains of stateless operators only, or none."""
 
 
 def plan(
@@ -74,7 +74,7 @@ def plan(
 
 
 class _Places:
-    """Where operators are to run, by the assignment and the document."""
+    """Locations given to operators by the assignment and the document."""
 
     def __init__(self, assignment: Assignment, fission: bool) -> None:
         self._assignment, self.fission = assignment, fission
@@ -91,8 +91,8 @@ class _Places:
         return node.slot if None in found else found
 
     def located(self, instance: PhysicalInstance, registry: Registry) -> PhysicalInstance:
-        """With the location that the assignment gives it, if any. Markers in it do not count: they run where others
-        do."""
+        """The instance with the location that the assignment gives it, if any. Markers in it do not count: they run at
+        the locations of others."""
         nodes = sorted(instance.nodes, key=lambda node: registry[node.type].keys is not None)
         names = (copy_name(node.name, instance.copy) for node in nodes)
         found = next((self._assignment[name] for name in names if name in self._assignment), None)
@@ -129,7 +129,7 @@ def _with_regions(made: Plan, registry: Registry, places: _Places, *, lines: boo
             and all(region is regions[0] for region in regions)
             and _beside(instance, feeders, registry, places)
         )
-        # nobody else's operator, which may wait for something, is to hold up what does not need it either
+        # a package's operator may wait for something, and must not delay operators that do not read it
         if fits and (_in_line(regions[0]) or not (lines or _foreign(instance, registry))):
             regions[0].append(instance)
             region_of[instance.name] = regions[0]
@@ -146,7 +146,7 @@ def _with_regions(made: Plan, registry: Registry, places: _Places, *, lines: boo
 def _beside(
     instance: PhysicalInstance, feeders: Sequence[PhysicalInstance], registry: Registry, places: _Places
 ) -> bool:
-    """Whether it takes its rows at the location of those that feed it, copy by copy."""
+    """True if each copy of the instance takes its rows at the location of the copies that feed it."""
     divisions = {output.division for feeder in feeders for output in feeder.outputs if output.instance == instance.name}
     at = {places.of(one.nodes, registry) for one in (instance, *feeders)}
     return divisions == {FORWARD} and len(at) == 1
@@ -255,7 +255,7 @@ def _fields_behind(flow: Flow, registry: Registry, *, by_name: bool = False) -> 
 
 
 def _through(use: FieldUse, after: frozenset[str] | None) -> frozenset[str] | None:
-    """Of the fields at which anything `after` an operator looks: those that come from before it."""
+    """The fields used by anything `after` an operator that come from before that operator."""
     if use.keeps is not None:
         return use.keeps if after is None else use.keeps & after
     return after if after is None or use.writes is None else after - use.writes

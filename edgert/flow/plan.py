@@ -11,11 +11,11 @@ from edgert.flow.spec import Keys
 
 
 class Division(NamedTuple):
-    """Which copy of the consumer a row goes to."""
+    """The rule by which a row goes to one of the consumer's copies."""
 
     kind: Literal["forward", "shuffle", "key", "gather"]
     keys: Keys = ()
-    """Of `key`: the (field, type) that decide."""
+    """For `key`: the (field, type) pairs that decide."""
 
     def __str__(self) -> str:
         fields = ", ".join(name for name, _ in self.keys)
@@ -28,7 +28,7 @@ DAEMON: Final = -1
 
 
 class Location(NamedTuple):
-    """Where an instance runs."""
+    """The place where an instance runs."""
 
     gateway: str
     slot: int = DAEMON
@@ -46,7 +46,8 @@ Kind = Literal["source", "stateless", "stateful", "sink"]
 
 
 class Output(NamedTuple):
-    """Where batches go: instance, the port at which this instance emits them, and which input of the other it is."""
+    """An edge: the receiving instance, the port at which this instance emits the batches, and the input of the
+    other."""
 
     instance: str
     port: int
@@ -54,7 +55,7 @@ class Output(NamedTuple):
     division: Division = FORWARD
     """How rows are divided among the copies of that instance; there is one output for each of them."""
     producer: int = 0
-    """Which of the copies that feed that input this one is, from 0; of one that goes forward 0."""
+    """The number of this copy among those that feed that input, from 0; 0 for `forward`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +74,17 @@ class PhysicalInstance:
     live: frozenset[str] | None = None
     """Fields of its output rows at which anything behind it looks (None: all)."""
     parts: tuple[PhysicalInstance, ...] = ()
-    """Of several instances fused to a region: they, each after all that feed it, as they were planned without."""
+    """For a region: the fused instances, as planned without fusion, each after all that feed it."""
     exits: tuple[tuple[int, int], ...] = ()
-    """Of a region, by its own port: the part, and the port of that, by which rows leave."""
+    """For a region, by its own port: (part, port of the part) by which rows leave."""
     feeders: tuple[int, ...] = ()
-    """By input: how many instances feed it there, whose smallest watermark counts."""
+    """Number of instances that feed each input, by input; the smallest of their watermarks counts."""
     copies: int = 1
-    """How many there are of it."""
+    """Number of copies."""
     copy: int = 0
-    """Which of them it is, from 1; 0 if it is the only one."""
+    """Number of this copy, from 1; 0 if it is the only one."""
     location: Location | None = None
-    """Where the assignment puts it; None: anywhere."""
+    """The location given by the assignment; None: any."""
 
     @property
     def operators(self) -> tuple[str, ...]:

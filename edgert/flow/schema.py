@@ -1,4 +1,4 @@
-"""What a registry says, for people and for editors: the table of an operator in the docs, and the JSON Schema."""
+"""The contents of a registry, for people and for editors: the table of an operator in the docs, and the JSON Schema."""
 
 from __future__ import annotations
 

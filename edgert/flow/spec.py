@@ -37,7 +37,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class FieldUse:
-    """Which fields of a row an operator touches. `time` and `source` are always there and need not be named."""
+    """The fields of a row that an operator uses. `time` and `source` are always there and need not be named."""
 
     reads: frozenset[str] | None = frozenset()
     """Fields that the operator looks at; None: all that arrive."""
@@ -70,12 +70,12 @@ SLOT: Final = Parameter(
     maximum=63,
 )
 COMMON: Final = (INSTANCES, SLOT)
-"""What every operator but a marker takes beside its own parameters."""
+"""Parameters of every operator but a marker, beside its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSpec:
-    """What a document may say about one operator type."""
+    """The declaration of one operator type: the parameters and inputs that a document may give it."""
 
     type: str
     doc: str
@@ -87,20 +87,21 @@ class OperatorSpec:
     fields: Callable[[Node], FieldUse] = field(default=lambda node: ALL_FIELDS)
     """The fields used, from parsed parameters; decides what the decoder builds. Unsaid means all."""
     fields_beside: Callable[[Node], FieldUse] | None = None
-    """Those used of every input but the first, where these are rows of another kind; unsaid means the same."""
+    """The fields used of every input but the first, if these have rows of another kind; unsaid means the same."""
     logic: Callable[[Any], Any] | None = None
     """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
     keyed: bool = True
-    """Whether a stateful operator is kept apart by the key that a marker above it declares."""
+    """True if a stateful operator keeps state per key, as declared by a marker above it."""
     divides_by: Callable[[Node, Keys], Keys | None] | None = None
-    """By what rows may be divided among copies of an operator, given the key that a marker declares: rows that are
-    alike in these fields meet in one copy; None: any row may go to any of them, as with stateless ones, which are not
-    asked. Without it there is one copy; who has it and keeps state also has `Logic.shared`. A source is divided by the
-    device that a topic names if it gives that, else by topic."""
+    """The fields by which rows may be divided among copies of an operator, given the key that a marker declares. Rows
+    that are alike in these fields meet in one copy. None: any row may go to any copy, as with stateless operators,
+    which are not asked. An operator without this function has one copy. An operator with it that keeps state also has
+    `Logic.shared`. A source is divided by the device that a topic names if the function gives that, else by topic."""
     ordered: bool = True
-    """Whether the order of rows of one key matters to it; not asked of stateless ones."""
+    """True if the order of rows of one key matters to the operator; not asked of stateless ones."""
     reads_port: int = 0
-    """Which output port of its inputs it reads (a window has two: results, and contributions for `ship`)."""
+    """The output port of its inputs that the operator reads (a window has two: results, and contributions for
+    `ship`)."""
     keys: Callable[[Node], Keys] | None = None
     """Given by a marker only: it tells the next stateful operator its key and costs nothing at run time."""
     check: Callable[[Node, Flow], Iterable[Problem]] = field(default=lambda node, flow: ())
@@ -108,7 +109,7 @@ class OperatorSpec:
 
     @property
     def ours(self) -> bool:
-        """Whether it is of this library, whose operators never wait for anything but the processor."""
+        """True for an operator of this library; these wait for nothing but the processor."""
         return self.logic is None or self.logic.__module__.startswith("edgert.")
 
     def uses(self, node: Node) -> Iterator[tuple[str, FieldUse]]:

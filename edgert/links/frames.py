@@ -1,4 +1,4 @@
-"""What travels over a link: length-prefixed MessagePack frames, each a list whose first element says what it is.
+"""The frames of a link: length-prefixed MessagePack lists that begin with the kind of the frame.
 
 Between a gateway daemon and its slots, and among slots; all of them one program of one version, so the bytes are our
 own. A flow that runs in slots has a `run`, a number that is never used again: what belongs to an earlier life of the
@@ -68,7 +68,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class TooLarge(EdgertError):
-    """It was to be sent in a frame that no receiver would take."""
+    """Raised for a frame that is longer than any receiver takes."""
 
 
 def frame(*parts: Any) -> bytes:
@@ -112,7 +112,7 @@ def pack_batch(batch: Batch | RawBatch) -> list[Any]:
 
 
 def unpack_batch(packed: Sequence[Any]) -> Batch | RawBatch:
-    """As `pack_batch` had it. Raises ValueError, TypeError or IndexError for anything else."""
+    """The batch that `pack_batch` packed. Raises ValueError, TypeError or IndexError for anything else."""
     kind, size, arrival, moment, *rest = packed
     if kind == "raw":
         return RawBatch(rest[0], rest[1], arrival, moment, size, rest[2])
@@ -132,5 +132,5 @@ def pack_rows(rows: Sequence[Row]) -> list[Any]:
 
 
 def unpack_rows(runs: Sequence[Any]) -> list[Row]:
-    """As `pack_rows` had them."""
+    """The rows that `pack_rows` packed."""
     return [dict(zip(names, values, strict=True)) for names, rows in runs for values in rows]

@@ -32,7 +32,7 @@ _MAX_CHANNEL: Final = 2**32 - 1
 
 
 class Number(NamedTuple):
-    """What a batch of a stream is called, for ever. Numbers are ordered; the first of an epoch is 1."""
+    """The number of a batch in its stream; it never changes. Numbers are ordered; the first of an epoch is 1."""
 
     epoch: int
     sequence: int

@@ -75,9 +75,9 @@ class Sender:
         self.behind: Number | None = None
         """See `Behind`."""
         self.channel = 0
-        """0: the receiver has not asked."""
+        """Channel of the receiver's request; 0: the receiver has not asked."""
         self._read = NOTHING
-        """Where the store is read from next."""
+        """The number after which the store is read next."""
         self._told = NOTHING
         """The number that the receiver knows as the last."""
         self._granted = 0
@@ -99,7 +99,7 @@ class Sender:
         return None
 
     def disconnected(self) -> None:
-        """What was under way is read from the store again, after the next `resume`."""
+        """Ends the connection: batches under way are read from the store again, after the next `resume`."""
         self.channel = 0
 
     def stored(self, last: Number) -> None:
@@ -122,7 +122,8 @@ class Sender:
         return True
 
     def wants(self) -> Wanted | None:
-        """What the store should give to `offer`; None while there is nothing, nobody asks or there is no credit."""
+        """The range that the store should give to `offer`. None if there is none, the receiver has not asked, or there
+        is no credit."""
         room = self._granted - self._used
         if not self.channel or self.behind or room <= 0 or self._read >= self.last:
             return None
@@ -168,7 +169,7 @@ class Refusals:
     duplicates: int = 0
     """The flow has them."""
     stale: int = 0
-    """Of an earlier epoch than the newest."""
+    """Batches of an earlier epoch than the newest."""
     superseded: int = 0
     """Under way when the receiver asked anew; they come again."""
     out_of_order: int = 0
@@ -188,7 +189,7 @@ class Taken(NamedTuple):
     """A batch that goes to the flow."""
 
     gap: Gap | None
-    """What is missing before it."""
+    """Batches missing before this one, if there are any."""
 
 
 class Receiver:
@@ -200,7 +201,7 @@ class Receiver:
             raise ValueError(f"expected a window of at least 1 byte, got {window}")
         self.window = window
         self.committed = self.accepted = position
-        """What the commits cover, and what the flow was given."""
+        """The last number that the commits cover, and the last that the flow was given."""
         self.channel = 0
         """0: there is no connection."""
         self.refusals = Refusals()
@@ -208,7 +209,7 @@ class Receiver:
         """Given to the flow, and still in its queues: number, cost."""
         self._held_bytes = 0
         self._used = self._granted = 0
-        """Of the channel; `_granted` is what the sender was told."""
+        """Credit used and granted on the channel, bytes; `_granted` is the value that the sender was told."""
         self._skipping: Number | None = None
         self._gaps = 0
         """Requests in succession that were answered with the wrong number."""

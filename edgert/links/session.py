@@ -44,7 +44,7 @@ class Received:
     before: Number
     """The number that the flow was given before."""
     gap: Gap | None
-    """What is missing before it, for good. The commit that covers `number` should count it."""
+    """Batches missing before this one, for good. The commit that covers `number` should count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ Event = Received | Acknowledged | FellBehind
 
 @dataclass(slots=True)
 class Counters:
-    """Of one peer, since the process began."""
+    """Counters of one peer, since the process began."""
 
     connections: int = 0
     bytes_in: int = 0
@@ -82,7 +82,7 @@ class Counters:
 
 @dataclass(slots=True)
 class _Wire:
-    """What belongs to one connection."""
+    """State of one connection."""
 
     decoder: Decoder = field(default_factory=Decoder)
     output: list[bytes] = field(default_factory=list)
@@ -98,7 +98,7 @@ class _Wire:
 
 
 class Session:
-    """With one peer. It outlives its connections."""
+    """The session with one peer. It outlives its connections."""
 
     def __init__(self) -> None:
         self.senders: dict[str, Sender] = {}
@@ -126,7 +126,8 @@ class Session:
         return self._resumed(flow, sender, asked) if asked else None
 
     def send_no_more(self, flow: str) -> None:
-        """What is not acknowledged stays in the store, and is sent after another `send`."""
+        """Stops sending a flow. Batches that are not acknowledged stay in the store, and are sent after another
+        `send`."""
         self.senders.pop(flow, None)
 
     def receive(self, flow: str, position: Number, window: int = WINDOW) -> None:
@@ -148,11 +149,11 @@ class Session:
         self.senders[flow].stored(last)
 
     def wanted(self) -> list[tuple[str, Wanted]]:
-        """What the store should be read for now; see `Sender.wants`."""
+        """The ranges that should be read from the store now; see `Sender.wants`."""
         return [(flow, wanted) for flow, sender in self.senders.items() if (wanted := sender.wants())]
 
     def offer(self, flow: str, wanted: Wanted, batches: list[Stored]) -> None:
-        """What the store has there; see `Sender.offer`."""
+        """Takes the batches that the store has in a wanted range; see `Sender.offer`."""
         sender = self.senders.get(flow)
         if sender is None or self._wire is None:
             return
@@ -180,7 +181,7 @@ class Session:
         self._ask(flow)
 
     def hold(self, flow: str, position: Number) -> None:
-        """As `rewind`, but nothing comes before that is called."""
+        """As `rewind`, but nothing is sent until `rewind` is called."""
         receiver = self.receivers[flow]
         self._close(receiver)
         receiver.rewind(position)
@@ -208,7 +209,7 @@ class Session:
             receiver.disconnected()
 
     def take_output(self) -> bytes:
-        """What is to be sent now."""
+        """Returns the bytes to send now."""
         if self._wire is None or not self._wire.output:
             return b""
         data = b"".join(self._wire.output)
@@ -323,7 +324,7 @@ class Session:
         self._say(Pong(message.token))
 
     def _on_pong(self, wire: _Wire, message: Pong, _: float) -> None:
-        """It was heard, which is all."""
+        """Does nothing: the Pong counts as a sign of life, like all messages."""
 
     def _on_refuse(self, wire: _Wire, message: Refuse, _: float) -> None:
         raise ProtocolError(f"the peer closes the connection: {message.text}")

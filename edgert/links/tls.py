@@ -31,7 +31,7 @@ MOST_HANDSHAKES: Final = 32
 """Connections that have not said who they are. One more drops the oldest of the address that has most of them."""
 ACCEPT_AGAIN_S: Final = 0.2
 WRITE_BYTES: Final = 256 * 1024
-"""A link whose backlog is greater is not `writable`."""
+"""Bytes of backlog above which a link is not `writable`."""
 _URI: Final = "edgert://"
 
 
@@ -41,7 +41,7 @@ class LinkError(EdgertError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a gateway is."""
+    """The fleet and the id of a gateway."""
 
     fleet: str
     gateway: str
@@ -252,7 +252,7 @@ class TlsLink(asyncio.Protocol):
         self.closed = True
         self._fail(LinkError(f"the connection was closed: {exc or 'by the peer'}"))
         if self._first.done() and not self._first.cancelled():
-            self._first.exception()  # taken, if nobody waits for it
+            self._first.exception()  # retrieved, or asyncio would log it where no task waits for it
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -286,7 +286,8 @@ class Listener:
     """Takes connections of other gateways."""
 
     def __init__(self, ours: Identity, context: ssl.SSLContext | None, on_link: Callable[[TlsLink], None]) -> None:
-        """`on_link` is given links whose peer is known; it calls `begin` or `refuse`. `context` None: plain TCP."""
+        """`on_link` is called with links to identified peers; it calls `begin` or `refuse`. `context` None: plain
+        TCP."""
         self._ours, self._context, self._on_link = ours, context, on_link
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None

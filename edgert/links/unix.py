@@ -26,8 +26,9 @@ class LinkClosed(Exception):
 
 
 class UnixLink:
-    """Frames over a connected stream socket. What the socket does not take at once waits in `backlog_bytes`; then
-    `on_backlog` is called (from the sender's thread), and whoever has the loop calls `flush` when it is writable."""
+    """Frames over a connected stream socket. Bytes that the socket does not take at once wait in `backlog_bytes`; then
+    `on_backlog` is called (on the sender's thread), and the owner of the loop calls `flush` when the socket is
+    writable."""
 
     def __init__(self, sock: socket.socket, on_backlog: Callable[[], None] = lambda: None) -> None:
         sock.setblocking(False)

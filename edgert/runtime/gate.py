@@ -2,7 +2,8 @@
 
 held     a checkpoint or a pause stops the instance
 rests    its first row failed, and is to be tried again later
-stalled  a queue that it feeds is over its budget: its rows wait in its own queue, and so on up to the source, which sheds
+stalled  a queue that it feeds is over its budget: its rows wait in its own queue, and so on up to the
+         source, whose queue sheds
 
 The policy is not told the reason: for the policy such an instance is busy.
 

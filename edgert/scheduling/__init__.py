@@ -1,1 +1,1 @@
-"""Which instance runs next, and how much it takes: pure policies."""
+"""Scheduling policies, without side effects: the instance that runs next, and the number of rows that it takes."""

@@ -1,4 +1,4 @@
-"""Who may run: the bookkeeping that all policies share. A policy is this and an order among the candidates."""
+"""Candidates to run: the bookkeeping that all policies share. A policy adds an order among the candidates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _NOT_FOUND_YET = math.inf
 class Candidates(ABC):
     """Instances that have rows and are free, in the order in which they became so.
 
-    A policy overrides `_best`, and what it needs of `_entered`, `_left` and `_grew`. Whoever has been a candidate for
-    `starvation_s` goes first, the longest first, whatever the policy says: at 0 that is first come, first served; at
-    infinity, the published policies. The time counts from the first choice that finds the candidate, since nobody tells
-    a policy the time but who asks for a choice. While the turns of all take longer than that together, nobody is left
-    to the policy.
+    A policy overrides `_best`, and `_entered`, `_left` and `_grew` as needed. A candidate that has waited for
+    `starvation_s` goes first, the longest wait first, whatever the policy says: 0 gives first come, first served;
+    infinity gives the published policies. The wait counts from the first choice that finds the candidate, since only a
+    request for a choice tells the policy the time. If the turns of all instances together take longer than that, the
+    policy decides nothing.
 
-    Once an instance has a weight other than 1, `Shares` bounds the policy instead: time is divided by weight among
-    those that want more than there is, and ageing scales with the weight. While all have weight 1 nothing is counted.
+    Once an instance has a weight other than 1, `Shares` bounds the policy instead: time is divided by weight among the
+    instances that want more than there is, and ageing scales with the weight. While all have weight 1 nothing is
+    counted.
     """
 
     def __init__(self, starvation_s: float = math.inf) -> None:
@@ -58,11 +59,12 @@ class Candidates(ABC):
         """The graph: per instance those that it feeds. Told anew when instances come or go."""
 
     def profile(self, profiles: Mapping[int, Profile]) -> None:
-        """What a row costs and gives, per instance; told now and then."""
+        """Takes cost and selectivity of instances; called from time to time."""
 
     def weigh(self, instance: int, weight: float) -> None:
-        """From now on its share of the workers' time is as its weight (1 at first) to those of others. Whoever weighs
-        an instance says how long turns take, by `ran`. Raises ValueError for a weight that is none."""
+        """Sets the weight of an instance: its share of the workers' time, in relation to the weights of others (1 at
+        first). Once an instance has another weight, the caller must report how long turns take, by `ran`. Raises
+        ValueError for a weight that is not valid."""
         weight = checked_weight(weight)
         if self._shares is None:
             if weight == 1.0:
@@ -77,7 +79,7 @@ class Candidates(ABC):
 
     @property
     def weighed(self) -> bool:
-        """Whether some instance has a weight other than 1: then `ran` must be told."""
+        """True if some instance has a weight other than 1: then `ran` must be called."""
         return self._shares is not None
 
     def ran(self, instance: int, took_s: float) -> None:
@@ -103,12 +105,12 @@ class Candidates(ABC):
                 self._grew(instance)
 
     def busy(self, instance: int) -> None:
-        """It runs, or is held back by a pause."""
+        """Notes that the instance runs, or is held back by a pause."""
         self._busy.add(instance)
         self._leave(instance)
 
     def free(self, instance: int) -> None:
-        """It may run again."""
+        """Notes that the instance may run again."""
         self._busy.discard(instance)
         if self._length[instance] > 0 and instance not in self.waiting:
             self._enter(instance)
@@ -124,7 +126,7 @@ class Candidates(ABC):
         if self._shares is not None:
             return self._shares.choose(self._best(may), may)
         if self.starvation_s < math.inf:
-            for instance in reversed(since):  # who is new since the last choice stands last: each is met here once
+            for instance in reversed(since):  # candidates since the last choice stand last: each is met here once
                 if since[instance] != _NOT_FOUND_YET:
                     break
                 since[instance] = now
@@ -156,10 +158,10 @@ class Candidates(ABC):
         """The candidate that goes first, of those that `may`; there is a candidate."""
 
     def _entered(self, instance: int) -> None:
-        """It became a candidate."""
+        """Called when the instance has become a candidate."""
 
     def _left(self, instance: int) -> None:
-        """It is one no longer."""
+        """Called when the instance is no longer a candidate."""
 
     def _grew(self, instance: int) -> None:
         """The queue of a candidate has another length, and is not empty."""

@@ -12,8 +12,8 @@ SLOW_S: Final = 0.02
 switch interval (5 ms): who loses the lock in the middle of a turn is not slow, but left to the workers (see
 `edgert.runtime.lending`) would lose it again and again."""
 LEAST_ROWS, LEAST_ROWS_S = 10, 0.2
-"""So many are taken all the same if they take no longer than that: an operator may pay once for all rows of a turn (it
-asks a server, or commits), and would pay as often for fewer."""
+"""Rows that a turn may take in any case, if they take no longer than this many seconds. An operator may have a cost per
+turn, whatever the number of rows (it asks a server, or commits), and fewer rows would mean more such costs."""
 FIRST_ROWS: Final = 200
 """A new instance takes no more until it is known what they cost."""
 Consumption = Callable[[int], int]
@@ -55,4 +55,4 @@ CONSUMPTIONS: Mapping[str, Callable[[int], Consumption]] = {
     "half": lambda rows: half,
     "all": lambda rows: everything,
 }
-"""By name; each takes the rows that `at-most` is about."""
+"""Consumptions by name; each is made from the number of rows of `at-most`."""

@@ -10,11 +10,12 @@ from edgert.scheduling.candidates import Candidates
 from edgert.scheduling.lazy_heap import May
 
 _DRAWS: Final = 8
-"""Of one among all, each as probable as before if it may run, before a look at each."""
+"""Random draws among all candidates before each is examined. Each draw gives every candidate that may run the same
+probability."""
 
 
 class RoundRobin(Candidates):
-    """Who became a candidate first. Whoever ran and still has rows stands at the end again."""
+    """The oldest candidate. An instance that ran and still has rows stands at the end again."""
 
     def _best(self, may: May | None) -> int | None:
         return next(iter(self.waiting) if may is None else filter(may, self.waiting), None)

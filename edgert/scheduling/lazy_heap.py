@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 May = Callable[[int], bool]
-"""Whether an instance may be chosen now."""
+"""True for an instance that may be chosen now."""
 _SLACK = 16
 """Entries of the heap that may be out of date beyond one per member and one more."""
 _LOOKS = 32

@@ -1,4 +1,4 @@
-"""Which instances share a slot: near to those they send to, far from their own copies ("Locality/Fairness-Aware Job
+"""Placement of instances in slots: near to those they send to, far from their own copies ("Locality/Fairness-Aware Job
 Scheduling in Distributed Stream Processing Engines", Electronics 2020, 9(11), 1857).
 
 An L/F *pipeline* holds at most one instance of each operator, all connected; pipelines go to slots as a whole, so what
@@ -69,12 +69,12 @@ def locality_fairness(instances: Mapping[str, int], edges: Sequence[tuple[str, s
 
 
 def even_placement(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:
-    """As `even`, asked like `locality_fairness`."""
+    """The placement of `even`, with the arguments of `locality_fairness`."""
     return even(instances, slots)
 
 
 PLACEMENTS: Final = {"locality": locality_fairness, "even": even_placement}
-"""By the name that the settings have for them."""
+"""Placement functions, by their name in the settings."""
 
 
 def cohesion(placement: Placement, edges: Sequence[tuple[str, str]]) -> float:

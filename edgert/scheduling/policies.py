@@ -1,4 +1,4 @@
-"""Which instance runs next: what a pool asks of a policy, and the policies there are by name.
+"""Scheduling policies: the calls of a pool to its policy, and all policies by name.
 
 A policy is told of changes and asked for a choice; it reads no clock and takes no lock. Instances are small integers
 given by the caller. To add one, write a class over `Candidates` and its line in `POLICIES`.
@@ -18,7 +18,7 @@ from edgert.scheduling.ranked import MinLatency, MinMemory
 
 
 class Policy(Protocol):
-    """What a pool asks of a policy; `Candidates` says what each call means."""
+    """The calls of a pool to its policy; `Candidates` describes each."""
 
     @property
     def waiting(self) -> Sized: ...
@@ -45,4 +45,4 @@ POLICIES: Mapping[str, Callable[[Callable[[], float]], Policy]] = {
     "round-robin": lambda draw: RoundRobin(),
     "random": Random,
 }
-"""By name; each is given what draws numbers from 0 to below 1."""
+"""Policies by name; each is given a function that draws numbers from 0 to below 1."""

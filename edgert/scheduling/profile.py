@@ -1,4 +1,5 @@
-"""What is known of operators while they run, and what follows from it for whoever stands before them in the graph."""
+"""Profiles of operators, measured while they run, and the figures derived from them for the instances before them in
+the graph."""
 
 from __future__ import annotations
 
@@ -16,17 +17,18 @@ class Profile(NamedTuple):
 
 
 UNKNOWN = Profile(1e-5, 1.0)
-"""Of an instance that has not run yet: ten microseconds a row, and each row gives one."""
+"""Profile of an instance that has not run yet: ten microseconds a row, and each row gives one."""
 PATHS = 64
 """More paths than this from one source are followed only to where no other led (a flow of many diamonds has
 exponentially many)."""
 ALL_PATHS = 512
-"""As many from all sources together, each with its part of what those before it have left, at least one: a flow of many
-copies has thousands that differ in copies alone, and each is looked at whenever there are new profiles."""
+"""Most paths from all sources together. Each source has its part of the paths that those before it have left, at least
+one. A flow of many copies has thousands that differ in copies alone, and each is walked whenever there are new
+profiles."""
 
 
 class Output(NamedTuple):
-    """Of a row that an instance takes, until all that becomes of it has left the flow."""
+    """Output and cost of a row that an instance takes, until everything derived from it has left the flow."""
 
     rows: float
     """Rows that reach a sink."""

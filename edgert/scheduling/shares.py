@@ -59,13 +59,13 @@ class Shares(LazyHeap):
         del self.weights[instance], self._used[instance]
 
     def weigh(self, instance: int, weight: float) -> None:
-        """What it has used stays as it is: the weight counts from now on."""
+        """Sets the weight from now on; time used before stays as it is."""
         self.weights[instance] = weight
         if instance in self._entry:
             self._put_in(instance)
 
     def even(self) -> bool:
-        """Whether all weights are 1."""
+        """True if all weights are 1."""
         return all(weight == 1.0 for weight in self.weights.values())
 
     def ran(self, instance: int, took_s: float) -> None:
@@ -76,14 +76,14 @@ class Shares(LazyHeap):
                 self._put_in(instance)
 
     def entered(self, instance: int) -> None:
-        """It became a candidate."""
+        """Notes that the instance has become a candidate."""
         least = self._now - CREDIT * self._lead_s / self.weights[instance]
         if self._used[instance] < least:
             self._used[instance] = least
         self._put_in(instance)
 
     def left(self, instance: int) -> None:
-        """It is one no longer."""
+        """Notes that the instance is no longer a candidate."""
         del self._entry[instance]
 
     def _put_in(self, instance: int) -> None:
