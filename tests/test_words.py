@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -12,6 +13,14 @@ OF_OTHERS = ("benchmarks.md", "placement.md")
 """Pages that compare with papers and products, by their own words."""
 STORM = ("storm.py", "os-scheduling.md", "os-scheduling-alone.md")
 """A topology is to Storm what a flow is to us."""
+
+PLAIN_ROOMS = (
+    "edgert/control", "edgert/flow", "edgert/links", "edgert/runtime", "edgert/scheduling",
+    "gateway/base", "gateway/checkpoint", "gateway/control", "gateway/flows", "gateway/hosts", "gateway/ledger",
+    "gateway/links", "gateway/registry",
+)  # fmt: skip
+"""Packages in which the first word of a docstring is checked; add each package that has been revised."""
+RIDDLE = re.compile(r"(What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")
 
 
 def first_column(text: str) -> list[str]:
@@ -39,5 +48,26 @@ def test_words_that_the_glossary_rules_out_are_not_used() -> None:
         if file != GLOSSARY and file.name not in OF_OTHERS
         for number, line in enumerate(file.read_text().splitlines(), 1)
         if (match := words.search(line)) and not (file.name in STORM and match[0].lower() == "topology")
+    ]
+    assert not found
+
+
+def docstrings(text: str) -> list[tuple[int, str]]:
+    """(line, text) of each docstring, those of attributes and constants included."""
+    return [
+        (node.lineno, node.value.value.strip())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+
+
+def test_docstrings_of_revised_packages_begin_with_a_thing_or_a_verb() -> None:
+    files = [file for room in PLAIN_ROOMS for file in sorted((ROOT / room).glob("**/*.py"))]
+    assert {file.relative_to(ROOT).parts[:2] for file in files} == {tuple(room.split("/")) for room in PLAIN_ROOMS}
+    found = [
+        f"{file.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for file in files
+        for line, text in docstrings(file.read_text())
+        if RIDDLE.match(text)
     ]
     assert not found

@@ -3,10 +3,10 @@
     readings ─ valid ─ derived ─ by_sensor ─ minute ─ central
     source     filter  map       key_by      window   ship
 
-becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by what by_sensor says), `central`: the fewer instances,
-the fewer queues, and a fused chain is one compiled function. Then whoever reads only what one other instance gives, or
-what comes of that, is one instance with it, a region (`edgert.operators.region`); here all four. Last, an operator with
-`instances = k` becomes k copies (`edgert.flow.fission`).
+becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by by_sensor's key), `central`: the fewer instances,
+the fewer queues, and a fused chain is one compiled function. Then an instance is fused with the only
+one that feeds it, directly or through others, to a region (`edgert.operators.region`); here all four. Last, an operator
+with `instances = k` becomes k copies (`edgert.flow.fission`).
 """
 
 from __future__ import annotations

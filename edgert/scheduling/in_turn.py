@@ -1,4 +1,4 @@
-"""Policies that look at nothing but who is a candidate: in turn, and at random."""
+"""Policies that use only the set of candidates: in turn, and at random."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Flows:
         self._stopped: dict[str, Flow] = {}
         """Failed flows that ran, and so go on with the next start, with their windows."""
         self.gaps: dict[str, str] = {}
-        """Flows that went back to an older checkpoint at this start, or lost input, and what is missing."""
+        """Flows that resumed from an older checkpoint at this start, or lost input, with the missing data in words."""
         self.dropped = DropCounts(host)
         self._retirement = Retirement(flow_registry, host, checkpointer, ingest.publishing.send)
         self._writes = FlowWrites(flow_registry, checkpointer)
@@ -280,7 +280,7 @@ class Flows:
             log.warning("flow %s: %s", flow.name, POSSIBLE_LOOP.format(loop))
 
     def possible_loops(self, flow: Flow) -> list[str]:
-        """Ways on which a running flow may read what it publishes."""
+        """Loops by which a running flow may read its own messages, in words."""
         return [str(loop) for loop in loops([run.flow for run in list(self.runs.values())], flow.name)]
 
     async def _now_from(self, name: str, origin: str) -> None:
@@ -296,7 +296,7 @@ class Flows:
         self.runs[run.flow.name] = run
 
     async def _write_alone(self, change: Change, name: str) -> None:
-        """Writes a change of a flow that does not run; of one that failed, when what it lacks is said."""
+        """Writes a change of a flow that does not run; of a failed one, only after its gaps are written."""
         telling = self._telling.running
         if telling and (await asyncio.wait(telling, timeout=STORE_TRIES))[1]:
             raise StoreError("that something of a flow is missing cannot be written, see the log; try again")

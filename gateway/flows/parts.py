@@ -199,7 +199,8 @@ class Parts:
         plan: int,
         imports: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Makes this gateway's part of the next plan durable. `imports`: what all gateways exported, this one too."""
+        """Makes this gateway's part of the next plan durable. `imports`: the exports of all gateways, this one
+        included."""
         flow = from_plain(dict(document), self._flows.registry, what="flow")
         async with self._busy:
             old = self._stopped.get(flow.name)
@@ -274,7 +275,7 @@ class Parts:
         return found
 
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
-        """On a thread of its own: what this gateway has of the next plan, from all state that concerns it."""
+        """Builds this gateway's part of the next plan from all state that concerns it. On a thread of its own."""
         now = Now(self._clock.monotonic(), self._clock.wall())
         run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         queues = unpack_queues(queue, now.monotonic)

@@ -1,4 +1,4 @@
-"""How a flow that is replaced, removed or goes on by another plan comes to stand still, and what it says at its end."""
+"""The stop of a flow that is replaced, removed or goes on by another plan, and its last results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG_S: Final = 10.0
 
 
 class Retirement:
-    """`send` takes what flows publish at their end."""
+    """`send` takes the messages that flows publish at their end."""
 
     def __init__(self, flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer, send: Send) -> None:
         self._flow_registry, self._host, self._checkpointer, self._send = flow_registry, host, checkpointer, send
@@ -122,8 +122,8 @@ class Retirement:
         return last
 
     async def _last_words(self, old: FlowRun) -> tuple[Checkpoint | None, str]:
-        """(what is to be written of it or None, what is lost). Checkpoints of the other flows are made meanwhile;
-        packing much state takes long, so it is not done on the loop."""
+        """(the last checkpoint or None, the loss in words). Checkpoints of the other flows are made meanwhile. Packing
+        much state takes long, so it is not done on the loop."""
         registry = self._flow_registry
         name, once = old.flow.name, Once(log)
         last: LastTurns | None = None

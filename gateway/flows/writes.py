@@ -33,7 +33,7 @@ class NewVersion:
     run: FlowRun
     """Gets the epoch that is written."""
     position: Position | None = None
-    """From where it takes its input; None: from what arrives now."""
+    """The position from which the flow takes its input; None: from the messages that arrive now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 
 def _contexts(settings: LinksSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """For those who call and for those whom we call; None: plain TCP."""
+    """TLS contexts for accepted and for outgoing connections; None: plain TCP."""
     files = (settings.certificate, settings.key, settings.ca)
     if settings.crl and not any(files):
         raise LinkError("links.crl: expected links.certificate, links.key and links.ca beside it, got none of them")

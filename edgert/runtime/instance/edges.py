@@ -35,7 +35,7 @@ class Target(Generic[Receiver]):
 
     @property
     def instances(self) -> tuple[Receiver, ...]:
-        """Whom it reaches."""
+        """The instances that the edge reaches."""
         return (self.instance,)
 
     def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
@@ -73,7 +73,7 @@ class Spread(Generic[Receiver]):
 
     @property
     def instances(self) -> tuple[Receiver, ...]:
-        """Whom it reaches."""
+        """The instances that the edge reaches."""
         return tuple(target.instance for target in self.targets)
 
     def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
