@@ -181,7 +181,7 @@ class Session:
         self._ask(flow)
 
     def hold(self, flow: str, position: Number) -> None:
-        """As `rewind`, but nothing is sent until `rewind` is called."""
+        """As `rewind`, but no batch is requested until `rewind` is called."""
         receiver = self.receivers[flow]
         self._close(receiver)
         receiver.rewind(position)
