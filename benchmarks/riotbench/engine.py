@@ -140,9 +140,8 @@ def outcome(
 
 def waiting_in(pool: Pool, run: FlowRun) -> list[tuple[float, int]]:
     """Arrival and rows of what is in queues."""
-    waiting: list[tuple[float, int]] = []
-    pool.locked(lambda: waiting.extend((e.batch.arrival, len(e.batch)) for i in run.all for e in i.queue.entries))
-    return waiting
+    with pool.lock:
+        return [(entry.batch.arrival, len(entry.batch)) for one in run.all for entry in one.queue.entries]
 
 
 def flow_run(application: str, fusion: Fusion) -> FlowRun:

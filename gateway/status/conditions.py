@@ -73,7 +73,8 @@ def ago(seconds: float) -> str:
 def _sensors(ingest: Mapping[str, Any]) -> Condition:
     broker, error = ingest.get("broker") or "(none)", ingest.get("error", "")
     if not ingest.get("connected"):
-        return Condition("sensors", "", "bad", "disconnected", f"{broker}: {error or 'no connection yet'}")
+        why = "; ".join(filter(None, (ingest.get("failed"), error))) or "no connection yet"
+        return Condition("sensors", "", "bad", "disconnected", f"{broker}: {why}")
     found = [f"subscription to {filter_} refused: {why}" for filter_, why in ingest.get("refused", {}).items()]
     if (paused_s := ingest.get("paused_s", 0.0)) >= PAUSED_S:
         found.append(f"nothing is read for {paused_s:.0f} s: what came before is not committed")

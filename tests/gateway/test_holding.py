@@ -116,27 +116,3 @@ async def test_one_that_is_given_up_meanwhile_is_replaced_and_removed_as_one_tha
     assert (len(gaps(gateway)), gateway.shipped()) == (2, 1 if replaced else 0)
     assert (gateway.flows.failed, gateway.flows.runs) == ({}, {})
     gateway.crash()
-
-
-@in_loop
-async def test_who_lets_others_go_on_and_is_cancelled_gives_back_no_lock_but_its_own(tmp_path: Path) -> None:
-    """SIGTERM at the end of a drain, in the midst of a checkpoint of the others."""
-    gateway, ends = Gateway(tmp_path / "db"), asyncio.Event()
-    busy = gateway.flow_registry.busy
-
-    async def change() -> None:
-        async with busy, gateway.flow_registry.others_go_on():
-            await ends.wait()
-
-    changing = asyncio.create_task(change())
-    await asyncio.sleep(0)
-    async with busy:
-        ends.set()
-        await asyncio.sleep(0.01)
-        changing.cancel()
-        await asyncio.sleep(0.01)
-        assert busy.locked()
-    with pytest.raises(asyncio.CancelledError):
-        await changing
-    assert not busy.locked()
-    gateway.crash()

@@ -158,7 +158,7 @@ class Board:
         )  # fmt: skip
         self.ingest.inbox = WatchedInbox(self._taken_for_redelivery)
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
-        self.ingest._tasks.begin = drive  # type: ignore[method-assign, assignment]
+        self.ingest._tasks.begin = self._begin  # type: ignore[method-assign, assignment]
         self.ingest._look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, self.uplink.committed)
@@ -174,6 +174,13 @@ class Board:
         self._write_ahead = self.database.put_ahead
         self.database.put_ahead = self._put_ahead  # type: ignore[method-assign, assignment]
         self._start()
+
+    def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """A task that would wait for room on the disk is not there: it is begun again with the next connection."""
+        if self.full:
+            coroutine.close()
+        else:
+            drive(coroutine)
 
     def _make_host(self) -> host.Host:
         self.pool = Pool(self.clock)
