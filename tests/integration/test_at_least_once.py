@@ -65,6 +65,7 @@ def test_results_land_long_before_the_checkpoint_and_a_kill_loses_none(rig: Rig,
     assert gateway.terminate() == 0
 
 
+@pytest.mark.long
 def test_kills_of_gateway_and_collector_lose_nothing(rig: Rig) -> None:
     packs = truth.packs()
     gateway, collector = rig.gateway(), rig.collector()

@@ -44,6 +44,7 @@ def landed_streams(rig: Rig) -> list[set[int]]:
     return found
 
 
+@pytest.mark.long
 def test_over_a_link_that_drops_every_few_seconds_all_lands_exactly_once(rig: Rig, link: FlakyLink) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
