@@ -60,6 +60,7 @@ def test_percentiles_lie_between_the_values() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.long
 def test_a_short_run_measures_everything(tmp_path: Path) -> None:
     assert main(["ingest", "--quick", "--out", str(tmp_path)]) in (0, 1)  # a busy machine may break a bar
     written = json.loads((tmp_path / "ingest.json").read_text())

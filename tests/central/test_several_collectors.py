@@ -95,6 +95,7 @@ def share_of(status: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return next((s for s in reversed(status) if s["collector"] == name), {})
 
 
+@pytest.mark.long
 def test_one_is_killed_another_is_a_zombie_and_the_table_is_exact(fleet: Fleet, start: Start, tmp_path: Path) -> None:
     root = tmp_path / "tables"
     port = fleet.outboxes["g0"].port

@@ -87,7 +87,7 @@ class Storm:
     def get(self, path: str) -> dict[str, Any]:
         """Empty while it does not answer."""
         for process in self._processes:
-            assert process.poll() is None, f"a part of Storm ended: {process.args}"
+            assert process.poll() is None, f"a part of Storm ended: {process.args!r}"
         try:
             with urllib.request.urlopen(f"{self.address}/api/v1{path}", timeout=30) as answer:
                 found: dict[str, Any] = json.load(answer)
@@ -182,7 +182,8 @@ class Storm:
         """A jar with the topology's classes."""
         jar, classes = self._folder / "topology.jar", self._folder / "classes"
         if not jar.exists():
-            command = [f"{self._home()}/bin/javac", "-nowarn", "-cp", f"{self._jars}/*", "-d", classes, TOPOLOGY]
+            made = ["-d", str(classes), str(TOPOLOGY)]
+            command = [f"{self._home()}/bin/javac", "-nowarn", "-cp", f"{self._jars}/*", *made]
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr[-2000:]
             with ZipFile(jar, "w") as into:

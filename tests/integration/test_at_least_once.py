@@ -34,7 +34,8 @@ def landed(rig: Rig) -> dict[tuple[float, str], int]:
     return rig.counts("city-air") if any(log.glob("*.json")) else {}
 
 
-@pytest.mark.parametrize("slots", [pytest.param(0, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("slots", [0, 2])
 def test_results_land_long_before_the_checkpoint_and_a_kill_loses_none(rig: Rig, slots: int) -> None:
     packs = truth.packs()
     gateway = rig.gateway(pool={"slots": slots}, sensors={"window": 65_535})  # no checkpoint to find it out

@@ -100,6 +100,7 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     assert fleet.rig.counts("city-air") == counts_of(packs)
 
 
+@pytest.mark.long
 def test_a_flow_is_replaced_by_its_next_version_and_placed_anew_by_itself(fleet: Fleet) -> None:
     for agent in fleet.agents.values():
         with agent.config.open("a") as file:
@@ -129,6 +130,7 @@ def test_a_flow_is_replaced_by_its_next_version_and_placed_anew_by_itself(fleet:
     assert sum(fleet.rig.counts("city-air").values()) == len(packs)
 
 
+@pytest.mark.long
 def test_a_coordinator_that_dies_in_the_midst_of_a_change_is_followed_by_another(fleet: Fleet) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")

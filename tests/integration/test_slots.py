@@ -171,6 +171,7 @@ def test_a_slot_that_is_away_for_long_under_load_costs_nothing(rig: Rig) -> None
     assert gateway.status()["drops"] == []
 
 
+@pytest.mark.long
 def test_a_flow_that_ends_its_slot_again_and_again_is_stopped_and_no_other(rig: Rig) -> None:
     gateway, collector = rig.gateway(pool={"slots": 1}), rig.collector()
     gateway.env = package(rig.folder / "installed", "crashing", CRASHING)

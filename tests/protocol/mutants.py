@@ -355,7 +355,7 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _a_lost_session_is_not_written: 7_000,
     _pubrel_leaves_the_id: 7_000,
     _ids_are_free_before_a_commit_says_so: 7_000,
-    _marks_outlive_the_names_of_their_epochs: 8_120,
+    _marks_outlive_the_names_of_their_epochs: 8_348,
     _a_fallback_leaves_no_doubt: 3_050,
     _ambiguous_ones_are_not_counted: 7_000,
     _what_a_fallback_made_void_counts_under_another_name: 8_000,
