@@ -103,6 +103,7 @@ class Parts:
     def loaded(self, run: FlowRun) -> None:
         """A flow that `stands` is there, and does not run."""
         run.ended = True
+        self._hold_links(run.flow.name)  # the next plan has what comes from other gateways by the present one
         self._stopped[run.flow.name] = Stopped(run, time.monotonic())
 
     def check_free(self, flow: str) -> None:
