@@ -247,7 +247,7 @@ def divided(inputs: Mapping[str, Sequence[Input]]) -> list[str]:
 
 
 def started_together(page: Mapping[str, Any]) -> bool:
-    """Whether no worker was started anew while others ran on: their counters begin at their start."""
+    """True if no worker was started anew while others ran on: the counters of a worker begin at its start."""
     up_s = [int(worker["uptimeSeconds"]) for worker in page.get("workers", ())]
     return not up_s or max(up_s) - min(up_s) <= TOGETHER_S
 

@@ -63,7 +63,7 @@ class OsScheduling:
             self._lock.close()
 
     def status(self) -> dict[str, Any]:
-        """What `sched.status` answers."""
+        """The answer of `sched.status`."""
         return tell.status(self.scheduler)
 
     async def _status(self, args: Mapping[str, Any]) -> Any:
