@@ -385,6 +385,25 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     assert list(walk.slots._hosted) == [new]
 
 
+def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan() -> None:
+    """Else another plan would forget that a flow kills its slots, and lose input without a word."""
+    walk = Walk(random.Random(1), CHAINED, "locality", 2)
+    walk.slots.begin(walk.run)
+    source = walk.run.places["in"].instance
+    for _ in range(20):
+        walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
+    before = walk.slots._hosted[walk.run]
+    kept = sum(fed.batch is not None for fed in before.fed)
+    before.deaths = 2
+    new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
+    walk.slots.succeed(walk.run, new, [], b"")()
+    after = walk.slots._hosted[new]
+    assert 0 < kept < 20
+    assert after.drops == {(new.places["in"].instance, "lost with a slot"): 20 - kept}
+    assert sum(fed.batch is not None for fed in after.fed) == kept
+    assert after.deaths == 2
+
+
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:
     def where(document: dict[str, Any], placement: str, slots: int) -> dict[str, int]:
         walk = Walk(random.Random(1), document, placement, slots, "none")
