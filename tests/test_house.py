@@ -149,9 +149,10 @@ def test_delta_tables_are_read_in_the_one_way_that_lets_a_process_end() -> None:
 
 def test_files_that_the_documents_name_exist() -> None:
     """By their whole path, or its end."""
-    folders = ("edgert", "gateway", "agent", "benchmarks", "tests")
+    folders = ("edgert", "gateway", "agent", "provisioning", "benchmarks", "tests")
     paths = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    named = set(re.findall(r"`([\w/]+\.py)`", (ROOT / "docs/internals.md").read_text()))
+    pages = [ROOT / "docs/internals.md", *(ROOT / "docs/internals").glob("*.md")]
+    named = {name for page in pages for name in re.findall(r"`([\w/]+\.py)`", page.read_text())}
     assert len(named) > 100
     assert not [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in paths)]
 
