@@ -12,4 +12,5 @@ html_title = "edgert"
 # Nothing of the site asks a server: it can be read from a card, without a network.
 html_show_sphinx = False
 html_copy_source = False
-suppress_warnings = ["myst.header"]  # reference tables begin with a heading of the second level
+# Reference tables begin with a heading of the second level; a CSV file needs no colours.
+suppress_warnings = ["myst.header", "misc.highlighting_failure"]
