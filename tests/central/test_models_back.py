@@ -162,7 +162,7 @@ def questions(document: dict[str, Any]) -> list[list[float]]:
     ("kind", "label", "parameters"),
     [
         ("linear_regression", "ozone", {"regularization": 0.1, "elastic_net": 0.5}),
-        ("decision_tree", "ozone", {"max_depth": 7}),
+        pytest.param("decision_tree", "ozone", {"max_depth": 7}, marks=pytest.mark.long),
         ("decision_tree", "grade", {"max_depth": 6}),
     ],
 )

@@ -145,6 +145,7 @@ def central(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("spark")
 def test_by_command(mosquitto: Callable[..., Broker], tmp_path: Path, root: Path) -> None:
