@@ -101,7 +101,7 @@ class Parts:
         return flow in self._prepared
 
     def loaded(self, run: FlowRun) -> None:
-        """A flow that `stands` is there, and does not run."""
+        """Records a loaded flow whose prepared plan keeps it from running."""
         run.ended = True
         self._hold_links(run.flow.name)  # the next plan has what comes from other gateways by the present one
         self._stopped[run.flow.name] = Stopped(run, time.monotonic())

@@ -54,8 +54,8 @@ class FlowWrites:
         self._database = flow_registry.database
 
     async def write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
-        """Tries for a while; with `tries` None until it succeeds. Raises `StoreError`, at once where that would be in
-        vain."""
+        """Tries for a while; with `tries` None until it succeeds. Raises `StoreError`, at once where another try cannot
+        succeed."""
         once = Once(log)
         for tried in itertools.count(1):
             try:

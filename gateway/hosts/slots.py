@@ -1,7 +1,7 @@
 """Flows in slots: processes that this daemon starts, feeds, asks for checkpoints, and starts again when they die.
 
-The daemon keeps what it has fed to a flow since its last checkpoint. When a slot dies, the flows that ran in it go back
-to that checkpoint, in all their slots, and get it again: nothing is lost or doubled (design, Delivery).
+The daemon keeps the input of each flow since its last checkpoint. When a slot dies, its flows go back to that
+checkpoint in all their slots and get this input again: nothing is lost or doubled (design, Delivery).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Slots:
             self._go_on(hosted, begin, lost)
 
     def _go_on(self, hosted: Hosted, begin: tuple[Sequence[bytes], bytes], lost: int) -> None:
-        """From its checkpoint, with what was fed since; nothing can be fed meanwhile."""
+        """Runs a flow from its checkpoint and feeds it the input since then; nothing else can be fed meanwhile."""
         with hosted.lock:
             if hosted.run not in self._hosted:
                 return
@@ -322,8 +322,7 @@ class Slots:
             self._recovery.fail(hosted.run, rest[1])
 
     def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
-        """A slot gave a batch for an instance of another gateway: it leaves with the capture that comes next from that
-        slot."""
+        """Keeps a batch that a slot gave for an instance of another gateway. It leaves with the slot's next capture."""
         name = list(hosted.run.plan.instances)[place]
         planned = hosted.run.plan.instances[name]
         assert isinstance(batch, Batch)
@@ -334,7 +333,7 @@ class Slots:
     # -- the rest of a host
 
     def tick(self, runs: Iterable[FlowRun]) -> None:
-        """The slots do it themselves; one that is silent hangs, and is ended."""
+        """Ends slots that hang. The ticks of flows are made in the slots."""
         for process in self._processes:
             process.look(self._clock.monotonic())
 
