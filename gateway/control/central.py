@@ -73,7 +73,7 @@ class CentralConnection:
             await asyncio.to_thread(self.connection.stop, self._death("stopped"))
 
     def serving(self, files: asyncio.Task[None]) -> list[Coroutine[Any, Any, None]]:
-        """What handles the queues, one for each, until cancelled. Documents wait for those of `files`: they count
+        """Returns a coroutine per queue that handles it until cancelled. Documents wait for those of `files`: they count
         more."""
         handle = self._deployment.handle_untrusted
         return [

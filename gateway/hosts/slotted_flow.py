@@ -240,7 +240,7 @@ class Hosted:
         return found
 
     def ends(self, local: FlowRun) -> int:
-        """Takes drops and results of `local`, the run that the daemon brought to its end. Returns the number of messages
+        """Takes drops and results of `local`, the run that the daemon brought to its end. Returns how many messages are
         lost: fed since the last capture, and not kept."""
         with self.lock:
             lost = self.lose(self.since_mark())
