@@ -30,7 +30,7 @@ from agent.fleet.sched_peers import SchedPeers
 from agent.limits import limits
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, read_revoked, stamp, store_epoch
-from agent.membership.keys import KeyFileError, KeyRing
+from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
@@ -43,6 +43,7 @@ from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
 from edgert.core.agent_settings import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.errors import EdgertError
+from edgert.core.key_lines import KeyFileError
 from edgert.core.packing import pack
 from edgert.core.system_clock import SystemClock
 from edgert.machine import notify

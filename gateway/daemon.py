@@ -16,6 +16,7 @@ from edgert.core.settings import GatewaySettings, agent_socket, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.machine import notify, own_gateway_id
+from edgert.mqtt.credentials import read_mac_key
 from edgert.operators.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
@@ -40,6 +41,7 @@ from gateway.hosts.in_process import InProcess
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
 from gateway.status.sections import not_connected, status_of
+from gateway.uplink.macs import Macs
 from gateway.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class Daemon:
         self.uplink = Uplink(
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
             self.central.publish, settings.uplink, self.central.max_packet_bytes,
+            macs=Macs(read_mac_key(settings.central.mac_key_file)),
         )  # fmt: skip
         self.checkpointer = Checkpointer(
             self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s

@@ -8,9 +8,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from agent.membership.keys import KeyFileError, parse_keys
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
+from edgert.core.key_lines import KeyFileError, parse_keys
 
 EPOCH_FILE: Final = "agent.epoch"
 MAX_KEY_FILE: Final = 65_536

@@ -232,13 +232,13 @@ class Collector:
                 for (_, flow, epoch, stream), version in of_flow.items():
                     gateway.tell(flow, epoch, stream, version)
             if self._has_room(gateway.answers, gateway, result):
-                gateway.answers.add(result.flow)
+                gateway.answers[result.flow] = result.token
                 self._touched.add(result.gateway)
         elif self._has_room(gateway.flows, gateway, result):
             gateway.flows.add(result.flow)
             self._offer(result, expanded_size(message.payload))
 
-    def _has_room(self, flows: set[str], gateway: KnownGateway, result: Result) -> bool:
+    def _has_room(self, flows: Collection[str], gateway: KnownGateway, result: Result) -> bool:
         """Whether a result's flow is one of `flows`, or one more is allowed. Else it is counted, and said once."""
         if result.flow in flows or len(flows) < self._most_flows:
             return True
@@ -398,11 +398,13 @@ class Collector:
             if gateway is None:
                 continue
             answers = tuple(sorted(gateway.answers))
+            tokens = {flow: token for flow, token in gateway.answers.items() if token}
             gateway.answers.clear()
             acks = {(flow, *stream): n for flow, streams in gateway.acks.items() for stream, n in streams.items()}
             acks |= gateway.news
             gateway.news = {}
-            made.append(Acknowledgement(gateway=name, collector=self._name, acks=acks, answers=answers))
+            told = Acknowledgement(gateway=name, collector=self._name, acks=acks, answers=answers, tokens=tokens)
+            made.append(told)
         self._touched.clear()
         return made
 

@@ -25,6 +25,7 @@ from edgert.central.collector import MOST_GATEWAYS, Collector, partition_of_topi
 from edgert.central.inbox import Inbox, Message
 from edgert.central.landing import Landing
 from edgert.central.lease import LeaseLost, own_name
+from edgert.central.macs import ResultMacs
 from edgert.central.shares import Shares
 from edgert.central.tables import Conflict, TableError
 from edgert.central.upkeep import Schedule
@@ -32,13 +33,14 @@ from edgert.core import log as logs
 from edgert.core.cautions import cautions
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
+from edgert.core.macs import OVERHEAD
 from edgert.core.packing import MAX_BYTES
 from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
 from edgert.core.settings import CollectorSettings, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.address import split_broker
 from edgert.mqtt.control_plane import ControlConnection
-from edgert.mqtt.credentials import others_may_read
+from edgert.mqtt.credentials import others_may_read, read_mac_keys
 
 log = logging.getLogger("edgert.collector")
 INBOX_BYTES: Final = 64 * 1024 * 1024
@@ -46,6 +48,8 @@ HOLD_BYTES: Final = 32 * 1024 * 1024
 GATHER_BYTES: Final = 2 * 1024 * 1024
 """Some 20,000 rows, half a second's work: who catches up must not make others wait."""
 STATUS_S: Final = 5.0
+_TEXTS: Final = ("last_error", "newest_not_authentic")
+"""Counters that count nothing; the log has them elsewhere."""
 TELL_S: Final = 60.0
 RETRY_S: Final = 15.0
 """Longest wait between two tries to write a table that cannot be written."""
@@ -68,14 +72,17 @@ class Program:
         """Those of the partitions that are subscribed to, where there are shares."""
         self._landing = Landing(root, guard=self._shares.hold if self._shares else lambda: None)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
+        self._macs = ResultMacs(
+            own.fleet, read_mac_keys(own.mac_key_file), own.accept_unsigned, self._collector.counters, SystemClock()
+        )
         self._status_topic = f"edgert/v1/{own.fleet}/@collector/{own.id}/status"
         self._broker = ControlConnection(
             settings.central,
             f"edgert-{own.id}-{secrets.token_hex(4)}",
             subscriptions=[] if self._shares else [(results_filter(own.fleet), 1)],
             will=(self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
-            on_message=lambda topic, payload, request: self._inbox.put(Message(topic, payload)),
-            max_message_bytes=MAX_BYTES,
+            on_message=lambda topic, payload, request: self._received_untrusted(topic, payload),
+            max_message_bytes=MAX_BYTES + OVERHEAD,
             on_retained=lambda topic, payload, request: None,  # results are never retained: a stranger's
         )
         self._upkeep = Schedule(root, settings.upkeep)
@@ -83,6 +90,12 @@ class Program:
         self._unsaid: dict[str, Acknowledgement] = {}
         self._due = {"status": 0.0, "share": 0.0, "tell": time.monotonic() + TELL_S}
         self._told: dict[str, Any] = {}
+
+    def _received_untrusted(self, topic: str, payload: bytes) -> None:
+        """On the broker's thread."""
+        content = self._macs.payload_untrusted(payload, topic)
+        if content is not None:
+            self._inbox.put(Message(topic, content))
 
     def stop(self) -> None:
         """End after the commit under way. May be called from a signal handler's thread."""
@@ -186,7 +199,8 @@ class Program:
         """The newest of each gateway is to be said, with what older ones have that were not said."""
         for a in acknowledgements:
             if older := self._unsaid.get(a.gateway):
-                a = replace(a, acks={**older.acks, **a.acks}, answers=tuple({*a.answers, *older.answers}))
+                answers, tokens = tuple({*a.answers, *older.answers}), {**older.tokens, **a.tokens}
+                a = replace(a, acks={**older.acks, **a.acks}, answers=answers, tokens=tokens)
             self._unsaid[a.gateway] = a
         for gateway in list(self._unsaid)[:-MOST_GATEWAYS]:
             del self._unsaid[gateway]  # it asks again
@@ -194,7 +208,8 @@ class Program:
     def _say(self) -> None:
         """Publish; what finds no connection is said when there is one."""
         for a in list(self._unsaid.values()):
-            if not self._broker.publish(acks_topic(self._fleet, a.gateway), pack_acknowledgement(a), retain=True):
+            payload = self._macs.signed(pack_acknowledgement(a), a.gateway)
+            if not self._broker.publish(acks_topic(self._fleet, a.gateway), payload, retain=True):
                 break
             del self._unsaid[a.gateway]
 
@@ -224,7 +239,7 @@ class Program:
         now = self._collector.counters.plain()
         if now == self._told:
             return
-        said = {k: v for k, v in now.items() if v and k != "last_error"}
+        said = {k: v for k, v in now.items() if v and k not in _TEXTS}
         log.info("so far: %s", ", ".join(f"{k} {v}" for k, v in said.items()) or "nothing")
         self._told = now
 

@@ -36,6 +36,14 @@ class Counters:
     refused_flows: int = 0
     held_back: int = 0
     """Openings of epochs or tables that wait, since their gateway began too many in the last hour."""
+    not_authentic: int = 0
+    """Messages that were refused for want of a MAC by the key of the gateway that their topic names."""
+    newest_not_authentic: str = ""
+    """Topic of the newest of them, and why it was refused."""
+    unsigned: int = 0
+    """Messages without a MAC where there is a key, whether they were refused or not."""
+    unchecked: int = 0
+    """Messages with a MAC that was not checked, as there is no key."""
     failures: int = 0
     stuck_flows: int = 0
     """Now: flows whose landing table cannot be used."""
@@ -55,7 +63,8 @@ class KnownGateway:
     news: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """(flow, epoch, stream) -> sequence: what is told once, however old its epoch: what landed or was asked for."""
     flows: set[str] = field(default_factory=set)
-    answers: set[str] = field(default_factory=set)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    """Flows whose hello the next acknowledgement answers -> the hello's token."""
     refused: bool = False
 
     def note(self, known: dict[Key, int]) -> None:

@@ -49,7 +49,7 @@ def _add_days(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_init(kinds: Any) -> None:
-    text = "make root, intermediate, an empty list of revoked certificates, and the fleet's key"
+    text = "make root, intermediate, an empty list of revoked certificates, the fleet's key, and the key of MACs"
     init = kinds.add_parser("init", help=text, description=text)
     init.add_argument("folder", type=Path, metavar="DIR", help="folder that is not there yet")
     init.add_argument("--fleet", default="default", help="name of the fleet (default: default)")
@@ -86,6 +86,11 @@ def _init(args: argparse.Namespace) -> int:
     create(args.folder, args.fleet, datetime.now(UTC))
     print(f"{args.folder}: a CA for the fleet {args.fleet}", file=sys.stderr)
     print(f"move {args.folder}/root/root.key to a place that is offline; daily work needs it not", file=sys.stderr)
+    print(
+        f"give {args.folder}/mac.key to the collector (collector.mac_key_file): with it alone it takes results of the "
+        "boards, and they its acknowledgements",
+        file=sys.stderr,
+    )
     return 0
 
 

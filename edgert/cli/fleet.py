@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
-import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.cli import _fleet_acl, _fleet_boards, _fleet_flows
-from edgert.core.errors import EdgertError
-from edgert.core.text_files import ENCODING
+from edgert.cli import _fleet_acl, _fleet_boards, _fleet_flows, _fleet_keys
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 CONFIG: Final = Path("/etc/edgert/agent.toml")
-KEY_BYTES: Final = 32
 TIMEOUT_S: Final = 180.0
 """A flow has a minute to come to a batch boundary, and boards time to answer."""
 
@@ -36,14 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _fleet_flows.add(actions, _add_socket, _call)
     _fleet_acl.add(actions)
     _fleet_boards.add(actions)
-    text = "make the file with the fleet's keys, or rotate a key in it; copy the file to every board"
-    key = actions.add_parser("key", help=text, description=text, epilog=ROTATION)
-    key.set_defaults(act=_key)
-    key.add_argument("file", type=Path, help="the key file (mode 0600)")
-    change = key.add_mutually_exclusive_group()
-    change.add_argument("--add", action="store_true", help="append a new key: it opens packets, but does not seal yet")
-    change.add_argument("--use", action="store_true", help="let the last key seal")
-    change.add_argument("--drop", action="store_true", help="remove every key but the sealing one")
+    _fleet_keys.add(actions)
 
 
 def _add_socket(action: argparse.ArgumentParser) -> None:
@@ -52,12 +39,6 @@ def _add_socket(action: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {CONFIG} if it is there)"
     )
     action.add_argument("--json", action="store_true", help="as one JSON object")
-
-
-ROTATION: Final = (
-    "To rotate while all boards run: --add on one board and copy the file to all; when all have it, --use and copy; "
-    "when all have it, --drop and copy. Agents read the file again by themselves within seconds."
-)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,46 +101,3 @@ def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:
 def _text(value: object) -> str:
     """A number from another board, as a cell of the table."""
     return f"{value:g}" if isinstance(value, int | float) else "-"
-
-
-def _key(args: argparse.Namespace) -> int:
-    new = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-    if not (args.add or args.use or args.drop):
-        _write(args.file, [new], os.O_EXCL)
-        print(f"{args.file}: a new fleet key; copy the file to every board of the fleet", file=sys.stderr)
-        return 0
-    try:
-        keys = [
-            line
-            for line in args.file.read_text(encoding=ENCODING).splitlines()
-            if line.strip() and not line.startswith("#")
-        ]
-    except OSError as error:
-        raise EdgertError(f"{args.file}: expected a key file: {error.strerror or error}") from error
-    if not keys:
-        raise EdgertError(f"{args.file}: expected at least one key, got none")
-    if args.add:
-        keys = [*keys, new]
-    elif args.use:
-        keys = [keys[-1], *keys[:-1]]
-    else:
-        keys = keys[:1]
-    temporary = args.file.with_name(args.file.name + ".new")
-    temporary.unlink(missing_ok=True)
-    _write(temporary, keys, os.O_EXCL)
-    temporary.replace(args.file)
-    print(f"{args.file}: {len(keys)} keys; copy the file to every board of the fleet", file=sys.stderr)
-    return 0
-
-
-def _write(path: Path, keys: Sequence[str], flags: int) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write("".join(f"{key}\n" for key in keys))
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        raise EdgertError(f"{path}: there is a file already; to rotate its key: --add, --use, --drop") from None
-    except OSError as error:
-        raise EdgertError(f"{path}: the key file cannot be written: {error.strerror or error}") from error

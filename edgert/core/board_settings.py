@@ -13,6 +13,7 @@ LOCAL_PORT: Final = 1884
 """Where the board's own programs reach its broker, when the network uses it too."""
 HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 FLEET_KEY: Final = re.compile(r"([A-Za-z0-9+/]{43}=\n)+")
+MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
 
 
 def _address(text: str) -> str | None:
@@ -62,6 +63,10 @@ def _fleet_key(text: str) -> str | None:
     return None if not text or FLEET_KEY.fullmatch(text) else "lines of a file made by `edgert fleet key`"
 
 
+def _mac_key(text: str) -> str | None:
+    return None if not text or MAC_KEY.fullmatch(text) else "the line of a file made by `edgert fleet mac-key --of`"
+
+
 @dataclass(frozen=True, slots=True)
 class LanBroker:
     """Who may use the board's own broker over the network."""
@@ -94,6 +99,7 @@ class Identity:
     ca: str = setting("", doc="the fleet's root certificate (PEM)", check=_certificates)
     crl: str = setting("", doc="certificates that are revoked (PEM)", check=_crl)
     fleet_key: str = setting("", doc="lines of the fleet's key file", secret=True, check=_fleet_key)
+    mac_key: str = setting("", doc="line of the gateway's file of its MAC key", secret=True, check=_mac_key)
 
 
 @dataclass(frozen=True, slots=True)

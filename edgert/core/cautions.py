@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from edgert.core.hosts import is_loopback
-from edgert.core.settings import Connection, Web
+from edgert.core.settings import Collector, Connection, Web
 
 
 def cautions(settings: Any, others_may_read: Callable[[str], bool]) -> list[str]:
@@ -23,6 +23,13 @@ def cautions(settings: Any, others_may_read: Callable[[str], bool]) -> list[str]
                 f"{field.name}.host: whoever can reach {section.host} sees the page and the metrics, which ask for no "
                 "password; 127.0.0.1 with a tunnel or a proxy in front keeps them to those who may"
             )
+        elif isinstance(section, Collector) and section.mac_key_file:
+            found += _of_secrets(field.name, section, ("mac_key_file",), others_may_read)
+            if section.accept_unsigned:
+                found.append(
+                    f"{field.name}.accept_unsigned: who may write to the broker still forges results of any gateway; "
+                    "set it to false when all gateways have their key"
+                )
     return found
 
 
@@ -30,6 +37,12 @@ def _of_connection(name: str, section: Connection, others_may_read: Callable[[st
     if not section.tls and not is_loopback(section.host):
         what = "the password and all data go" if section.username else "all data goes"
         yield f"{name}.tls: {what} to {section.host} unencrypted, and the broker's name is not checked; set tls = true"
-    for setting in ("password_file", "key_file"):
-        if (path := getattr(section, setting)) and others_may_read(path):
+    yield from _of_secrets(name, section, ("password_file", "key_file", "mac_key_file"), others_may_read)
+
+
+def _of_secrets(
+    name: str, section: Any, settings: Iterable[str], others_may_read: Callable[[str], bool]
+) -> Iterator[str]:
+    for setting in settings:
+        if (path := getattr(section, setting, "")) and others_may_read(path):
             yield f"{name}.{setting}: every user of this machine may read {path}; chmod 600 it"

@@ -35,6 +35,8 @@ PARTITIONS: Final = 16
 told, and however many collectors there are (16 at most with work to do), no gateway has to be changed for it."""
 HELLO_EPOCHS: Final = 8
 """Epochs that a hello names at most."""
+MOST_TOKEN: Final = 16
+"""Bytes of a hello's token."""
 
 MOST_ROWS: Final = 10_000
 """Rows of one batch; gateways send a tenth of it."""
@@ -132,6 +134,9 @@ class Hello:
     epochs: tuple[int, ...] = ()
     """Those that the gateway has, at most `HELLO_EPOCHS`, newest first: the answer tells of these besides the greatest
     that the tables have."""
+    token: bytes = b""
+    """At most `MOST_TOKEN` random bytes that the answer repeats, so that an answer to an earlier hello is none to this
+    one; empty where no MAC is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,8 @@ class Acknowledgement:
     acks: Mapping[tuple[str, int, int], int]
     answers: tuple[str, ...] = ()
     """The flows whose hello this message answers; a flow of these that is not in `acks` is not known yet."""
+    tokens: Mapping[str, bytes] = field(default_factory=dict)
+    """Flow -> token of the hello that this message answers, where it had one."""
 
     def greatest_epoch(self, flow: str) -> int | None:
         """The greatest epoch known of `flow`, or None."""
@@ -177,7 +184,8 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | Hello) -
     """One result as the payload of one MQTT message. Rows are compressed where that makes them smaller."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
     if isinstance(result, Hello):
-        return pack({**head, "kind": "hello", "epochs": list(result.epochs)})
+        token = {"token": result.token} if result.token else {}
+        return pack({**head, "kind": "hello", "epochs": list(result.epochs), **token})
     head.update(epoch=result.epoch, stream=result.stream, sequence=result.sequence, flow_version=result.flow_version)
     body: dict[str, Any]
     match result:
@@ -205,7 +213,10 @@ def unpack_result_untrusted(payload: bytes) -> Result | Piece:
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":
-        return Hello(gateway=gateway, flow=flow, epochs=_epochs(plain.get("epochs", [])))
+        epochs, token = _epochs(plain.get("epochs", [])), plain.get("token", b"")
+        if not _is_token(token):
+            raise PayloadError(f"token: expected at most {MOST_TOKEN} bytes, got {show(token)}")
+        return Hello(gateway=gateway, flow=flow, epochs=epochs, token=token)
     if plain.get("kind") == "piece":
         return piece_untrusted(plain, gateway, flow)
     number: dict[str, Any] = {
@@ -296,6 +307,7 @@ def pack_acknowledgement(acknowledgement: Acknowledgement) -> bytes:
             "collector": acknowledgement.collector,
             "acks": [[*key, sequence] for key, sequence in acknowledgement.acks.items()],
             "answers": list(acknowledgement.answers),
+            **({"tokens": dict(acknowledgement.tokens)} if acknowledgement.tokens else {}),
         }
     )
 
@@ -316,8 +328,15 @@ def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
         ):
             raise PayloadError(f"acks: expected [flow, epoch, stream, sequence], got {show(entry)}")
         acks[(entry[0], entry[1], entry[2])] = entry[3]
+    tokens = plain.get("tokens", {})
+    if not isinstance(tokens, dict) or not all(isinstance(k, str) and _is_token(v) for k, v in tokens.items()):
+        raise PayloadError(f"tokens: expected a map from flow to at most {MOST_TOKEN} bytes, got {show(tokens)}")
     gateway = _name(plain, "gateway", GATEWAY_NAME)
-    return Acknowledgement(gateway=gateway, collector=collector, acks=acks, answers=tuple(answers))
+    return Acknowledgement(gateway=gateway, collector=collector, acks=acks, answers=tuple(answers), tokens=tokens)
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) <= MOST_TOKEN
 
 
 def _map_untrusted(payload: bytes, what: str) -> Mapping[str, Any]:

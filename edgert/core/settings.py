@@ -136,6 +136,11 @@ class Central(Connection):
     """The broker between the gateways and the central side; configuration and flows come over it too."""
 
     enabled: bool = setting(True, doc="false: the gateway works alone, results wait in the outbox")
+    mac_key_file: str = setting(
+        "",
+        doc="file with this gateway's key (`edgert fleet mac-key --of`): results carry a MAC by it, and an "
+        "acknowledgement without a MAC by it is refused; empty: neither",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +406,17 @@ class Collector:
         unit="s",
         minimum=0.1,
         maximum=600,
+    )
+    mac_key_file: str = setting(
+        "",
+        doc="file with the central key (`edgert fleet mac-key`), of which the keys of all gateways are made; its first "
+        "line is in use, further ones are former keys: a result without a MAC by a key of its gateway is refused, and "
+        "acknowledgements carry a MAC; empty: MACs are not checked",
+    )
+    accept_unsigned: bool = setting(
+        False,
+        doc="with mac_key_file: results without a MAC are taken and counted (`unsigned`), for the time in which "
+        "gateways get their keys; a wrong MAC is refused in any case",
     )
 
 

@@ -35,6 +35,7 @@ from edgert.store.outbox import FIRST, OutboxEntry
 from gateway.base.epochs import successor
 from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill
+from gateway.uplink.macs import Macs
 from gateway.uplink.send_window import Sending
 from gateway.uplink.token_bucket import TokenBucket
 
@@ -90,6 +91,7 @@ class Uplink:
     status: UplinkStatus = field(default_factory=UplinkStatus)
     on_epoch: Callable[[str, int], None] = lambda flow, epoch: None
     """Told a flow's epoch when the collector has answered: it may be a new one."""
+    macs: Macs = field(default_factory=Macs)
     _cap: TokenBucket = field(init=False)
     """Of all that leaves."""
     _backlog: TokenBucket = field(init=False)
@@ -132,6 +134,7 @@ class Uplink:
             "outbox_bytes": outbox.bytes,
             "acknowledged": status.acknowledged,
             "bad_acks": status.bad_acks,
+            "not_authentic_acks": self.macs.refused,
             "lost_by_tables": status.lost_by_tables,
             "sent_bytes": status.sent_bytes,
             "last_ack_age_s": age,
@@ -170,19 +173,22 @@ class Uplink:
     async def acknowledged_untrusted(self, payload: bytes) -> None:
         """One message of the collector."""
         try:
-            message = unpack_acknowledgement_untrusted(payload)
+            message = unpack_acknowledgement_untrusted(self.macs.payload_untrusted(payload, self.acks_topic))
         except PayloadError as error:
             self.status.bad_acks += 1
-            log.warning("a message on %s is no acknowledgement and is ignored: %s", self.acks_topic, error)
+            if text := self.macs.told(error, self.acks_topic, self.clock.monotonic()):
+                self._trouble("mac", text)
             return
         if message.gateway != self.gateway:
             return
         self._trouble("broker", "")
+        self._trouble("mac", "")
         try:
             message, doubts = await self.store(lambda: reconcile.believed(self.database, message, self._left))
             self._doubt(doubts)
             for flow in message.answers:
-                await self._admit(flow, message)
+                if self.macs.is_answer(flow, message.tokens.get(flow, b"")):
+                    await self._admit(flow, message)
             deleted, foreign = await self.store(lambda: reconcile.free(self.database, message))
         except StoreError as error:
             self._trouble("acknowledgement", str(error))
@@ -323,7 +329,8 @@ class Uplink:
             self._left |= {(flow, epoch, s): n for epoch, of in departed.items() for s, n in of.items()}
         epochs = sorted(departed, reverse=True)
         asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
-        hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(sorted(asked, reverse=True)))
+        newest_first = tuple(sorted(asked, reverse=True))
+        hello = Hello(gateway=self.gateway, flow=flow, epochs=newest_first, token=self.macs.token(flow))
         said = self._publish(flow, pack_result(hello), (self._cap,))
         if said:
             self._hello_at[flow] = now + HELLO_S
@@ -375,7 +382,7 @@ class Uplink:
     def _publish_whole(self, stream: Stream, entry: OutboxEntry, limits: tuple[TokenBucket, ...]) -> bool:
         """A batch in one message, or in pieces where the broker's limit is below it. Raises StoreError where that limit
         leaves no room for any data."""
-        flow, limit = stream[0], self.limit()
+        flow, limit = stream[0], self.limit() - self.macs.overhead
         topic = results_topic(self.fleet, self.gateway, flow)
         if len(topic) + len(entry.payload) + PACKET_BYTES <= limit:
             return self._publish(flow, entry.payload, limits)
@@ -387,6 +394,7 @@ class Uplink:
 
     def _publish(self, flow: str, payload: bytes, limits: tuple[TokenBucket, ...]) -> bool:
         topic = results_topic(self.fleet, self.gateway, flow)
+        payload = self.macs.signed(payload, topic)
         if not self.publish(topic, payload):
             return False
         size = len(topic) + len(payload) + OVERHEAD

@@ -68,6 +68,14 @@ def test_hello_of_an_unknown_flow_is_answered_without_an_entry(collector: Collec
     assert (said.acks, said.answers) == ({}, (FLOW,))
 
 
+def test_an_answer_repeats_the_token_of_the_newest_hello_once(collector: Collector) -> None:
+    hellos = [message(Hello(gateway="g1", flow=FLOW, token=token)) for token in (b"older", b"newer")]
+    (said,) = collector.handle(hellos)
+    assert (said.answers, said.tokens) == ((FLOW,), {FLOW: b"newer"})
+    (said,) = collector.handle([message(Hello(gateway="g1", flow=FLOW))])
+    assert (said.answers, said.tokens) == ((FLOW,), {})
+
+
 def test_hello_after_a_restart_is_answered_from_the_tables(collector: Collector, tmp_path: Path) -> None:
     old, new = Gateway("g1"), Gateway("g1", epoch=5 << 32)
     collector.handle([message(b) for b in (old.open(), new.open(), new.rows(contribution(0, "a", 1.0)))])
