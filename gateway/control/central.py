@@ -73,8 +73,8 @@ class CentralConnection:
             await asyncio.to_thread(self.connection.stop, self._death("stopped"))
 
     def serving(self, files: asyncio.Task[None]) -> list[Coroutine[Any, Any, None]]:
-        """Returns a coroutine per queue that handles it until cancelled. Documents wait for those of `files`: they count
-        more."""
+        """Returns a coroutine per queue that handles it until cancelled. Documents of the broker wait for those of
+        `files`, over which they take precedence."""
         handle = self._deployment.handle_untrusted
         return [
             self._serve_documents(files),
