@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from edgert.central.alert_job import AlertJob
-    from edgert.central.alert_rules import Rule
-    from edgert.central.fleet_job import FleetJob
+    from edgert.central.alerts.job import AlertJob
+    from edgert.central.alerts.rules import Rule
+    from edgert.central.fleet.job import FleetJob
     from edgert.core.settings import CollectorSettings
 
 
@@ -19,8 +19,8 @@ def rules(settings: CollectorSettings) -> Sequence[Rule]:
     """Those of the documents in the settings. Raises `EdgertError` for one that is wrong, before Spark starts."""
     if not settings.alerts.files:
         return ()
-    from edgert.central.alert_job import check_packages
-    from edgert.central.alert_rules import load
+    from edgert.central.alerts.job import check_packages
+    from edgert.central.alerts.rules import load
 
     check_packages()
     return load(settings.alerts.files)
@@ -34,8 +34,8 @@ def raised(
     if not found and not _raised_before(root):
         yield None
         return
-    from edgert.central.alert_job import AlertJob
-    from edgert.central.publication import Publication
+    from edgert.central.alerts.job import AlertJob
+    from edgert.central.training.publication import Publication
 
     publication = Publication(settings.central, settings.collector.fleet) if settings.alerts.publish else None
     job = AlertJob(spark, root, found, settings.alerts, publication)
@@ -47,8 +47,8 @@ def raised(
 
 
 def _raised_before(root: str) -> bool:
-    from edgert.central.alerts import TABLE
-    from edgert.central.tables import Table, TableError, join
+    from edgert.central.alerts.table import TABLE
+    from edgert.central.tables.table import Table, TableError, join
 
     try:
         return Table(join(root, TABLE)).refresh()
@@ -57,7 +57,7 @@ def _raised_before(root: str) -> bool:
 
 
 def status(job: FleetJob, alerts: AlertJob | None) -> dict[str, Any]:
-    """What `edgert.central.metrics` reads."""
+    """What `edgert.central.spark.metrics` reads."""
     streams, restarts = dict(job.streams.states()), dict(job.streams.restarts)
     if alerts is not None:
         streams.update(alerts.streams.states())

@@ -16,7 +16,7 @@ from edgert.core.errors import EdgertError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from edgert.central.trainer import Outcome
+    from edgert.central.training.schedule import Outcome
     from edgert.core.settings import CollectorSettings
 
 Do = Callable[[argparse.Namespace], int]
@@ -45,7 +45,7 @@ def add_arguments(add: Add, settings: Settings) -> None:
 
 def master(text: str) -> str:
     """A Spark master, as argparse wants it told."""
-    from edgert.central.session import check_master
+    from edgert.central.spark.session import check_master
 
     try:
         return check_master(text)
@@ -59,7 +59,7 @@ def training(spark: SparkSession, root: str, settings: CollectorSettings) -> Ite
     if not settings.training.files:
         yield
         return
-    from edgert.central.trainer import Trainer
+    from edgert.central.training.schedule import Trainer
 
     trainer = Trainer(spark, root, settings.training.files, settings.central, settings.collector.fleet)
     trainer.start()
@@ -70,9 +70,9 @@ def training(spark: SparkSession, root: str, settings: CollectorSettings) -> Ite
 
 
 def _train(args: argparse.Namespace, read: Settings) -> int:
-    from edgert.central.object_store import check_spark
-    from edgert.central.publication import Publication
-    from edgert.central.training import load
+    from edgert.central.tables.object_store import check_spark
+    from edgert.central.training.document import load
+    from edgert.central.training.publication import Publication
     from edgert.core import log as logs
 
     settings, root = read(args)
@@ -83,8 +83,8 @@ def _train(args: argparse.Namespace, read: Settings) -> int:
     publication.start()
     try:
         publication.wait()
-        from edgert.central.session import running
-        from edgert.central.trainer import train_and_publish
+        from edgert.central.spark.session import running
+        from edgert.central.training.schedule import train_and_publish
 
         with running("edgert-train", args.master or settings.fleet_job.master) as spark:
             outcome = train_and_publish(spark, root, document, publication, force=args.force)
@@ -115,8 +115,8 @@ def _told(outcome: Outcome) -> str:
 def _models(args: argparse.Namespace, read: Settings) -> int:
     from dataclasses import asdict
 
-    from edgert.central import show
-    from edgert.central.models import Registry
+    from edgert.central.tables import show
+    from edgert.central.tables.models import Registry
 
     _, root = read(args)
     registry = Registry(root)
@@ -141,8 +141,8 @@ def _models(args: argparse.Namespace, read: Settings) -> int:
 
 
 def _rollback(args: argparse.Namespace, read: Settings) -> int:
-    from edgert.central.models import Registry
-    from edgert.central.publication import Publication, changing
+    from edgert.central.tables.models import Registry
+    from edgert.central.training.publication import Publication, changing
 
     settings, root = read(args)
     registry = Registry(root)

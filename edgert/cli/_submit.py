@@ -13,7 +13,7 @@ from pathlib import Path
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status."""
-    from edgert.central.session import is_submitted
+    from edgert.central.spark.session import is_submitted
     from edgert.cli.main import main as edgert
 
     if not is_submitted():

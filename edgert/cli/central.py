@@ -142,8 +142,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> tuple[CollectorSettings, str]:
     """(settings, root of the tables), which can be read and written from now on."""
-    from edgert.central import object_store
-    from edgert.central.collector_main import settings_of, table_root
+    from edgert.central.collector.main import settings_of, table_root
+    from edgert.central.tables import object_store
 
     for name in ("fleet", "broker"):
         if name not in args:
@@ -155,15 +155,15 @@ def _settings(args: argparse.Namespace) -> tuple[CollectorSettings, str]:
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from edgert.central.collector_main import collect
+    from edgert.central.collector.main import collect
 
     return collect(args)
 
 
 def _run(args: argparse.Namespace) -> int:
-    from edgert.central import show
-    from edgert.central.collector_main import make_root
-    from edgert.central.object_store import check_spark
+    from edgert.central.collector.main import make_root
+    from edgert.central.tables import show
+    from edgert.central.tables.object_store import check_spark
     from edgert.core import log as logs
 
     settings, root = _settings(args)
@@ -179,10 +179,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.trigger_s is not None:
         job_settings = replace(job_settings, trigger_s=args.trigger_s)
     rules = _alerts.rules(settings)
-    from edgert.central.fleet_job import FleetJob
-    from edgert.central.job import stop_on_signal
-    from edgert.central.metrics import served
-    from edgert.central.session import running
+    from edgert.central.fleet.job import FleetJob
+    from edgert.central.spark.leased_job import stop_on_signal
+    from edgert.central.spark.metrics import served
+    from edgert.central.spark.session import running
 
     with running("edgert-fleet", job_settings.master) as spark:
         job = FleetJob(spark, root, job_settings)
@@ -203,8 +203,8 @@ def _cluster(args: argparse.Namespace) -> int:
     from edgert.core import log as logs
 
     logs.set_up("INFO", env=os.environ)
-    from edgert.central.cluster import Cluster
-    from edgert.central.job import stop_on_signal
+    from edgert.central.spark.cluster import Cluster
+    from edgert.central.spark.leased_job import stop_on_signal
 
     cluster = Cluster(args.port, args.workers, args.cores, args.memory)
     stop_on_signal(cluster.stop)
@@ -223,12 +223,12 @@ def _rebuild(args: argparse.Namespace) -> int:
 
     settings, root = _settings(args)
     logs.set_up(settings.log.level, env=os.environ)
-    from edgert.central import show
-    from edgert.central.fleet_job import FleetJob
-    from edgert.central.flow_tables import of_flow
-    from edgert.central.object_store import check_spark
-    from edgert.central.session import running
-    from edgert.central.tables import list_tables
+    from edgert.central.fleet.job import FleetJob
+    from edgert.central.landing.flow_tables import of_flow
+    from edgert.central.spark.session import running
+    from edgert.central.tables import show
+    from edgert.central.tables.object_store import check_spark
+    from edgert.central.tables.table import list_tables
 
     check_spark(root)
     tables = of_flow(list_tables(root, "landing"), args.flow)
@@ -245,7 +245,7 @@ def _rebuild(args: argparse.Namespace) -> int:
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from edgert.central import show
+    from edgert.central.tables import show
 
     _, root = _settings(args)
     listed, wrong = show.facts(root)
@@ -260,7 +260,7 @@ def _tables(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from edgert.central import show
+    from edgert.central.tables import show
 
     _, root = _settings(args)
     columns, rows = show.rows(root, args.table, args.limit, args.where)
@@ -271,7 +271,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _query(args: argparse.Namespace) -> int:
-    from edgert.central import show
+    from edgert.central.tables import show
 
     _, root = _settings(args)
     columns, rows = show.select(root, args.sql)
@@ -280,8 +280,8 @@ def _query(args: argparse.Namespace) -> int:
 
 
 def _upkeep(args: argparse.Namespace) -> int:
-    from edgert.central import show
-    from edgert.central.upkeep import Upkeep
+    from edgert.central.tables import show
+    from edgert.central.upkeep.upkeep import Upkeep
     from edgert.core import log as logs
 
     settings, root = _settings(args)
@@ -304,8 +304,8 @@ def _readers(args: argparse.Namespace) -> int:
     import datetime as dt
     import time
 
-    from edgert.central import show
-    from edgert.central.readers import Readers
+    from edgert.central.tables import show
+    from edgert.central.tables.readers import Readers
     from edgert.core.errors import EdgertError
 
     if not args.register and (args.table is not None or args.version is not None):
@@ -334,8 +334,8 @@ def _leases(args: argparse.Namespace) -> int:
     import datetime as dt
     import time
 
-    from edgert.central import show
-    from edgert.central.lease import claims
+    from edgert.central.tables import show
+    from edgert.central.tables.lease import claims
 
     _, root = _settings(args)
     show.find_any(root)

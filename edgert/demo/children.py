@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from edgert.central.leash import leashed
+from edgert.central.spark.die_with_parent import leashed
 from edgert.core.errors import EdgertError
 
 STOP_S = 10.0

@@ -95,7 +95,7 @@ class Demo:
         )
 
     def _read_fleet(self) -> FleetRows:
-        from edgert.central.peek import newest_rows
+        from edgert.central.tables.peek import newest_rows
 
         found = newest_rows(str(self.setup.tables / "fleet" / self.setup.flow_name), ROWS)
         if found is None:

@@ -252,7 +252,7 @@ def commands(setup: Setup) -> dict[str, list[str]]:
     found = {
         "broker": [*python, "edgert.demo.broker", "--port", str(setup.broker_port)],
         "gateway": [*python, "gateway", "--config", str(setup.data / "gateway.toml")],
-        "collector": [*python, "edgert.central.collector_command", *central],
+        "collector": [*python, "edgert.central.collector", *central],
         "spark": [*python, "edgert.cli.main", "central", "run", *central],
         "publisher": publisher,
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgert.central.checks import check_rows, unite
+from edgert.central.landing.checks import check_rows, unite
 from edgert.core.errors import PayloadError
 from edgert.core.result_schema import Schema, row_columns
 from edgert.core.results import RowsBatch

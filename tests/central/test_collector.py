@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from edgert.central import collector as collector_module
-from edgert.central import known_gateway
-from edgert.central.collector import Collector
-from edgert.central.flow_table import FlowTable
-from edgert.central.frames import Batch
-from edgert.central.inbox import Inbox, Message
-from edgert.central.landing import Landing, Report
-from edgert.central.tables import TableError
+from edgert.central.collector import collector as collector_module
+from edgert.central.collector import known_gateway
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Inbox, Message
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.flow_table import FlowTable
+from edgert.central.landing.landing import Landing, Report
+from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
 from edgert.core.pieces import cut

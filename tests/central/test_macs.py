@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from edgert.central.known_gateway import Counters
-from edgert.central.macs import ResultMacs
+from edgert.central.collector.known_gateway import Counters
+from edgert.central.collector.macs import ResultMacs
 from edgert.core.clock import VirtualClock
 from edgert.core.macs import gateway_key, is_authentic, split_untrusted, with_macs
 from edgert.core.results import acks_topic, results_topic

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from edgert.central.mllib import PREDICTION
-from edgert.central.models import Registry
-from edgert.central.publication import Publication
-from edgert.central.trainer import Outcome, train_and_publish
-from edgert.central.training import parse
+from edgert.central.tables.models import Registry
+from edgert.central.training.document import parse
+from edgert.central.training.mllib import PREDICTION
+from edgert.central.training.publication import Publication
+from edgert.central.training.schedule import Outcome, train_and_publish
 from edgert.cli.main import main
 from edgert.core.settings import Connection
 from tests.brokers import Broker

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.object_store import prepare
-from edgert.central.query import query
-from edgert.central.shares import Shares
+from edgert.central.collector.partition_leases import Shares
+from edgert.central.tables.object_store import prepare
+from edgert.central.tables.query import query
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
 from edgert.core.results import PARTITIONS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.reassembly import Reassembly
+from edgert.central.collector.reassembly import Reassembly
 from edgert.core.errors import PayloadError
 from edgert.core.packing import pack
 from edgert.core.pieces import PACKET_BYTES, Piece, cut, room

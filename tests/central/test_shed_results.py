@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from deltalake import write_deltalake
 
-from edgert.central import frames
-from edgert.central.acceptance import Acceptance, Verdict
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.landing import arrow_rows
+from edgert.central.landing.acceptance import Acceptance, Verdict
+from edgert.central.landing.landing import Landing
 from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store import departures
 from edgert.store.quota import FULL
@@ -121,7 +121,7 @@ def test_a_collector_started_anew_goes_on_behind_a_gap_of_several_numbers(tmp_pa
 def test_a_gaps_table_of_an_older_collector_gets_the_new_column(tmp_path: Path) -> None:
     """Its rows say nothing of the first number: they stood for one."""
     gateway = Gateway("g1")
-    old = frames.gap_rows([gateway.gap()], 1.7e9).drop_columns(["first_sequence"])
+    old = arrow_rows.gap_rows([gateway.gap()], 1.7e9).drop_columns(["first_sequence"])
     write_deltalake(str(tmp_path / "gaps"), old, partition_by=["day"])
     gateway.sequences.clear()
     Landing(str(tmp_path)).land([gateway.open(), gateway.gap()])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgert.central.checks import check_rows
-from edgert.central.frames import landing_rows
-from edgert.central.sketches import CHECKS
+from edgert.central.landing.arrow_rows import landing_rows
+from edgert.central.landing.checks import check_rows
+from edgert.central.landing.sketch_checks import CHECKS
 from edgert.core.batch import Batch
 from edgert.core.result_schema import Schema, row_columns
 from edgert.core.results import RowsBatch, pack_result, unpack_result_untrusted

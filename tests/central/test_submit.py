@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from edgert.central.landing import Landing
-from edgert.central.session import _jars
+from edgert.central.landing.landing import Landing
+from edgert.central.spark.session import _jars
 from edgert.cli import _submit
 from tests.central.fleet_world import World
 from tests.central.results_examples import Gateway

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgert.central.fleet_job import FleetJob
-from edgert.central.flow_table import FlowTable
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.lineage import counted
-from edgert.central.query import query
+from edgert.central.fleet.job import FleetJob
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.flow_table import FlowTable
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.lineage import counted
+from edgert.central.tables.query import query
 from edgert.cli.main import main
 from edgert.core.result_schema import Schema
 from edgert.core.settings import FleetJob as Settings

@@ -16,12 +16,12 @@ from typing import Any, cast
 
 import pytest
 
-from edgert.central import models
-from edgert.central.models import Registry
-from edgert.central.publication import NotPublished
-from edgert.central.train import Figures
-from edgert.central.trainer import Trainer, is_due, judged
-from edgert.central.training import parse
+from edgert.central.tables import models
+from edgert.central.tables.models import Registry
+from edgert.central.training.document import parse
+from edgert.central.training.publication import NotPublished
+from edgert.central.training.schedule import Trainer, is_due, judged
+from edgert.central.training.train import Figures
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Connection
 from edgert.flow.document import to_toml

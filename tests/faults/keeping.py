@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Final
 
-from edgert.central.upkeep import Upkeep
+from edgert.central.upkeep.upkeep import Upkeep
 from edgert.core import log as logs
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Upkeep as Settings

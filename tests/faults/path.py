@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from edgert.central.lease import Lease
+from edgert.central.tables.lease import Lease
 from edgert.flow.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from edgert.central.tables import TableError
-from edgert.central.upkeep import Work
+from edgert.central.tables.table import TableError
+from edgert.central.upkeep.upkeep import Work
 from edgert.core.clock import VirtualClock
 from tests import waiting
 from tests.faults import clocks, keeping, plan, repetitions, routes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.lineage import Opening, counted
+from edgert.central.landing.lineage import Opening, counted
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.runtime.state import pack_state
 from edgert.store.database import Database

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from edgert.central.lineage import Opening, counted
+from edgert.central.landing.lineage import Opening, counted
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch

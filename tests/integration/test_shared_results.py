@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from edgert.central.lease import claims
+from edgert.central.tables.lease import claims
 from edgert.core.results import PARTITIONS, partition_of
 from tests.integration import truth
 from tests.integration.rig import Rig

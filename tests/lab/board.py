@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.leash import leashed
+from edgert.central.spark.die_with_parent import leashed
 from edgert.control.client import call
 from edgert.flow.document import to_toml
 from edgert.links.tls import Credentials

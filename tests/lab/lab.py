@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from edgert.central.leash import leashed
+from edgert.central.spark.die_with_parent import leashed
 from tests.integration.boards import LinkedGateways
 from tests.integration.rig import FLEET, ROOT
 from tests.lab.board import AGENT_PORT, LINK_PORT, Board, Central, Place

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edgert.central.acceptance import Acceptance
+from edgert.central.landing.acceptance import Acceptance
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import StoreError
 from edgert.core.position import Position
