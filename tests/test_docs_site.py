@@ -13,8 +13,8 @@ ASKED = re.compile(r"""<(?:script|link|img)\b[^>]*(?:src|href)=["'](?:https?:)?/
 
 
 def test_the_site_builds_without_a_broken_link_and_needs_no_network(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ROOT / "docs", tmp_path / "site"]
-    built = subprocess.run([*command, "-d", tmp_path / "trees"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", str(ROOT / "docs"), str(tmp_path / "site")]
+    built = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
     pages = {page.relative_to(tmp_path / "site"): page.read_text() for page in (tmp_path / "site").rglob("*.html")}
     written = {page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").rglob("*.md")}
