@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.cli import _fleet_acl, _fleet_boards, _fleet_flows
+from edgert.cli.fleet import acl, boards, flows
 from edgert.core.errors import EdgertError
 from edgert.core.text_files import ENCODING
 
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=text, description=text)
         action.set_defaults(act=act)
         _add_socket(action)
-    _fleet_flows.add(actions, _add_socket, _call)
-    _fleet_acl.add(actions)
-    _fleet_boards.add(actions)
+    flows.add(actions, _add_socket, _call)
+    acl.add(actions)
+    boards.add(actions)
     text = "make the file with the fleet's keys, or rotate a key in it; copy the file to every board"
     key = actions.add_parser("key", help=text, description=text, epilog=ROTATION)
     key.set_defaults(act=_key)
