@@ -35,7 +35,6 @@ ROOMS = ("edgert", "gateway", "agent")
 MOST_MODULES = 16
 TOO_FULL = {
     "agent/placement",
-    "edgert/cli",
     "edgert/core",
     "edgert/flow",
     "edgert/mqtt",

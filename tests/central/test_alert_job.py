@@ -29,7 +29,7 @@ from edgert.central.tables.lease import claims
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Table
 from edgert.central.training.publication import Publication
-from edgert.cli._alerts import raised, status
+from edgert.cli.central.alerts import raised, status
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Alerts as Settings
 from edgert.core.settings import CollectorSettings, Connection

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import get_args
 
-from edgert.cli import _running
 from edgert.cli._control import add_socket, ask
 from edgert.cli._documents import load, registry
+from edgert.cli.explain import running
 from edgert.core.errors import EdgertError
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import uncopied
@@ -64,6 +64,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_running(args: argparse.Namespace) -> int:
-    flow = _running.flow_of(ask(args, "figures"), args.flow)
-    print(json.dumps(flow, indent=1) if args.json else "\n".join(_running.lines(flow)))
+    flow = running.flow_of(ask(args, "figures"), args.flow)
+    print(json.dumps(flow, indent=1) if args.json else "\n".join(running.lines(flow)))
     return 0

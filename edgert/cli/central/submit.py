@@ -1,7 +1,7 @@
 """What `spark-submit` is given to run the fleet job on any cluster: as `edgert central run`, but for the master.
 
 Its own options come before this file, those of `edgert central run` after it. Where it lies:
-`python -c "import edgert.cli._submit as s; print(s.__file__)"`.
+`python -c "import edgert.cli.central.submit as s; print(s.__file__)"`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from edgert.cli import top
 from edgert.cli._control import duration, table
-from edgert.cli._top_view import instance_row
+from edgert.cli.top import verb as top
+from edgert.cli.top.view import instance_row
 
 BOARDS: Final = ("board", "cores", "CPU of flows", "flows", "instances")
 OPERATORS: Final = ("instance", "board", "runs in", "rows/s", "queue", "head age", "cost/row", "CPU")

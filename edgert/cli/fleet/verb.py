@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.cli import _fleet_acl, _fleet_boards, _fleet_flows, _fleet_keys
+from edgert.cli.fleet import acl, boards, flows, keys
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 CONFIG: Final = Path("/etc/edgert/agent.toml")
@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=text, description=text)
         action.set_defaults(act=act)
         _add_socket(action)
-    _fleet_flows.add(actions, _add_socket, _call)
-    _fleet_acl.add(actions)
-    _fleet_boards.add(actions)
-    _fleet_keys.add(actions)
+    flows.add(actions, _add_socket, _call)
+    acl.add(actions)
+    boards.add(actions)
+    keys.add(actions)
 
 
 def _add_socket(action: argparse.ArgumentParser) -> None:

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from edgert.cli._costs import known_of
+    from edgert.cli.simulate.costs import known_of
     from edgert.flow.physical import plan
     from edgert.mqtt.coalesce import WORTH
     from edgert.scheduling.consumption import CONSUMPTIONS

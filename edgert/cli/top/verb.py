@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from edgert.cli._control import add_socket, connect
-from edgert.cli._top_view import lines
+from edgert.cli.top.view import lines
 
 HELP = "show live what each operator and each thread of the gateway on this board does; q or Ctrl-C ends it"
 CLEAR: Final = "\x1b[H\x1b[2J"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.cli import _fleet_moves, _fleet_plans, _fleet_top, _fleet_trace
+from edgert.cli.fleet import moves, plans, top, trace
 from edgert.core.errors import EdgertError
 
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -53,10 +53,10 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     move.add_argument("operator", help="an operator, or a copy of one (minute#2)")
     move.add_argument("gateway", help="the board that is to run it")
     move.set_defaults(act=lambda args: _move(args, call))
-    _fleet_plans.add(actions, _action, add_socket, call)
-    _fleet_top.add(actions, _action, add_socket, call)
-    _fleet_trace.add(actions, _action, add_socket, call)
-    _fleet_moves.add(actions, _action, add_socket, call)
+    plans.add(actions, _action, add_socket, call)
+    top.add(actions, _action, add_socket, call)
+    trace.add(actions, _action, add_socket, call)
+    moves.add(actions, _action, add_socket, call)
     text = "the load that each board predicts for the next three minutes"
     _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
     remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)

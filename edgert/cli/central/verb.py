@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgert.cli import _alerts, _models
+from edgert.cli.central import alerts as alerting
+from edgert.cli.central import models
 
 if TYPE_CHECKING:
     from edgert.core.settings import CollectorSettings
@@ -28,13 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     collect.add_argument("--broker", metavar="HOST[:PORT]", help="MQTT broker between gateways and central side")
 
     job = _add(under, "run", _run, "make fleet tables from landing tables (Spark)")
-    job.add_argument("--master", type=_models.master, help="Spark master: local[2], spark://host:7077, ...")
+    job.add_argument("--master", type=models.master, help="Spark master: local[2], spark://host:7077, ...")
     job.add_argument("--trigger-s", type=_trigger, metavar="S", help="shortest time between two looks for new rows")
     job.add_argument("--once", action="store_true", help="process what is there, then stop")
 
     rebuild = _add(under, "rebuild", _rebuild, "make the fleet tables of a flow anew, day by day (Spark)")
     rebuild.add_argument("flow", metavar="FLOW", help="a flow's name; FLOW_v2, ...: only that table")
-    rebuild.add_argument("--master", type=_models.master, help="Spark master: local[2], spark://host:7077, ...")
+    rebuild.add_argument("--master", type=models.master, help="Spark master: local[2], spark://host:7077, ...")
 
     cluster = under.add_parser("cluster", help="run a Spark cluster on this machine, on loopback")
     cluster.description = "Run a Spark cluster on this machine, on loopback, until Ctrl-C; `run --master` uses it."
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument("--memory", type=_memory, default="1g", metavar="SIZE", help="memory of each (default 1g)")
     cluster.set_defaults(do=_cluster)
 
-    _models.add_arguments(lambda name, do, about: _add(under, name, do, about), _settings)
+    models.add_arguments(lambda name, do, about: _add(under, name, do, about), _settings)
 
     _add(under, "tables", _tables, "list the tables")
 
@@ -178,7 +179,7 @@ def _run(args: argparse.Namespace) -> int:
         job_settings = replace(job_settings, master=args.master)
     if args.trigger_s is not None:
         job_settings = replace(job_settings, trigger_s=args.trigger_s)
-    rules = _alerts.rules(settings)
+    rules = alerting.rules(settings)
     from edgert.central.fleet.job import FleetJob
     from edgert.central.spark.leased_job import stop_on_signal
     from edgert.central.spark.metrics import served
@@ -191,9 +192,9 @@ def _run(args: argparse.Namespace) -> int:
         else:
             stop_on_signal(job.stop)
             with (
-                _models.training(spark, root, settings),
-                _alerts.raised(spark, root, rules, settings) as alerts,
-                served(job_settings.metrics_port, lambda: _alerts.status(job, alerts)),
+                models.training(spark, root, settings),
+                alerting.raised(spark, root, rules, settings) as alerts,
+                served(job_settings.metrics_port, lambda: alerting.status(job, alerts)),
             ):
                 job.run()
     return 0
