@@ -281,7 +281,7 @@ class Agent:
         return self.status()
 
     def status(self) -> Mapping[str, Any]:
-        """What this agent knows of the fleet."""
+        """The fleet as this agent knows it."""
         own = self.membership.roster.own
         return {
             "gateway": self.name,

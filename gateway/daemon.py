@@ -267,7 +267,7 @@ class Daemon:
         self._tasks.append(files)  # which ends by itself
 
     async def _end(self) -> None:
-        """What was taken in is processed and committed, so that the next start has nothing to do again."""
+        """Processes and commits all input, so that the next start repeats nothing."""
         self.ingest.close()
         self.checkpointer.hurries = True
         await self.flow_registry.settled(END_S)

@@ -23,7 +23,7 @@ LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 TLS_PORT: Final = 8883
 BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SENSORS_ACL: Final = "topic readwrite #\ntopic deny edgert/#\n"
-"""Who publishes as a sensor can neither deploy flows nor read results."""
+"""Rules by which a client without a name publishes as a sensor, and can neither deploy flows nor read results."""
 IDENTITY: Final = {
     "certificate": "identity/board.pem",
     "key": "identity/board.key",

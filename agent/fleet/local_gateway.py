@@ -16,7 +16,7 @@ MAX_FLOWS = 40
 
 
 class LocalGateway:
-    """What the gateway last said; `connected` is False while it does not answer."""
+    """The last answers of this board's gateway; `connected` is False while it does not answer."""
 
     def __init__(self, socket: str, name: str) -> None:
         self.client = ControlClient(socket)

@@ -85,7 +85,7 @@ class FleetMoves:
 
     @property
     def room(self) -> Room:
-        """What operators may use of this board."""
+        """The part of this board that operators may use."""
         return Room(
             self._rings.cores * self._settings.cpu, self._settings.bandwidth_mbit * 125_000 * self._settings.bandwidth
         )
@@ -200,7 +200,7 @@ class FleetMoves:
         self.history.append({"at": self._clock.wall(), "from": self._roster.own.name, **told})
 
     async def _settle_expected(self, now: float) -> None:
-        """What was admitted and did not come is not reckoned with any longer."""
+        """Forgets instances that were admitted and did not come."""
         for instance, expected in list(self._expected.items()):
             if tuple(instance.split("/", 1)) in self._rings.rings:
                 del self._expected[instance]

@@ -140,7 +140,8 @@ def _asked(flow: str, args: Mapping[str, Any], rules: Rules, on: Mapping[str, st
 
 
 def _profile_untrusted(member: Member) -> dict[str, Any] | None:
-    """What `agent.placement.build` needs of a board; None of one that takes no batches of others, or tells nonsense."""
+    """The profile of a board for `agent.placement.build`; None of a board that takes no batches of others, or tells
+    nonsense."""
     board = section_untrusted(member, "board")
     cores, speed, memory, link = (board.get(key) for key in ("cores", "speed", "memory_mib", "link"))
     numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]

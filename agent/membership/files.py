@@ -44,7 +44,7 @@ def read_revoked(path: Path) -> frozenset[str]:
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written or replaced; zeros where there is none."""
+    """Values that change when a file is written or replaced; zeros where there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -112,7 +112,7 @@ async def abort(flow: str, gateways: Iterable[str], plan: int, fence: int, ask: 
 
 
 Part = Mapping[str, Any]
-"""What a gateway says of its part of a flow (`part.status`); empty where it has none."""
+"""A gateway's answer about its part of a flow (`part.status`); empty where it has none."""
 
 
 def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "none"], int]:

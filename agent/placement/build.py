@@ -37,7 +37,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Rates:
-    """What the figures of all gateways say together."""
+    """Rates from the figures of all gateways together."""
 
     cpu: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)

@@ -62,7 +62,7 @@ class Violations(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """What placements are compared by, as a tuple: less is better."""
+    """The order of placements, as a tuple: less is better."""
 
     violation: float
     score: float
@@ -194,13 +194,13 @@ class Evaluation:
         return self._excess[board]
 
     def has_room(self, operator: int, board: int) -> bool:
-        """Whether `board` has CPU and memory left for one more `operator`."""
+        """True if `board` has CPU and memory left for one more `operator`."""
         return self.cpu[board] + self._cpu[operator] <= self.room_cpu[board] + EPSILON and self.memory[
             board
         ] + self._memory[operator] <= self.room_memory[board] * (1 + EPSILON)
 
     def can_swap(self, one: int, other: int) -> bool:
-        """Whether both boards stay within CPU, or that of `one` becomes less overloaded."""
+        """True if both boards stay within CPU, or that of `one` becomes less overloaded."""
         here, there = self.at[one], self.at[other]
         more = self._cpu[other] - self._cpu[one]
         fits_here = more <= 0 or self.cpu[here] + more <= self.room_cpu[here] + EPSILON

@@ -25,7 +25,7 @@ SEPARATOR: Final = "@"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a placement is judged by."""
+    """The judgement of a placement."""
 
     rank: Rank
     terms: Terms

@@ -32,7 +32,7 @@ exit status:
 
 
 class Verb(Protocol):
-    """What a module of `edgert.cli` offers."""
+    """The interface of a module of `edgert.cli`."""
 
     HELP: str
 

@@ -66,7 +66,7 @@ def table(status: dict[str, Any]) -> str:
 
 
 def _cooperation(told: dict[str, Any]) -> list[str]:
-    """What the other boards told, a line each; nothing where no flow is shared."""
+    """Terms of other boards, a line each; nothing where no flow is shared."""
     if told["state"] == "off":
         return ["cooperation with other boards is off (sched.cooperate)"]
     lines = []

@@ -86,7 +86,7 @@ class Child:
         return self._process.wait()
 
     def _end_session(self) -> None:
-        """What the child started and left behind (Spark's Java) ends with it."""
+        """Ends processes that the child left behind (Spark's Java)."""
         assert self._process is not None
         try:
             os.killpg(self._process.pid, signal.SIGKILL)

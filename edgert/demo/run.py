@@ -111,7 +111,7 @@ class Demo:
             return self._fleet.value or FleetRows()
 
     def _fleet_has_moved(self) -> bool:
-        """Whether the fleet table was written since this start."""
+        """True if the fleet table was written since this start."""
         fleet = self._fleet.value
         if fleet is None:
             return False

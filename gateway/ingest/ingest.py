@@ -129,7 +129,7 @@ class Ingest:
         subscriptions.watch = self.drops.source
 
     def to_save(self) -> str:
-        """What is known of subscriptions now."""
+        """The subscriptions as a text to store."""
         return self._subscriptions.dump()
 
     async def start(self) -> None:
@@ -137,7 +137,8 @@ class Ingest:
         await self.client.start()
 
     def close(self) -> None:
-        """What comes stays the broker's from now on (`Inbox.leave`). Its answers to what we send are read."""
+        """Takes in nothing more: arriving messages stay with the broker (`Inbox.leave`). Its answers to our messages
+        are read."""
         self._closed = True
         self.client.resume()
 
@@ -311,7 +312,8 @@ class Ingest:
         await self._subscribe()
 
     def _ask_watch(self) -> None:
-        """What the broker drops is asked for when it has answered to all that flows read: some hang up at it."""
+        """Subscribes to the broker's counter of drops once the broker has answered the flows' subscriptions: some hang
+        up at it."""
         if self._open and not self._unanswered and self.drops.may_be_asked():
             self._subscriptions.watch = self.drops.source
             self._tasks.begin(self._subscribe())

@@ -71,7 +71,7 @@ class Macs:
         return self._tokens.setdefault(flow, secrets.token_bytes(TOKEN_BYTES)) if self.key else b""
 
     def is_answer(self, flow: str, token: bytes) -> bool:
-        """Whether a message that answers a hello of `flow` with this token answers ours. Once: then it is answered."""
+        """True if an answer with this token is one to our last hello of `flow`; only once per hello."""
         if not self.key:
             return True
         found = token != b"" and self._tokens.get(flow) == token

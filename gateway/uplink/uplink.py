@@ -42,7 +42,7 @@ from gateway.uplink.token_bucket import TokenBucket
 log = logging.getLogger(__name__)
 
 MAX_PACKET_BYTES = 268_435_460
-"""What MQTT allows."""
+"""The limit of MQTT."""
 CHUNK = 16
 """Batches read from the database at a time: some 2 MB at most. After each, new results may go first."""
 BACKLOG = 16
@@ -166,8 +166,8 @@ class Uplink:
         self._wake.set()
 
     def may_leave(self, flow: str) -> bool:
-        """Whether what `flow` makes can leave now, as far as is known: a hello is said when there is something to send,
-        so where none was since the connection, nobody knows better."""
+        """True if results of `flow` can leave now, as far as is known. A hello is said when there is something to send,
+        so without one since the connection nothing speaks against it."""
         return self._connected and (flow in self._answered or flow not in self._hello_at)
 
     async def acknowledged_untrusted(self, payload: bytes) -> None:
@@ -251,7 +251,7 @@ class Uplink:
             del self._streams[stream]
 
     def _trouble(self, about: str, text: str) -> None:
-        """What is wrong; an empty text takes it back."""
+        """Sets the error text of the status; an empty text removes it."""
         self._errors.pop(about, None)
         if text:
             self._errors[about] = text
@@ -311,7 +311,7 @@ class Uplink:
         return self._limited
 
     async def _apart(self, flow: str, sends: Awaitable[bool]) -> bool:
-        """What fails with one flow holds up no other: it is tried again with the next turn."""
+        """Sends for one flow. A failure delays no other flow; it is tried again with the next turn."""
         try:
             return await sends
         except StoreError as error:
@@ -319,7 +319,7 @@ class Uplink:
             return False
 
     async def _say_hello(self, flow: str) -> bool:
-        """Whether it was said."""
+        """Says hello for a flow. True if it was sent."""
         now = self.clock.monotonic()
         if now < self._hello_at.get(flow, 0.0):
             return False

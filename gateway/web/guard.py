@@ -1,4 +1,4 @@
-"""What stands in front of every route: the Host check and the security headers."""
+"""The Host check and the security headers of every route."""
 
 from __future__ import annotations
 

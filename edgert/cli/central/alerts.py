@@ -57,7 +57,7 @@ def _raised_before(root: str) -> bool:
 
 
 def status(job: FleetJob, alerts: AlertJob | None) -> dict[str, Any]:
-    """What `edgert.central.spark.metrics` reads."""
+    """The status object for `edgert.central.spark.metrics`."""
     streams, restarts = dict(job.streams.states()), dict(job.streams.restarts)
     if alerts is not None:
         streams.update(alerts.streams.states())

@@ -1,4 +1,5 @@
-"""What `spark-submit` is given to run the fleet job on any cluster: as `edgert central run`, but for the master.
+"""The file for `spark-submit`, which runs the fleet job on any cluster as `edgert central run` does, but for the
+master.
 
 Its own options come before this file, those of `edgert central run` after it. Where it lies:
 `python -c "import edgert.cli.central.submit as s; print(s.__file__)"`.

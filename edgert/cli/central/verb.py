@@ -22,7 +22,7 @@ _MOST = 10**12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is under `edgert central`."""
+    """Adds the verbs of `edgert central`."""
     under = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     collect = _add(under, "collect", _collect, "append results to landing tables (as edgert-collector does)")
     collect.add_argument("--fleet", metavar="NAME", help="fleet whose results are taken")

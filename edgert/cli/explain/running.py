@@ -1,4 +1,4 @@
-"""What `edgert explain --running` shows: where the instances of a flow run, and how many rows pass between them."""
+"""`edgert explain --running`: locations of a flow's instances, and rows that pass between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EDGES: Final = ("from", "to", "goes", "rows", "bytes")
 
 
 def flow_of(figures: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a gateway's raw figures say of one flow. Raises `EdgertError` for one that does not run there."""
+    """Figures of one flow among a gateway's raw figures. Raises `EdgertError` for one that does not run there."""
     flows = figures["flows"]
     if name not in flows:
         running = ", ".join(sorted(flows)) or "none"

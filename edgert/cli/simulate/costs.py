@@ -1,4 +1,4 @@
-"""What rows cost in a simulation, and how many they give: as measured, as said, or as the document has it."""
+"""Costs and selectivities of rows in a simulation: measured, given, or from the document."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edgert.flow.spec import Registry
 
 LEAST_S: Final = 1e-9
-"""What a row costs where no time was seen."""
+"""Cost of a row where no time was measured, seconds."""
 LEAST_PART: Final = 0.1
 """Of the time that was measured, what rows have taken at least: the rest may be what turns cost beside them."""
 MOST_S: Final = 1e12
@@ -76,8 +76,8 @@ def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequ
 
 
 def assumed_of(nodes: Sequence[Node], came: Sequence[float]) -> Gives:
-    """What a row gives behind operators that follow each other, as far as the document says it. `came`: how many rows
-    each input of the first brings, beside each other."""
+    """Selectivity of operators that follow each other, as far as the document says it. `came`: how many rows each input
+    of the first brings, beside each other."""
     each = [_assumed(node, came) for node in nodes]
     rows = 1.0
     for gives in each:
@@ -182,9 +182,9 @@ def _tell(what: str) -> None:
 
 
 def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
-    """What a gateway's status says of a flow's instances, and what of it their turns cost beside rows as the simulation
-    has it: it adds that for its own turns, which may be other ones. So much as one cold turn for each `COLD_AFTER_S` of
-    rest and, of each part, for each turn that can have had rows for it."""
+    """Counts of a flow's instances by a gateway's status, and the part of their time that turns cost beside rows. The
+    simulation adds that for its own turns, which may be others: one cold turn for each `COLD_AFTER_S` of rest and, of
+    each part, for each turn that can have had rows for it."""
     try:
         status: Any = json.loads(file.read_bytes())
         flows: Sequence[Mapping[str, Any]] = status["flows"]

@@ -1,4 +1,4 @@
-"""What `edgert top` shows, from two readings of a gateway's raw figures."""
+"""The tables of `edgert top`, from two readings of a gateway's raw figures."""
 
 from __future__ import annotations
 
