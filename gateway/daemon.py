@@ -20,7 +20,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.control_plane import ControlConnection, Request
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance

@@ -24,7 +24,7 @@ from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance

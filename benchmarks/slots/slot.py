@@ -18,9 +18,9 @@ from benchmarks.ingest.trace import messages
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.links.unix import UnixLink
-from edgert.operators.division import CopiesByTopic
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.doing import Doing
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.slot import Slot

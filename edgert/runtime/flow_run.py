@@ -21,8 +21,8 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
-from edgert.operators.guard import as_errors
-from edgert.operators.logic import Now
+from edgert.operators.base.error_boundary import as_errors
+from edgert.operators.base.logic import Now
 from edgert.operators.sinks import Ship
 from edgert.runtime import resume
 from edgert.runtime.captured import Captured, StoredSize

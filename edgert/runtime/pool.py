@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
-from edgert.operators.logic import Now, PlainMessage
+from edgert.operators.base.logic import Now, PlainMessage
 from edgert.runtime.doing import Doing
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.hand import Hand

@@ -20,12 +20,12 @@ from edgert.core.packing import unpack
 from edgert.flow.fission import divided_among
 from edgert.flow.graph import Flow
 from edgert.flow.plan import copy_name, uncopied
-from edgert.operators.division import Divider
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.region import Region, Waiting
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.region import Region, Waiting
 from edgert.operators.sinks import Ship
-from edgert.operators.source import Source
+from edgert.operators.sources.source import Source
+from edgert.operators.state.partitioning import Divider
 from edgert.runtime.instance.build import Built, Place
 from edgert.runtime.instance.edges import Outgoing
 from edgert.runtime.instance.instance import Instance

@@ -28,7 +28,7 @@ from edgert.flow.plan import DAEMON
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.doing import Doing
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance

@@ -22,11 +22,11 @@ from edgert.flow.plan import DAEMON, Location, PhysicalInstance, uncopied
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import UnixLink
-from edgert.operators.devices import HISTORY, Standing
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.sinks import Ship
-from edgert.operators.source import Source
+from edgert.operators.sources.device_watermarks import HISTORY, Standing
+from edgert.operators.sources.source import Source
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Spread, Target
 from edgert.runtime.instance.figures import of_instance

@@ -8,9 +8,9 @@ from typing import Any, Final
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.core.packing import pack, unpack
 from edgert.flow.graph import Flow
-from edgert.operators.fused import Fused
-from edgert.operators.models import Model, model_untrusted
-from edgert.operators.predict import Predictions
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.models.models import Model, model_untrusted
+from edgert.operators.models.predict import Predictions
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.resume import models_of
 

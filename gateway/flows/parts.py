@@ -34,7 +34,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.plan import Assignment, uncopied
 from edgert.links.messages import NOTHING, Number
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime import departures, resume
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry

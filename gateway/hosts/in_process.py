@@ -10,7 +10,7 @@ from edgert.core.batch import RawBatch, Row
 from edgert.core.clock import Clock
 from edgert.core.position import Position
 from edgert.flow.plan import DAEMON
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime import flow_run
 from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun

@@ -20,7 +20,7 @@ import msgspec
 
 from edgert.mqtt.packets import Subscription
 from edgert.mqtt.topics import covers, merge_filters
-from edgert.operators.division import CopiesByTopic
+from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.inbox import Reader
 

@@ -25,8 +25,8 @@ from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP, Subjec
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
+from edgert.operators.base.logic import Now, PlainMessage
 from edgert.operators.bloom import Known
-from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry

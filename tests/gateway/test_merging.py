@@ -13,7 +13,7 @@ import pytest
 
 from edgert.core.position import Position
 from edgert.mqtt.packets import Publish
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime import captured
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress

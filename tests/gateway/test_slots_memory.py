@@ -15,7 +15,7 @@ from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.plan import DAEMON
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Logic, Message
+from edgert.operators.base.logic import Logic, Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool import Pool

@@ -57,7 +57,7 @@ COUNTING: dict[str, Any] = {
 CRASHING = """
 import os
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Emission, Logic
+from edgert.operators.base.logic import Emission, Logic
 
 
 class Crashing(Logic):

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue

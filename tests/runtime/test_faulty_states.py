@@ -12,7 +12,7 @@ import pytest
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Logic, Now
+from edgert.operators.base.logic import Logic, Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress

@@ -19,9 +19,9 @@ from edgert.core.errors import DocumentError, StoreError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.division import CopiesByTopic
-from edgert.operators.logic import Logic, Message, Now, PlainMessage
+from edgert.operators.base.logic import Logic, Message, Now, PlainMessage
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.drain import drain

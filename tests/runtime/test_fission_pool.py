@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.lending import FAST_TURNS
 from edgert.runtime.pool import Pool

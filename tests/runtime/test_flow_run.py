@@ -21,8 +21,8 @@ from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun

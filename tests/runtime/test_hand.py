@@ -11,7 +11,7 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry, Overload, Queue
 from edgert.runtime.instance.turn import Turn

@@ -14,8 +14,8 @@ from edgert.core.clock import VirtualClock
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.on_error import OnError
 from edgert.flow.physical import Fusion
-from edgert.operators.guard import APART_S, FAILED
-from edgert.operators.logic import Message, PlainMessage
+from edgert.operators.base.error_boundary import APART_S, FAILED
+from edgert.operators.base.logic import Message, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.lending import FAST_TURNS

@@ -11,8 +11,8 @@ from edgert.core.batch import Batch, row_bytes
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.on_error import OnError
-from edgert.operators.logic import Now
-from edgert.operators.region import Edge, Region
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime import pool as pool_module
 from edgert.runtime.gate import BLOCKED_S
 from edgert.runtime.instance.edges import Target

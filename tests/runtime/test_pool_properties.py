@@ -19,8 +19,8 @@ from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
-from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.region import Edge, Region
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance

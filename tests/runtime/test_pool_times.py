@@ -9,8 +9,8 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.operators.logic import Emission, Message, Now, PlainMessage
-from edgert.operators.region import Edge, Region
+from edgert.operators.base.logic import Emission, Message, Now, PlainMessage
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.lending import FAST_TURNS

@@ -22,11 +22,11 @@ from edgert.flow.document import from_plain
 from edgert.flow.on_error import OnError
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec, Registry
-from edgert.operators.guard import FAILED
-from edgert.operators.logic import Emission, Logic, Message, Now
-from edgert.operators.pipeline import Pipeline
+from edgert.operators.base.error_boundary import FAILED
+from edgert.operators.base.logic import Emission, Logic, Message, Now
+from edgert.operators.fusion.compiled_region import Pipeline
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import Source
+from edgert.operators.sources.source import Source
 from edgert.runtime import pool as pool_module
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun

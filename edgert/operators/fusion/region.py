@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch
-from edgert.operators.guard import Guard, Process
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.base.error_boundary import Guard, Process
+from edgert.operators.base.logic import Emission, Logic, Now
 
 SAMPLED_S: Final = 0.5
 """About so often a turn's parts are timed. Ten times a second cost a twentieth of all CPU where turns are as rare."""

@@ -8,9 +8,9 @@ from typing import Any
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.expr.compile import inline_chain
 from edgert.flow.graph import Node
-from edgert.operators.inline import Fields, Inlinable, Lines
-from edgert.operators.logic import Emission, Now
-from edgert.operators.predict import Predictions
+from edgert.operators.base.inline import Fields, Inlinable, Lines
+from edgert.operators.base.logic import Emission, Now
+from edgert.operators.models.predict import Predictions
 from edgert.operators.stateless import chain_of
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from edgert.codecs.shapes import OfTopic, row_display
 from edgert.core.batch import Row
-from edgert.operators.inline import Fields, Inlinable, Lines, alone, indented, time_use
-from edgert.operators.logic import Logic, foreign
-from edgert.operators.region import Edge
+from edgert.operators.base.inline import Fields, Inlinable, Lines, alone, indented, time_use
+from edgert.operators.base.logic import Logic, foreign
+from edgert.operators.fusion.region import Edge
 
 DEEPEST: Final = 16
 """Parts one behind the other: Python bounds how deep lines may be indented."""

@@ -156,7 +156,7 @@ class Aggregates:
             self._prepare_sketches()
 
     def _prepare_sketches(self) -> None:
-        from edgert.operators.sketch_kinds import KINDS
+        from edgert.operators.state.sketch_kinds import KINDS
         from edgert.sketches.mergeable import NOT_A_VALUE, value_of
 
         self._sketches = {p.at: KINDS[p.kind] for p in self.primitives if p.kind in KINDS}

@@ -11,8 +11,8 @@ from edgert.expr.compile import Map
 from edgert.expr.tree import Literal
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name, field_names, new_field
-from edgert.operators.models import Model, model_untrusted
+from edgert.operators.base.fields import field_name, field_names, new_field
+from edgert.operators.models.models import Model, model_untrusted
 
 
 class Predictions:

@@ -21,8 +21,8 @@ import msgspec
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
 from edgert.core.mqtt_text import fitting
 from edgert.flow.on_error import OnError
-from edgert.operators.logic import Emission, Logic, Message, Now, foreign
-from edgert.operators.values import plain_rows
+from edgert.operators.base.logic import Emission, Logic, Message, Now, foreign
+from edgert.operators.base.values import plain_rows
 
 CAREFUL_ROWS: Final = 1_000
 """After an operator that cannot be asked twice has raised, so many rows are given to it one by one."""

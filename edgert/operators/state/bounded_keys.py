@@ -8,7 +8,7 @@ from itertools import islice
 from sys import getsizeof
 from typing import Any, Final, Generic, TypeVar
 
-from edgert.operators.fields import hashable
+from edgert.operators.base.fields import hashable
 
 Value = TypeVar("Value")
 MAX_KEYS: Final = 100_000

@@ -1,4 +1,6 @@
-"""Operators as lines of one generated function, in which a row is a few local variables (`edgert.operators.pipeline`).
+"""Operators as lines of one generated function (`edgert.operators.fusion.compiled_region`).
+
+In that function a row is a few local variables.
 
 Each operator writes its lines as if it were alone, and knows of nobody else but the row that it gets: `alone` gives
 all other names in them an end of their own.
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from edgert.codecs.shapes import OfTopic
-from edgert.operators.logic import Logic, foreign
+from edgert.operators.base.logic import Logic, foreign
 
 TimeUse = Literal["heeds", "passes", "ignores"]
 _COMMON: Final = frozenset(dir(builtins))
@@ -39,7 +41,7 @@ class Fields:
         return self.variables.get(name, "None")
 
     def key(self, names: Sequence[str]) -> str:
-        """Code of a key, as `edgert.operators.fields.key_reader` reads it."""
+        """Code of a key, as `edgert.operators.base.fields.key_reader` reads it."""
         values = [self.of(name) for name in names]
         return f"({', '.join(values)})" if len(values) > 1 else (values or ["None"])[0]
 

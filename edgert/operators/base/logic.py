@@ -48,7 +48,8 @@ class Now(NamedTuple):
 class Logic:
     """Base of all logic: a stateless operator overrides `process` and nothing else.
 
-    Where `process` raises, the flow's `[on_error]` says what becomes of the rows at fault (`edgert.operators.guard`).
+    Where `process` raises, the flow's `[on_error]` says what becomes of the rows at fault
+    (`edgert.operators.base.error_boundary`).
     """
 
     repeatable: bool | None = None

@@ -15,9 +15,9 @@ from edgert.core.topic_template import TopicTemplate, matches
 from edgert.flow.fission import BY_DEVICE
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.event_times import EventTimes
-from edgert.operators.logic import Build
-from edgert.operators.source import Source
+from edgert.operators.base.logic import Build
+from edgert.operators.sources.event_times import EventTimes
+from edgert.operators.sources.source import Source
 
 
 def _check_dead_letter(node: Node, flow: Flow) -> Iterable[Problem]:

@@ -1,4 +1,4 @@
-"""`train_tree`: a classification tree (`edgert.operators.cart`) of every n rows, as a model that `predict` takes.
+"""`train_tree`: a classification tree (`edgert.operators.models.cart`) of every n rows: a model that `predict` takes.
 
 Per key it keeps the numbers of a window's rows, 8 bytes for each, and makes nothing of them until all are there. Where
 a window has come by many checkpoints, each tells the rows that were new.
@@ -17,13 +17,13 @@ from edgert.core.errors import Problem
 from edgert.core.plain import is_text
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.aggregates import compile_function
-from edgert.operators.by_key import ByKey, forgets
-from edgert.operators.cart import grow
-from edgert.operators.division import as_they_are
-from edgert.operators.fields import field_name, hashable
-from edgert.operators.logic import Build
-from edgert.operators.training import FIELDS, MAX_KEYS, OUTPUT, Training, check_training, fields_used, is_number
+from edgert.operators.base.fields import field_name, hashable
+from edgert.operators.base.logic import Build
+from edgert.operators.models.cart import grow
+from edgert.operators.models.training import FIELDS, MAX_KEYS, OUTPUT, Training, check_training, fields_used, is_number
+from edgert.operators.state.aggregates import compile_function
+from edgert.operators.state.bounded_keys import ByKey, forgets
+from edgert.operators.state.partitioning import as_they_are
 
 MAX_DEPTH: Final = 9
 """With 511 splits, as many as `predict` takes however they lie."""

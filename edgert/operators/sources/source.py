@@ -3,7 +3,8 @@
 The watermark follows the design's rule (Delivery, Time): the smallest event time among the devices that are active,
 less `out_of_order_s`; a device that was silent for `idle_timeout_s` holds nothing back, and when all are silent event
 time goes on at the pace of the clock, so that the last window of a sensor that died is still emitted. Copies of a
-source share its messages by topic, and have one watermark: that of the devices of all (`edgert.operators.devices`).
+source share its messages by topic, and have one watermark: that of the devices of all
+(`edgert.operators.sources.device_watermarks`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.log_sampling import OTHER, LogSampling
 from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
-from edgert.operators.devices import Board, Devices
-from edgert.operators.event_times import EventTimes
-from edgert.operators.logic import Emission, Logic, Message, Now
-from edgert.operators.marks import SLACK_S, TAKEN_BACK, is_ahead
-from edgert.operators.unseen_fields import UnseenFields
+from edgert.operators.base.logic import Emission, Logic, Message, Now
+from edgert.operators.sources.device_watermarks import Board, Devices
+from edgert.operators.sources.event_times import EventTimes
+from edgert.operators.sources.unseen_fields import UnseenFields
+from edgert.operators.state.marks import SLACK_S, TAKEN_BACK, is_ahead
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
@@ -179,7 +180,7 @@ class Source(Logic):
             self._look(arrival, self.limit(wall) + SLACK_S)
         return self.devices.watermark
 
-    # -- for rows that never become any (see `edgert.operators.pipeline`)
+    # -- for rows that never become any (see `edgert.operators.fusion.compiled_region`)
 
     def limit(self, wall: float) -> float:
         """The event time beyond which a row is ahead of time."""

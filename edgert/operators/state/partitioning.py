@@ -11,9 +11,9 @@ from edgert.core.batch import Row
 from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.flow.graph import Node
 from edgert.flow.spec import ANY, Keys
-from edgert.operators.aggregates import compile_function
-from edgert.operators.by_key import beyond_short
-from edgert.operators.keys import CONSTANTS, key_source
+from edgert.operators.state.aggregates import compile_function
+from edgert.operators.state.bounded_keys import beyond_short
+from edgert.operators.state.keys import CONSTANTS, key_source
 
 KNOWN: Final = 100_000
 """Keys (or topics) whose copy is remembered, unless they are long; beyond it all are looked up anew."""

@@ -20,12 +20,12 @@ from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem, show
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.aggregates import compile_function, plain_sum
-from edgert.operators.by_key import SHORT, SLOT_BYTES, ByKey, forgets
-from edgert.operators.columns import key_names
-from edgert.operators.division import as_they_are, shared_by_key
-from edgert.operators.fields import field_name, field_names, key_reader, new_field
-from edgert.operators.logic import Build, Emission, Logic, Now
+from edgert.operators.base.fields import field_name, field_names, key_reader, new_field
+from edgert.operators.base.logic import Build, Emission, Logic, Now
+from edgert.operators.state.aggregates import compile_function, plain_sum
+from edgert.operators.state.bounded_keys import SHORT, SLOT_BYTES, ByKey, forgets
+from edgert.operators.state.columns import key_names
+from edgert.operators.state.partitioning import as_they_are, shared_by_key
 
 EPSILON: Final = float_info.epsilon
 MAX_KEYS: Final = 10_000

@@ -1,7 +1,7 @@
 """A region that begins with a source, compiled: one function per shape of message, in which no row exists.
 
     decode ─┬─ predict ─┬─ publish        for each message of a learned shape, values in local variables
-            ├─ map ─────┴─ join           as far as operators have lines (`edgert.operators.inline`);
+            ├─ map ─────┴─ join           as far as operators have lines (`edgert.operators.base.inline`);
             └─ window add                 rows are made for those that have none
        └──── rows ──── parts              for any other message, the ordinary way through the same parts
 
@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from edgert.codecs.shapes import Body, Fusible, Value, fuses
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.operators.fused import Fused
-from edgert.operators.guard import Guard
-from edgert.operators.inline import Fields
-from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.region import SAMPLED_S, Edge, Region, Step, Waiting
-from edgert.operators.source import Source
-from edgert.operators.tree import Tree
+from edgert.operators.base.error_boundary import Guard
+from edgert.operators.base.inline import Fields
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.code_tree import Tree
+from edgert.operators.fusion.region import SAMPLED_S, Edge, Region, Step, Waiting
+from edgert.operators.sources.source import Source
 
 APART_S: Final = 10 * SAMPLED_S
 """About so often a turn goes the ordinary way, in which its parts can be timed: it costs twice as much."""

@@ -65,7 +65,8 @@ class EventTimes:
         if untimed and self.declared:
             drops[UNTIMED] += untimed
 
-    # -- the same as lines inside a decoder's function (see `edgert.operators.pipeline`); `t` is the time of the message
+    # -- the same as lines inside a decoder's function (see `edgert.operators.fusion.compiled_region`);
+    # `t` is the time of the message
 
     @property
     def constants(self) -> Mapping[str, Any]:
