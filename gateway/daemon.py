@@ -27,7 +27,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
-from edgert.store.outbox import BatchLimits
+from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead

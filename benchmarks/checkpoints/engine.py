@@ -23,7 +23,7 @@ from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pools import make_pool
 from edgert.store.database import Database
-from edgert.store.records import Spill
+from edgert.store.state.records import Spill
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.hosts.in_process import InProcess

@@ -30,7 +30,7 @@ from edgert.flow.physical import Fusion
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.store.database import Database
-from edgert.store.file import read_state
+from edgert.store.file.file import read_state
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,8 @@
 
 They are numbered and written before they are sent, as all results are, so that no number ever means two things; only
 the flow's state and its place in the input wait for the checkpoint. After a crash the flow goes on from the last one,
-and what had left since is made again, under other numbers: counted twice, and known (`edgert.store.ahead`).
+and what had left since is made again, under other numbers: counted twice, and known
+(`edgert.store.outbox.early_results`).
 
 Each time costs a write to the card, so nothing is taken while it could not leave anyway: without contact to the
 collector results wait for the checkpoint, as those of other flows do.
@@ -17,7 +18,7 @@ from typing import Final
 
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import FlowResults
+from edgert.store.state.records import FlowResults
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
 from gateway.registry.registry import RETRY_S, FlowRegistry

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.state import pack_queues
-from edgert.store.records import Spill
+from edgert.store.state.records import Spill
 from gateway.hosts.host import Feeding, Host
 
 log = logging.getLogger(__name__)

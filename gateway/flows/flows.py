@@ -19,7 +19,7 @@ from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.base.tasks import Tasks
 from gateway.checkpoint.checkpointer import Checkpointer

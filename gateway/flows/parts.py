@@ -42,7 +42,7 @@ from edgert.runtime.progress import Progress
 from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host

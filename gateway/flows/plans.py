@@ -16,7 +16,7 @@ from edgert.flow.spec import Registry
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.progress import Progress
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import first_epoch, successor
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.retire import Retirement

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgert.store import spill
+from edgert.store.state import spill
 from gateway.hosts.slot_recovery import MOST_DEATHS
 from gateway.ingest.ingest import UNCOMMITTED_BYTES
 from tests.integration import truth

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from edgert.core.position import Position
-from edgert.store.records import Spill, Spilled
+from edgert.store.state.records import Spill, Spilled
 
 QUOTA_BYTES: Final = 8_388_608
 """As large as queued input that is owed an acknowledgement can get (`edgert.runtime.instance.queue.OWED_BYTES`)."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from edgert.store import fallback, outbox
-from edgert.store.outbox import OutboxSize
+from edgert.store import fallback
+from edgert.store.outbox import outbox
+from edgert.store.outbox.outbox import OutboxSize
 
 Cut = Mapping[int, int] | None
 """Last valid number per stream; None: all are."""

@@ -21,7 +21,7 @@ import xxhash
 from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.result_schema import Schema
 from edgert.core.results import MOST_STREAMS, GapBatch, OpenBatch, RowsBatch, pack_result
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 
 FIRST = 0
 """An epoch's first stream: it begins with the opening batch."""

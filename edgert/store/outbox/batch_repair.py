@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from edgert.core.results import GapBatch, pack_result
-from edgert.store import outbox
-from edgert.store.outbox import FIRST, OutboxEntry
-from edgert.store.quota import Shed, Stream
+from edgert.store.outbox import outbox
+from edgert.store.outbox.outbox import FIRST, OutboxEntry
+from edgert.store.outbox.quota import Shed, Stream
 
 DAMAGED: Final = "batch damaged"
 TEXT: Final = "what the outbox held is damaged: the card may be worn out"

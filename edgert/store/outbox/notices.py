@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Sequence
 
 from edgert.core.results import MOST_DROPS, Drop, DropsBatch, pack_result
-from edgert.store import outbox
-from edgert.store.outbox import OutboxSize
+from edgert.store.outbox import outbox
+from edgert.store.outbox.outbox import OutboxSize
 
 
 def put(db: sqlite3.Connection, gateway: str, flow: str, gap: str = "", drops: Sequence[Drop] = ()) -> OutboxSize:

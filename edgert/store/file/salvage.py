@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from edgert.core.position import Position
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 
 BESIDE = ("", "-wal", "-shm")
 """The files of a database."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from edgert.store.quota import Stream
+from edgert.store.outbox.quota import Stream
 
 LEAVING_AHEAD = 256
 """So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgert.core.errors import DamagedError, StoreError
-from edgert.store import damage
+from edgert.store.file import salvage
 
 CHECKED_BYTES = 64 << 20
 """A larger file is checked at a start without its outbox, or a long outage would be followed by a long start."""
@@ -83,7 +83,7 @@ def connect(path: Path) -> sqlite3.Connection:
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         if db:
             db.close()
-        if not isinstance(error, OSError) and damage.is_damage(error):
+        if not isinstance(error, OSError) and salvage.is_damage(error):
             raise DamagedError(f"the database {path} is damaged ({error})") from error
         raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
     if fault != "ok":
@@ -99,10 +99,10 @@ def _text(raw: bytes) -> str:
 
 def _fault(db: sqlite3.Connection, path: Path) -> str:
     """ "ok", or what is wrong with the file."""
-    if damage.is_suspect(path):
+    if salvage.is_suspect(path):
         fault = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
         if fault == "ok":
-            damage.trust(path)
+            salvage.trust(path)
         return fault
     if path.stat().st_size <= CHECKED_BYTES:
         return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
