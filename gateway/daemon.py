@@ -24,7 +24,7 @@ from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pools import make_pool
+from edgert.runtime.pool.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import BatchLimits

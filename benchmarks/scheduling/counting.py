@@ -23,8 +23,8 @@ from edgert.operators.fusion.region import Region, Step, Waiting
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import at_most
 

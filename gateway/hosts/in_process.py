@@ -17,7 +17,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import Figures, of_instance
 from edgert.runtime.instance.report import Report, report
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Feeding, Waiting

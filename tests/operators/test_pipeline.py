@@ -27,10 +27,10 @@ from edgert.operators.sources.source import Source
 from edgert.operators.state.aggregates import parse_aggregate
 from edgert.operators.state.sketch_kinds import KINDS as SKETCHES
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.progress import Progress
 
 WALL = 1_700_000_000.0
 RAW = {"n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "var_t": "variance(t)", "low": "min(h)", "high": "max(h)",

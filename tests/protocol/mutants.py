@@ -9,10 +9,8 @@ from unittest import mock
 
 from edgert.core.errors import DamagedError, EdgertError
 from edgert.core.position import Position
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.id_table import SENT, IdTable
-from edgert.runtime.inbox import Inbox, Route
-from edgert.runtime.progress import Progress
 from edgert.store import epochs, fallback
 from edgert.store.database import Database
 from edgert.store.outbox import early_results
@@ -22,6 +20,8 @@ from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
 from gateway.hosts.in_process import PoolCheckpoints
 from gateway.hosts.slotted_flow import Hosted
+from gateway.ingest.delivery import Inbox, Route
+from gateway.ingest.packet_ids import SENT, IdTable
 from gateway.ingest.routes import Routes
 from gateway.ingest.subscriptions import Subscriptions
 from gateway.registry import recovery as fallback_at_start

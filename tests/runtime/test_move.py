@@ -14,9 +14,9 @@ from edgert.flow.physical import plan
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.base.logic import Emission, Now
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.restore import move
 from edgert.runtime.instance.build import build
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.resume import move
 from tests.runtime.pools import Pass, rows
 
 

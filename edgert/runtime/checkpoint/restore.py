@@ -26,11 +26,11 @@ from edgert.operators.fusion.region import Region, Waiting
 from edgert.operators.sinks import Ship
 from edgert.operators.sources.source import Source
 from edgert.operators.state.partitioning import Divider
+from edgert.runtime.checkpoint.packing import unpack_parts
 from edgert.runtime.instance.build import Built, Place
 from edgert.runtime.instance.edges import Outgoing
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.state import unpack_parts
 
 log = logging.getLogger(__name__)
 

@@ -27,14 +27,14 @@ from edgert.operators.fusion.chain import Fused
 from edgert.operators.sinks import Ship
 from edgert.operators.sources.device_watermarks import HISTORY, Standing
 from edgert.operators.sources.source import Source
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Spread, Target
 from edgert.runtime.instance.figures import of_instance
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import report
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
-from edgert.runtime.under_way import UnderWay, told_bytes
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.slot.credit import UnderWay, told_bytes
 
 MOST_INSTANCES: Final = 65_536
 """Most instances of a flow."""

@@ -6,8 +6,8 @@ import random
 from typing import Final
 
 from edgert.core.clock import Clock
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool, Send
+from edgert.runtime.pool.pool import Pool, Send
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
-from edgert.runtime.gate import Gate
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool import Pool, Send
+from edgert.runtime.pool.backpressure import Gate
+from edgert.runtime.pool.pool import Pool, Send
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.base.logic import Now, PlainMessage
-from edgert.runtime.doing import Doing
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.schedule import Schedule
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.lending import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
-from edgert.runtime.pauses import Pauses
+from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.quiesce import Pauses
+from edgert.runtime.pool.thread_roles import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
 from edgert.scheduling.policies import Policy

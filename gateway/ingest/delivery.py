@@ -14,10 +14,10 @@ import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.packets import Publish, PublishRun
-from edgert.runtime.id_table import DOUBTFUL, EARLIER, NOT, SENT, IdTable
-from edgert.runtime.inbox_counters import InboxCounters
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.progress import Progress
+from gateway.ingest.input_counters import InboxCounters
+from gateway.ingest.packet_ids import DOUBTFUL, EARLIER, NOT, SENT, IdTable
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from edgert.links.unix import UnixLink
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 
 UNDER_WAY_BYTES: Final = 2_097_152
 """Estimated resident bytes that may be under way to one instance: half of its queue's budget. It takes some

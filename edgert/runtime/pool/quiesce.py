@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from edgert.core.clock import Clock
-from edgert.runtime.gate import Gate
 from edgert.runtime.instance.instance import Instance
+from edgert.runtime.pool.backpressure import Gate
 from edgert.scheduling.policies import Policy
 
 

@@ -18,9 +18,9 @@ from edgert.core.plain import is_integer, is_texts
 from edgert.flow.plan import PhysicalInstance, copy_name
 from edgert.links.frames import pack_rows
 from edgert.links.messages import MAX_BODY
+from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.state import pack_state
 
 MOST_EXPANDED_BYTES: Final = 8 * MAX_BODY
 """Most bytes of the expanded content of one link batch."""

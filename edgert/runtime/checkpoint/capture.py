@@ -9,7 +9,7 @@ from typing import Any
 from edgert.core.batch import Row
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.position import Position
-from edgert.runtime.departures import Departure
+from edgert.runtime.checkpoint.departures import Departure
 from edgert.runtime.instance.queue import Entry
 
 COMPACT_BYTES = 262_144

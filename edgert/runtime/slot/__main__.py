@@ -29,12 +29,12 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.base.logic import PlainMessage
-from edgert.runtime.doing import Doing
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool import Pool
-from edgert.runtime.pools import make_pool
-from edgert.runtime.slot_run import SlotRun
+from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.pools import make_pool
+from edgert.runtime.slot.run import SlotRun
 from edgert.runtime.threads import roles
 from edgert.runtime.ticks import TICK_S, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
