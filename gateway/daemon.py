@@ -17,14 +17,14 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.credentials import read_mac_key
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pools import make_pool
+from edgert.runtime.pool.pools import make_pool
 from edgert.runtime.ticks import TICK_S
 from edgert.store.database import Database
-from edgert.store.outbox import BatchLimits
+from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead

@@ -15,12 +15,12 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.decode import Decoder
 from edgert.mqtt.packets import V311, Packet
 from edgert.operators.registry import with_installed
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.inbox import Reader
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from gateway.hosts.in_process import InProcess
+from gateway.ingest.delivery import Reader
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import Source
 

@@ -29,7 +29,7 @@ from edgert.core.settings import Central
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.control_plane import ControlConnection
 from edgert.store.database import Database
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.uplink.uplink import Uplink
 
 INTERVAL_S: Final = 5

@@ -11,7 +11,7 @@ from edgert.core.errors import DocumentError, Problem, show
 from edgert.expr.compile import Lookup
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name, new_field
+from edgert.operators.base.fields import field_name, new_field
 
 MOST_FIELDS: Final = 256
 MOST_VALUES: Final = 1_000_000

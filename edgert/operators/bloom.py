@@ -20,10 +20,10 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import SHORT
-from edgert.operators.fields import field_name, field_names, key_reader
-from edgert.operators.inline import Fields, Inlinable, Lines
-from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.base.fields import field_name, field_names, key_reader
+from edgert.operators.base.inline import Fields, Inlinable, Lines
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.bounded_keys import SHORT
 from edgert.sketches.bloom import Bloom, Seen
 from edgert.sketches.hashing import hash_of
 

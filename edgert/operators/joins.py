@@ -11,12 +11,12 @@ from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, 
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey, forgets
-from edgert.operators.division import shared_by_key
-from edgert.operators.fields import field_name, field_names, key_reader
-from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
-from edgert.operators.logic import Build, Emission, Now
-from edgert.operators.marks import AHEAD_S, SLACK_S
+from edgert.operators.base.fields import field_name, field_names, key_reader
+from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.bounded_keys import ByKey, forgets
+from edgert.operators.state.marks import AHEAD_S, SLACK_S
+from edgert.operators.state.partitioning import shared_by_key
 
 ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60

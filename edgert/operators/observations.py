@@ -17,11 +17,11 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, great_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import MEMORY_BYTES, SHORT, Bounded
-from edgert.operators.division import divided
-from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
-from edgert.operators.logic import Build, Emission, Logic, Now
-from edgert.operators.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.base.fields import field_name, field_names, hashable, key_reader, new_field
+from edgert.operators.base.logic import Build, Emission, Logic, Now
+from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, Bounded
+from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.state.partitioning import divided
 
 At = tuple[float, Any]
 """Event time and key."""

@@ -17,9 +17,9 @@ from edgert.core.errors import Problem
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name
-from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse
-from edgert.operators.logic import Build, Emission, Logic, Now, PlainMessage
+from edgert.operators.base.fields import field_name
+from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse
+from edgert.operators.base.logic import Build, Emission, Logic, Now, PlainMessage
 
 
 def _sink_topic(text: str) -> TopicTemplate:

@@ -13,8 +13,8 @@ from edgert.expr.tree import Expression, fields
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Parameter
 from edgert.operators.annotate import annotation
-from edgert.operators.fields import field_name, field_names, new_field
-from edgert.operators.predict import Predictions
+from edgert.operators.base.fields import field_name, field_names, new_field
+from edgert.operators.models.predict import Predictions
 
 ALWAYS = ("time", "source")
 _ON_ERROR = Parameter(

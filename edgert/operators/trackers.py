@@ -15,12 +15,12 @@ from typing import Any
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.aggregates import plain_sum
-from edgert.operators.by_key import SLOT_BYTES, ByKey, forgets
-from edgert.operators.division import as_they_are, shared_by_key
-from edgert.operators.fields import field_name, key_reader, new_field
-from edgert.operators.inline import Fields, Inlinable, Lines, indented
-from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.base.fields import field_name, key_reader, new_field
+from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.aggregates import plain_sum
+from edgert.operators.state.bounded_keys import SLOT_BYTES, ByKey, forgets
+from edgert.operators.state.partitioning import as_they_are, shared_by_key
 
 Track = list[float]
 _IS_NUMBER = "(type({v}) is float or type({v}) is int)"

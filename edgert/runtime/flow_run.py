@@ -21,12 +21,14 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
-from edgert.operators.guard import as_errors
-from edgert.operators.logic import Now
+from edgert.operators.base.error_boundary import as_errors
+from edgert.operators.base.logic import Now
 from edgert.operators.sinks import Ship
-from edgert.runtime import resume
-from edgert.runtime.captured import Captured, StoredSize
-from edgert.runtime.departures import Departure, departure, pack
+from edgert.runtime.checkpoint import restore as resume
+from edgert.runtime.checkpoint.capture import Captured, StoredSize
+from edgert.runtime.checkpoint.departures import Departure, departure, pack
+from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.build import Built, build, schema_of
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
@@ -34,9 +36,7 @@ from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.interpreter import switching
 from edgert.runtime.latest import LatestWindow
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.pool.pool import Pool
 
 log = logging.getLogger(__name__)
 

@@ -19,19 +19,13 @@ from edgert.core.checkpoint import Checkpoint
 from edgert.core.result_schema import Schema
 from edgert.flow import full_outbox
 from edgert.flow.plan import Assignment
-from edgert.store import (
-    ahead,
-    departures,
-    fallback,
-    link_outbox,
-    outbox,
-    owner,
-    plan_change,
-    spill,
-)  # fmt: skip
-from edgert.store.outbox import OutboxSize
+from edgert.store import fallback, plan_change
+from edgert.store.file import owner
+from edgert.store.outbox import early_results, link_outbox, outbox, sent_bounds
+from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.outbox_tables import OutboxTables, Written
-from edgert.store.records import (
+from edgert.store.state import spill
+from edgert.store.state.records import (
     COLUMNS,
     FlowResults,
     Mark,
@@ -71,8 +65,8 @@ class Database(OutboxTables):
     def _begin(self) -> None:
         with self._transaction() as db:
             owner.claim(db, self.gateway, self.path)
-            departures.started(db)
-            self.again = ahead.go_back(db)
+            sent_bounds.started(db)
+            self.again = early_results.go_back(db)
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
@@ -141,7 +135,7 @@ class Database(OutboxTables):
         if not self._rows("SELECT 1 FROM ahead WHERE flow = ? AND rows > 0", flow):
             return 0
         with self._transaction() as db:
-            found = ahead.go_back(db, flow)
+            found = early_results.go_back(db, flow)
         self.repeated.update(found)
         return found[flow]
 
@@ -165,7 +159,7 @@ class Database(OutboxTables):
         db.execute("UPDATE flow SET position = ?, missing = ?, links = ? WHERE name = ?", (*at, flow))
         other = "ON CONFLICT DO UPDATE SET blob = excluded.blob WHERE blob <> excluded.blob"  # or no page is touched
         db.execute(f"INSERT INTO queue VALUES (?, ?) {other}", (flow, commit.queue))
-        ahead.covered(db, flow)
+        early_results.covered(db, flow)
         spill.forget(db, flow)
         if commit.rows:
             self._put_rows(db, commit)
@@ -179,7 +173,7 @@ class Database(OutboxTables):
         fallback.put_state(db, commit)
 
     def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
-        ahead.put(db, results.flow, len(results.rows))
+        early_results.put(db, results.flow, len(results.rows))
         self._put_rows(db, results)
 
     def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:

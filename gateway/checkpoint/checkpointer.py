@@ -15,7 +15,7 @@ from edgert.core.checkpoint import Checkpoint
 from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import Spill
+from edgert.store.state.records import Spill
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.compaction import Merging
 from gateway.checkpoint.input_spill import Blocked

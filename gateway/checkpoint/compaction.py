@@ -27,10 +27,10 @@ from edgert.core.errors import DamagedError, EdgertError
 from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
 from edgert.store.database import Database
-from edgert.store.file import read_state
+from edgert.store.file.file import read_state
 
 log = logging.getLogger(__name__)
 

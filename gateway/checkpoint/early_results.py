@@ -3,7 +3,7 @@
 They are numbered and written before they are sent, as all results are, so that a number always means the same. Only the
 flow's state and position wait for the checkpoint. After a crash the flow goes on from the last checkpoint; the results
 since then are computed again under other numbers, so they count twice, and their number is known
-(`edgert.store.ahead`).
+(`edgert.store.outbox.early_results`).
 
 Each write costs the card, so nothing is taken while it could not leave: without contact to the collector these results
 wait for the checkpoint, as those of other flows do.
@@ -18,7 +18,7 @@ from typing import Final
 
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import FlowResults
+from edgert.store.state.records import FlowResults
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
 from gateway.registry.registry import RETRY_S, FlowRegistry

@@ -17,9 +17,9 @@ from edgert.flow.loops import POSSIBLE_LOOP, loops
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.base.tasks import Tasks
 from gateway.checkpoint.checkpointer import Checkpointer

@@ -34,15 +34,15 @@ from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.plan import Assignment, uncopied
 from edgert.links.messages import NOTHING, Number
-from edgert.operators.logic import Now
-from edgert.runtime import departures, resume
+from edgert.operators.base.logic import Now
+from edgert.runtime.checkpoint import departures, restore
+from edgert.runtime.checkpoint.packing import join_queues, pack_queues, pack_state, unpack_queues
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
@@ -185,7 +185,7 @@ class Parts:
         self._is_stopped(flow)
         wanted = set(operators)
         blobs, queue = await self._checkpoint(flow)
-        states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in resume.states_of(blobs)]
+        states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in restore.states_of(blobs)]
         waiting = {name: found for name, found in unpack_queues(queue, 0.0).items() if _concerns(name, wanted)}
         return {
             "states": [pack_state(state) for state in states if state],
@@ -282,7 +282,7 @@ class Parts:
         queues = unpack_queues(queue, now.monotonic)
         mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
         run.restore(blobs, pack_queues(mine), now)
-        state = pack_state({resume.WHOLE: True, **run.snapshot(run.built, run.mine)})
+        state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
         links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
         return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
 

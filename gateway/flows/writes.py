@@ -12,7 +12,7 @@ from edgert.core.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, StoreError
 from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.base.once import Once
 from gateway.checkpoint.checkpointer import Checkpointer

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures

@@ -22,14 +22,14 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.runtime.departures import departure
+from edgert.runtime.checkpoint.departures import departure
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import Report
-from edgert.runtime.owpoa import UNWEIGHED
-from edgert.runtime.pools import OWPOA
-from edgert.runtime.slot_run import slot_of
+from edgert.runtime.pool.pools import OWPOA
+from edgert.runtime.pool.thread_per_operator import UNWEIGHED
+from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosts.host import Arrival, Entries, Recovery, Send

@@ -16,8 +16,8 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
 from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, copy_name
 from edgert.links import frames
-from edgert.runtime.captured import Captured
-from edgert.runtime.departures import Departure
+from edgert.runtime.checkpoint.capture import Captured
+from edgert.runtime.checkpoint.departures import Departure
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry

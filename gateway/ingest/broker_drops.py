@@ -20,8 +20,8 @@ import msgspec
 
 from edgert.core.errors import show
 from edgert.core.position import Position
-from edgert.runtime.inbox import Reader
-from edgert.runtime.progress import Progress
+from edgert.runtime.checkpoint.progress import Progress
+from gateway.ingest.delivery import Reader
 from gateway.ingest.subscriptions import Source
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from edgert.core.settings import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.transport import Handlers
-from edgert.runtime.inbox import Inbox
 from gateway.base.tasks import Tasks
 from gateway.hosts.host import Host
 from gateway.ingest.broker_drops import BrokerDrops
 from gateway.ingest.client import sensors_client
+from gateway.ingest.delivery import Inbox
 from gateway.ingest.grants import Grants
 from gateway.ingest.inflight_window import BrokerWindow
 from gateway.ingest.publishing import Publishing

@@ -13,7 +13,7 @@ from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
 from edgert.mqtt.suspicion import HUNG_UP
 from edgert.mqtt.transport import MqttClient
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance
 
 log = logging.getLogger(__name__)

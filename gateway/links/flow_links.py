@@ -17,7 +17,7 @@ from edgert.core.settings import Links as LinksSettings
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Identity
-from edgert.runtime import departures
+from edgert.runtime.checkpoint import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from gateway.base.epochs import successor

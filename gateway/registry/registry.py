@@ -24,7 +24,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.once import Once
 from gateway.base.tasks import to_its_end
 from gateway.ingest.subscriptions import Source

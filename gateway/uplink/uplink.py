@@ -31,7 +31,7 @@ from edgert.core.results import (
 )
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.outbox import FIRST, OutboxEntry
+from edgert.store.outbox.outbox import FIRST, OutboxEntry
 from gateway.base.epochs import successor
 from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill

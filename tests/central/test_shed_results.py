@@ -15,8 +15,8 @@ from edgert.central.landing import arrow_rows
 from edgert.central.landing.acceptance import Acceptance, Verdict
 from edgert.central.landing.landing import Landing
 from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
-from edgert.store import departures
-from edgert.store.quota import FULL
+from edgert.store.outbox import sent_bounds
+from edgert.store.outbox.quota import FULL
 from gateway.uplink import send_window
 from gateway.uplink.send_window import RESEND_S
 from gateway.uplink.uplink import HELLO_S
@@ -46,7 +46,7 @@ async def exchange(rig: Rig, collector: Collector, draw: random.Random) -> None:
 async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "LEAVING_AHEAD", 3)
+    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 3)
     monkeypatch.setattr(send_window, "WINDOW_BYTES", ON_THE_WAY)
     draw = random.Random(seed)
     rig = Rig(tmp_path)

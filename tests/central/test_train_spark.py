@@ -17,7 +17,7 @@ from edgert.central.training.document import parse
 from edgert.central.training.mllib import LABEL
 from edgert.central.training.train import Trained, train, tried
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.operators.models import model_untrusted
+from edgert.operators.models.models import model_untrusted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

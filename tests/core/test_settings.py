@@ -8,7 +8,7 @@ from edgert.core import config
 from edgert.core.errors import DocumentError
 from edgert.core.programs import PROGRAMS
 from edgert.core.settings import CollectorSettings, GatewaySettings, data_folder
-from edgert.runtime.pools import OWPOA
+from edgert.runtime.pool.pools import OWPOA
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgert.central.landing.lineage import Opening, counted
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from edgert.runtime.state import pack_state
+from edgert.runtime.checkpoint.packing import pack_state
 from edgert.store.database import Database
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop

@@ -17,9 +17,9 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.events import Subscribed
 from edgert.mqtt.packets import Publish
 from edgert.mqtt.topics import covers
-from edgert.operators.logic import Logic
+from edgert.operators.base.logic import Logic
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows import flows, retire

@@ -11,7 +11,7 @@ import pytest
 
 from edgert.core.batch import RawBatch
 from edgert.core.position import Position
-from edgert.runtime.progress import Progress
+from edgert.runtime.checkpoint.progress import Progress
 from gateway.hosts import slotted_flow as hosted_module
 from gateway.hosts.slotted_flow import Hosted
 

@@ -19,7 +19,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.inbox import Route
+from gateway.ingest.delivery import Route
 from gateway.ingest.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_flows import Gateway, document

@@ -9,7 +9,7 @@ import pytest
 
 from edgert.links import frames
 from edgert.runtime.instance.figures import COUNTERS
-from edgert.runtime.slot import REPORT_S
+from edgert.runtime.slot.__main__ import REPORT_S
 from gateway.hosts.slot_figures import TOLD_S
 from tests.gateway.test_slots import Walk
 from tests.gateway.test_slots_under_way import begun

@@ -24,9 +24,9 @@ from edgert.flow.physical import Fusion
 from edgert.flow.plan import Location
 from edgert.links import frames
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.packing import join_queues, pack_queues, pack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosts.slot_process import QUIET_S
 from gateway.hosts.slots import Slots
 from gateway.hosts.slotted_flow import KEPT_BYTES
@@ -249,7 +249,7 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
         monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
     if draw.random() < 0.3:  # queues are over their budgets all the time, and little may be under way
         monkeypatch.setattr("edgert.runtime.instance.build.QUEUE_BYTES", 600)
-        monkeypatch.setattr("edgert.runtime.under_way.UNDER_WAY_BYTES", 800)
+        monkeypatch.setattr("edgert.runtime.slot.credit.UNDER_WAY_BYTES", 800)
     in_loop(walk_through)(draw)
 
 

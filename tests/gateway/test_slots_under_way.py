@@ -11,8 +11,8 @@ from edgert.core.batch import RawBatch, size_of
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
 from edgert.runtime.instance.schedule import PROFILED_ROWS
-from edgert.runtime.slot import REPORT_S
-from edgert.runtime.under_way import UNDER_WAY_BYTES
+from edgert.runtime.slot.__main__ import REPORT_S
+from edgert.runtime.slot.credit import UNDER_WAY_BYTES
 from tests.gateway.test_slots import Walk
 from tests.slots_here import InThisProcess
 

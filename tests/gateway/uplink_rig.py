@@ -26,7 +26,7 @@ from edgert.core.results import (
 )
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.uplink.uplink import Uplink
 
 SCHEMA = Schema(60.0, (), (("n", "count"),))

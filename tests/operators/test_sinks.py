@@ -14,8 +14,8 @@ from edgert.core.errors import DocumentError
 from edgert.core.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Build, Now
+from edgert.operators.base.logic import Build, Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish, Ship, make_publish
 from tests.named import named

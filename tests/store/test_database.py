@@ -20,9 +20,9 @@ from edgert.core.position import Position
 from edgert.core.result_schema import Schema
 from edgert.core.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.file import read_state
-from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
-from edgert.store.records import StoredFlow
+from edgert.store.file.file import read_state
+from edgert.store.outbox.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
+from edgert.store.state.records import StoredFlow
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
 COLUMNS = ("window_start", "window_end", "source", "n")

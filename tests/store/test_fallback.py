@@ -9,7 +9,7 @@ from edgert.core.position import Position
 from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.fallback import DAMAGED, MOST_HOLES
-from edgert.store.records import Mark
+from edgert.store.state.records import Mark
 from tests.store.test_database import COLUMNS, E1, E2, E3, E9, ROW, SCHEMA, flow
 
 

@@ -13,8 +13,8 @@ from edgert.central.documents import Bounds, instead_of, read_file
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.flow.document import read_untrusted
-from edgert.operators.fields import field_name, field_names
-from edgert.operators.models import KINDS, MAX_TREE_DEPTH
+from edgert.operators.base.fields import field_name, field_names
+from edgert.operators.models.models import KINDS, MAX_TREE_DEPTH
 
 MOST_FEATURES: Final = 100
 

@@ -21,7 +21,7 @@ from edgert.central.training.train import Figures, Trained, train
 from edgert.core.errors import EdgertError
 from edgert.core.settings import Connection
 from edgert.flow.document import read_untrusted
-from edgert.operators.models import model_untrusted
+from edgert.operators.models.models import model_untrusted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
