@@ -15,8 +15,9 @@ STORM = ("storm.py", "os-scheduling.md", "os-scheduling-alone.md")
 """A topology is to Storm what a flow is to us."""
 
 PLAIN_ROOMS = (
-    "agent", "edgert/boards", "edgert/cli", "edgert/control", "edgert/demo", "edgert/flow", "edgert/links",
-    "edgert/runtime", "edgert/scheduling", "edgert/sim", "gateway", "provisioning",
+    "agent", "edgert/boards", "edgert/central", "edgert/cli", "edgert/codecs", "edgert/control", "edgert/demo",
+    "edgert/expr", "edgert/flow", "edgert/links", "edgert/runtime", "edgert/scheduling", "edgert/sim", "edgert/sketches",
+    "edgert/store", "gateway", "provisioning",
 )  # fmt: skip
 """Packages in which the first word of a docstring is checked; add each package that has been revised."""
 RIDDLE = re.compile(r"(What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")

@@ -1,4 +1,4 @@
-"""What documents that people write for the central side have in common: a training, rules of alerts."""
+"""Common parts of documents for the central side: trainings, rules of alerts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgert.core.errors import EdgertError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a number may be."""
+    """Bounds of a number."""
 
     least: float
     greatest: float
@@ -30,7 +30,7 @@ class Bounds:
 
 
 def read_file(path: Path | str) -> bytes:
-    """What stands in a file. Raises `EdgertError` naming one that cannot be read."""
+    """The content of a file. Raises `EdgertError` naming one that cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -38,6 +38,6 @@ def read_file(path: Path | str) -> bytes:
 
 
 def instead_of(key: str, known: Sequence[str]) -> str:
-    """What somebody who wrote an unknown `key` may have meant."""
+    """A hint at the known key that an unknown `key` resembles."""
     near = get_close_matches(key, known, n=1)
     return f"nearest: {near[0]}" if near else ", ".join(known)

@@ -140,7 +140,7 @@ class Publish(Inlinable):
         return "ignores"
 
     def may_give(self, topic: str) -> bool:
-        """Whether a message to `topic` may be one of its own."""
+        """True if a message to `topic` may be one of its own."""
         return self._topic.may_give(topic)
 
 

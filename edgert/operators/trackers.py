@@ -31,7 +31,7 @@ class Tracker(Inlinable, ABC):
 
     at_once = True
     fills = False
-    """Whether it leaves a row that has a value as it is."""
+    """True if it leaves a row that has a value as it is."""
 
     def __init__(self, field: str, output: str, keys: Sequence[str], numbers: int) -> None:
         """`numbers`: in a track, at most."""

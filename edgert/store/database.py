@@ -87,7 +87,7 @@ class Database(OutboxTables):
         return [b for (b,) in self._rows("SELECT blob FROM state WHERE flow = ? ORDER BY number", flow)]
 
     def queue(self, flow: str) -> bytes:
-        """What stood in the flow's queues; empty when there was no checkpoint yet."""
+        """The packed content of the flow's queues; empty when there was no checkpoint yet."""
         found = self._rows("SELECT blob FROM queue WHERE flow = ?", flow)
         return found[0][0] if found else b""
 
@@ -140,7 +140,7 @@ class Database(OutboxTables):
         return found[flow]
 
     def _fits(self, db: sqlite3.Connection, commit: Written, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
-        """Whether there was room for the rows of `commit`; if not, nothing of it is written."""
+        """True if there was room for the rows of `commit`; if not, nothing of it is written."""
         before = self._change, len(self._shedding)
         db.execute("SAVEPOINT flow")
         write(db, commit)
@@ -202,7 +202,7 @@ class Database(OutboxTables):
             fallback.merge_state(db, flow, snapshot, last)
 
     def marks(self, flow: str) -> list[Mark | None]:
-        """What the checkpoints cover whose pieces `state` has, one by one; None where a flow cannot go back there."""
+        """The mark of each piece of `state`; None where a flow cannot go back there."""
         return self._read(lambda db: fallback.marks(db, flow))
 
     def put_gap(self, flow: str, text: str, *, no_room: bool = False) -> None:
@@ -213,7 +213,7 @@ class Database(OutboxTables):
                 spill.lost_are_said(db, flow)
 
     def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
-        """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""
+        """Takes a flow back to `to`, as its state after that is damaged. It goes on in the epoch `successor`."""
         with self._transaction() as db:
             self._change = self._change.plus(fallback.go_back(db, flow, to, successor, gap))
 
@@ -294,7 +294,7 @@ class Database(OutboxTables):
             self._write_table(db, pages, next_index)
 
     def _write_last(self, db: sqlite3.Connection, last: Checkpoint) -> None:
-        """What a flow says at its end cannot be said again later, so it is written in any case."""
+        """Writes the last checkpoint of a flow, also beyond the quota: it cannot be made again later."""
         self._write(db, last)
         if last.rows:
             self._make_room(db, last, 0)

@@ -45,7 +45,7 @@ class OutboxTables(LinkTables):
         self._link_bytes = 0
         """No less than waits: what was sent is taken off when the quota seems reached."""
         self.outbox_size = self._change = OutboxSize(0, 0, 0)
-        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
+        """Size of the outbox; kept in step with every transaction, so reading it costs nothing."""
         self.shed: Counter[tuple[str, str]] = Counter()
         """Rows that made way since the start, in the outbox or among batches for other gateways, by flow and reason."""
         self._shedding: list[quota.Shed] = []

@@ -30,9 +30,9 @@ class Transactions:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damaged = ""
-        """What was found while this database was in use: the next start looks at all of it."""
+        """Damage that was found while this database was in use: the next start looks at all of it."""
         self.lost = ""
-        """What this start found to be missing, or one before that did not come so far as to say it."""
+        """The loss that this start found, or an earlier one that did not come so far as to report it."""
         self._notes: dict[str, Any] = {}
         self._mark_file = MarkFile(path)
         self.mark = CommitMark("", 0, 0)

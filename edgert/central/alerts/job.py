@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("edgert.central.alerts")
 READER: Final = "alert:"
-"""What the names of our readers begin with."""
+"""Prefix of the names of our readers."""
 _PLACES: Final = "_spark/alerts"
 MOST_FILES: Final = 200
 AGAIN_S: Final = 60.0
@@ -117,8 +117,8 @@ class AlertJob(Job):
                 self.streams.add(_stream_name(rule, table), partial(self._start, name, rule, table))
 
     def _strike_off(self) -> None:
-        """What rules that are gone, or were others, have left: open alerts, which nothing clears any more; readers, for
-        which upkeep would wait; places of streams: a rule that is put back has to read all of its tables."""
+        """Removes the remains of rules that are gone or were replaced: open alerts, which nothing would clear; readers,
+        for which upkeep would wait; positions of streams, as a rule that is put back has to read all of its tables."""
         about = {(rule.name, rule.flow, rule.kind) for rule in self._rules.values()}
         self._end(Alerts(self._root), lambda alert: (alert.rule, alert.flow, alert.kind) not in about)
         readers = Readers(self._root)

@@ -1,4 +1,4 @@
-"""What alerts are raised: a document (TOML) of rules, each about one flow."""
+"""The document (TOML) of alert rules, each about one flow."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def clock_of(group: Group, limits: Limits, now: int) -> int:
 
 
 def to_tell(before: Seen | None, limits: Limits, now: int) -> bool:
-    """Whether it has to be said that a key is heard, of which something came. Another group that heard it before may
+    """True if it has to be said that a key is heard, of which something came. Another group that heard it before may
     have said that it is silent, though it is not here: at a time that was not past `now`, and only if the windows that
     were there, those seen here among them, were that old."""
     return before is None or before.last + limits.after * 1000 <= now * 1000
@@ -90,7 +90,7 @@ MERGES: Final[Mapping[str, Callable[[Pair, Pair], Pair]]] = {
 
 
 def value(kind: str, window: Window) -> float:
-    """What a window says."""
+    """The value of a window."""
     return window[3] / window[2] if kind == "mean" else window[2]
 
 

@@ -1,4 +1,4 @@
-"""What the alert job's streams remember between batches: Spark's stateful processors, in its state store.
+"""State of the alert job's streams between batches: Spark's stateful processors, in its state store.
 
 They run in Spark's Python workers; all that they decide is in `silence.py`.
 """

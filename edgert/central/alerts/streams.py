@@ -1,4 +1,4 @@
-"""What a rule makes of a landing table's stream: a frame with state, and verdicts of each of its batches."""
+"""A rule applied to a landing table's stream: a frame with state, and verdicts of each of its batches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RuleStream(ABC):
 
     @abstractmethod
     def verdicts(self, batch: DataFrame) -> list[Verdict]:
-        """What a batch says, one verdict a key. It runs the batch, once: its state goes on with that."""
+        """Runs a batch, once, with its change of state. Returns one verdict per key."""
 
 
 def rule_stream(rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> RuleStream:
@@ -216,7 +216,7 @@ class OutsideStream(RuleStream):
 
 
 class Bounds:
-    """What quantiles of the fleet allow, made anew now and then from the fleet table that has the same windows as a
+    """Bounds by quantiles of the fleet, made anew now and then from the fleet table with the same windows as the
     landing table: a sum over a minute says nothing of one over an hour."""
 
     def __init__(self, rule: Rule, root: str, table: str, monotonic: Callable[[], float] = time.monotonic) -> None:

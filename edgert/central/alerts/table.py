@@ -60,7 +60,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a batch says of a key, in the end. Times are microseconds since the epoch."""
+    """The last verdict of a batch on a key. Times are microseconds since the epoch."""
 
     key: str
     at: int

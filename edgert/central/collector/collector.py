@@ -1,4 +1,4 @@
-"""What the collector does with messages, apart from MQTT: take results in order, land them, say what was landed.
+"""The collector without MQTT: it takes results in order, lands them, and acknowledges what has landed.
 
 One thread calls `handle` with what was gathered. What `handle` returns is published after the commit, never before.
 """
@@ -41,7 +41,7 @@ OPENINGS_OF_GATEWAY: Final = 2_000
 _JUNK_PER_CALL: Final = 20
 """Messages without a number that one call keeps for people to look at; the others are only counted."""
 _LAND_BYTES: Final = 32 << 20
-"""What was taken, in bytes before compression, is landed when it is so much: a small message may have much in it."""
+"""Bytes, before compression, that are taken before they are landed: a small message may hold much."""
 MOST_FLOWS: Final = 1_000
 """Flows, so landing tables, that one gateway may have."""
 MOST_GATEWAYS: Final = 20_000
@@ -71,13 +71,13 @@ class Collector:
         self._most_flows = most_flows
         self._touched: set[str] = set()
         self._landed: Recent[Key, int] = Recent(most_streams)
-        """What the tables hold for sure; `_acceptance` runs ahead of it."""
+        """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
         self._unlanded: list[Batch] = []
         self._taken_bytes = 0
         """Of results since the last call of the landing, before compression."""
         self._turns = Turns()
         self._late = False
-        """Whether the last call ended since its time was over."""
+        """True if the last call ended since its time was over."""
         self._left: set[str] = set()
         """Gateways of which something was taken that the landing did not come to."""
         self._openings_of_flow = HourlyBudget(OPENINGS_OF_FLOW, MOST_STREAMS)
@@ -175,17 +175,17 @@ class Collector:
 
     @property
     def waits(self) -> bool:
-        """Whether there is something that a table did not take yet, of flows that do not rest."""
+        """True if there is something that a table did not take yet, of flows that do not rest."""
         return bool(self._turns or any(not self._troubles.rests(b.flow) for b in self._unlanded))
 
     @property
     def late(self) -> bool:
-        """Whether the last call ended since its time was over: the next one may follow at once."""
+        """True if the last call ended since its time was over: the next one may follow at once."""
         return self._late
 
     def _take_untrusted(self, message: Message) -> None:
-        """Whatever is wrong with one message, others are taken. Where a table is wrong that all share, it comes first
-        once more."""
+        """Takes one message. A fault of one message delays no other; where a shared table fails, the message comes
+        first in the next call."""
         try:
             result = _read_untrusted(message)
             if isinstance(result, Piece):
@@ -239,7 +239,7 @@ class Collector:
             self._offer(result, expanded_size(message.payload))
 
     def _has_room(self, flows: Collection[str], gateway: KnownGateway, result: Result) -> bool:
-        """Whether a result's flow is one of `flows`, or one more is allowed. Else it is counted, and said once."""
+        """True if a result's flow is one of `flows`, or one more is allowed. Else it is counted, and said once."""
         if result.flow in flows or len(flows) < self._most_flows:
             return True
         self.counters.refused_flows += 1
@@ -280,7 +280,7 @@ class Collector:
             raise PayloadError(f"epoch: expected the {most}. of its flow at most, got the {got}.")
 
     def _may_begin(self, batch: Batch) -> bool:
-        """Whether a gateway may come with one epoch more that is not known. It costs nothing to say no."""
+        """True if a gateway may come with one epoch more that is not known. It costs nothing to say no."""
         now = self._clock.monotonic()
         of_flow = f"{batch.gateway}/{batch.flow}"
         if self._openings_of_flow.admits(of_flow, now) and self._openings.admits(batch.gateway, now):
@@ -327,7 +327,8 @@ class Collector:
             )
 
     def _keep_junk(self) -> None:
-        """What cannot be kept is tried again with the next call. No result waits for it."""
+        """Writes refused messages to quarantine. A failed write is tried again with the next call; no result waits for
+        it."""
         try:
             if self._junk:
                 self._landing.quarantine_payloads(self._junk)

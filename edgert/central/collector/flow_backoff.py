@@ -52,7 +52,7 @@ class Troubles:
         return "; ".join([*told[:TOLD], *more])
 
     def rests(self, flow: str) -> bool:
-        """Whether a flow's table is not to be used now."""
+        """True if a flow's table is not to be used now."""
         return flow in self._flows and self._flows[flow].rests
 
     def failed(self, flow: str, why: str, now: float) -> bool:

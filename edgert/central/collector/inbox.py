@@ -80,7 +80,7 @@ class Inbox:
 
 
 def _content_size(payload: bytes) -> int:
-    """What is wrong with a payload is told to others, by whoever reads it."""
+    """Bytes of the content of a payload. A damaged payload counts as it is: its reader reports the fault."""
     try:
         return expanded_size(payload)
     except PayloadError:

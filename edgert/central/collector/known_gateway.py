@@ -1,4 +1,4 @@
-"""What the collector counts, and what it knows of a gateway."""
+"""Counters of the collector, and its record of a gateway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STREAMS_PER_GATEWAY: Final = 4_096
 
 @dataclass(slots=True)
 class Counters:
-    """What the collector did since its start."""
+    """Counters since the start of the collector."""
 
     messages: int = 0
     rows: int = 0
@@ -68,7 +68,7 @@ class KnownGateway:
     refused: bool = False
 
     def note(self, known: dict[Key, int]) -> None:
-        """What the tables hold of this gateway."""
+        """Takes the landed numbers of this gateway."""
         for (_, flow, epoch, stream), version in known.items():
             self.acknowledge(flow, epoch, stream, version)
             self.flows.add(flow)

@@ -92,7 +92,7 @@ class Shares:
         return self._table.decide(decided)
 
     def _look(self) -> None:
-        """What we held and lost is ours no more."""
+        """Gives up partitions whose leases were lost."""
         late = self._monotonic() >= self._until
         gone = [p for p, token in self._tokens.items() if late or self._table.version(_application(p)) != token]
         if gone:

@@ -1,4 +1,4 @@
-"""Whose messages the collector works on next: the gateway that has cost the least time. Pure.
+"""Turns of gateways at the collector: the gateway that has cost the least time is next. Pure.
 
 Each gateway has a queue. Time is charged to the gateway that caused it, as measured, so whatever makes a message
 expensive (many flows, epochs, tables or refusals), its own gateway waits for it and the others go on.
@@ -49,7 +49,7 @@ class Turns:
         self._spent: dict[str, float] = {}
         self._quotas: dict[str, int] = {}
         self._floor = 0.0
-        """What a gateway that comes anew has spent: as much as the one that was served last."""
+        """Time that a new gateway is taken to have spent: that of the gateway that was served last."""
         self._bytes = 0
         self.dropped = 0
 

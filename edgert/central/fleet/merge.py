@@ -43,7 +43,7 @@ _PROPERTIES: Final = {
 }
 _DELETED: Final = "s.gateways = 0"
 _SPARKS, _DELTALAKES = "`", '"'
-"""What names are quoted by in SQL."""
+"""Quotes of names in SQL."""
 
 
 class WindowsTable:
@@ -92,7 +92,7 @@ class WindowsTable:
         return (min(s["min"].as_py() for s in starts), max(s["max"].as_py() for s in starts)) if starts else None
 
     def has_any(self, keys: DataFrame, touched: Touched, schema: Schema) -> bool:
-        """Whether one of the windows of `keys` (window columns), all within what is touched, is in the table."""
+        """True if one of the windows of `keys` (window columns), all within what is touched, is in the table."""
         known = self._read(keys.sparkSession).where(touched.within())
         same = known.select(*sums.window_columns(schema)).alias("t")
         return not keys.alias("s").join(same, F.expr(_same(schema, _SPARKS)), "left_semi").isEmpty()
@@ -187,7 +187,7 @@ class WindowsTable:
         self._number = number
 
     def _rest(self, spark: SparkSession, days: Collection[dt.date]) -> None:
-        """What is due after a write to these days."""
+        """Does the upkeep that is due after a write to these days."""
         self._lease.hold()  # who lost it meanwhile leaves the batch to whoever has it
         self._since.update(days)
         for day in [day for day in days if self._since[day] >= _COMPACT_AFTER]:
@@ -205,8 +205,8 @@ def _same(schema: Schema, quote: str) -> str:
 
 
 def _keys(windows: pa.Table | pa.RecordBatch, names: list[str]) -> pa.Array | pa.ChunkedArray:
-    """What tells windows apart, as a text each. Different ones may have the same: they are then taken for known, and
-    merged, which inserts them."""
+    """A text per window that tells windows apart. Different windows may have the same text: they are taken for known
+    and merged, which inserts them."""
     texts = []
     for name in names:
         column = windows[name]

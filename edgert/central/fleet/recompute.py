@@ -83,7 +83,7 @@ class Lineage:
         lows = lows or {}
         numbers = {gateway: number for number, gateway in enumerate(sorted({gateway for gateway, _ in limits}))}
         self.gateways = len(numbers)
-        """Whose contributions may count: they are numbered from 0."""
+        """Number of gateways whose contributions may count; they are numbered from 0."""
         told = []
         for gateway, epoch in limits.keys() | lows.keys():
             cut, low = limits.get((gateway, epoch), {}), lows.get((gateway, epoch), Low({}))
@@ -97,7 +97,8 @@ class Lineage:
 
 
 def _map(cut: Mapping[int, int]) -> list[tuple[int, int]]:
-    """What no column holds is left out, or bounded: the whole table would be refused, again and again."""
+    """The cut in numbers that a column holds. Others are left out or bounded: else the whole table would be refused,
+    again and again."""
     return [(s, max(-1, min(last, LAST))) for s, last in cut.items() if 0 <= s <= _LAST_STREAM]
 
 
@@ -107,7 +108,7 @@ def touching(landing: DataFrame, lineage: Lineage) -> DataFrame:
 
 
 def _past() -> Column:
-    """Whether a contribution joined with the lineage touches its window."""
+    """A condition: a contribution joined with the lineage touches its window."""
     after = F.coalesce(_of_lineage("after")[F.col("stream")], _of_lineage("others"))
     up_to = F.coalesce(_of_lineage("up_to")[F.col("stream")], F.lit(LAST))
     sequence = F.col("sequence")

@@ -60,7 +60,7 @@ class Touched:
     rows: int = 0
     """Contributions of the batch."""
     void: bool = False
-    """Whether windows are among them that lose contributions."""
+    """True if windows are among them that lose contributions."""
     but: Span | None = None
     """Windows that begin within it are left out."""
 

@@ -39,7 +39,7 @@ class Written:
         self._last = table, number
 
     def doubt(self) -> None:
-        """Whatever table is found from now on is not the one that was written, until the next note."""
+        """Takes every table found from now on for another one than was written, until the next note."""
         self.note("", 0)
 
     def lacks(self, table: Table, application: str) -> str:

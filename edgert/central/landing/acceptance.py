@@ -31,7 +31,7 @@ MOST_STREAMS: Final = 100_000
 
 
 class Verdict(enum.Enum):
-    """What became of a result that was offered."""
+    """The decision on a result that was offered."""
 
     TAKEN = "taken"
     HELD = "held"
@@ -71,13 +71,13 @@ class Acceptance(Generic[T]):
         self._refused: dict[Key, float] = {}
         """Streams of which something came after a gap and was not held: until when that may go on."""
         self._lost = 0
-        """What was held of streams that were forgotten, until `expire` tells it."""
+        """Results held of streams that were forgotten, until `expire` reports them."""
         self._ready: deque[T] = deque()
         self.held_items = 0
         self.held_bytes = 0
 
     def knows(self, key: Key) -> bool:
-        """Whether the stream's version was learned."""
+        """True if the stream's version was learned."""
         return key in self._streams
 
     def accepted(self, key: Key) -> int:

@@ -172,7 +172,7 @@ def payload_rows(payloads: Sequence[tuple[str, bytes, str]], wall: float) -> pa.
 
 
 def has_schema(text: str) -> bool:
-    """Whether the `lineage` column of an opening row may have a schema: told without reading it."""
+    """True if the `lineage` column of an opening row may have a schema: told without reading it."""
     return '"schema"' in text
 
 

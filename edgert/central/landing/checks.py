@@ -1,4 +1,4 @@
-"""What a result must be before it may land: pure checks of schemas and of rows.
+"""Checks of a result before it may land, pure: of schemas and of rows.
 
 One wrong value in a landing table would spoil every query over it for ever, so each value is looked at here, once.
 """
@@ -32,7 +32,7 @@ class CheckedRows:
 
 
 def fits(table: Schema, new: Schema) -> bool:
-    """Whether rows of `new` have the windows and the keys of a table's rows: others cannot be merged with them."""
+    """True if rows of `new` have the windows and the keys of a table's rows: others cannot be merged with them."""
     return table.window_s == new.window_s and sorted(table.keys) == sorted(new.keys)
 
 

@@ -36,7 +36,7 @@ class FlowTable:
         """Gateway -> its greatest epoch, opened here or elsewhere: one that comes later has to be above it to count."""
         self.schema: Schema | None = None
         self.openings: list[Opening] = []
-        """What opening rows say of where epochs come from, as of the last `read_opens`."""
+        """Lineage of epochs by opening rows, as of the last `read_opens`."""
 
     def refresh(self) -> bool:
         """Look at what others committed. Returns whether the table exists. Raises `TableError`."""

@@ -19,7 +19,7 @@ class HourlyBudget:
         """Name -> (what is left, as of when)."""
 
     def admits(self, name: str, now: float) -> bool:
-        """Whether it may be done once more; if so, that is one less. `now` in seconds of a clock that never goes
+        """True if it may be done once more; if so, that is one less. `now` in seconds of a clock that never goes
         back."""
         left, since = self._left.get(name) or (float(self._most), now)
         left = min(self._most, left + (now - since) * self._most / HOUR_S)

@@ -53,7 +53,7 @@ LOOK_S: Final = 60.0
 
 @dataclass(slots=True)
 class Report:
-    """What a call of `land` did."""
+    """Result of a call of `land`."""
 
     versions: dict[Key, int] = field(default_factory=dict)
     """For every stream that was given: all of it up to this sequence is in the tables."""
@@ -67,7 +67,7 @@ class Report:
     held_back: int = 0
     """Openings of epochs that wait, since their gateway has made too many tables in the last hour."""
     left: list[Batch] = field(default_factory=list)
-    """What was not come to: it may be given again."""
+    """Batches that were not reached; they may be given again."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By gateway: the time that its batches took."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Landing:
         return known
 
     def is_fault_of(self, flow: str, error: TableError) -> bool:
-        """Whether it is the fault of a flow's own tables, which do not concern other flows."""
+        """True if it is the fault of a flow's own tables, which do not concern other flows."""
         return flow_of(error.uri) == join(self.root, "landing", flow)
 
     @contextmanager
@@ -247,7 +247,7 @@ class Landing:
     def _look(
         self, flow: str, pending: Sequence[Batch], report: Report
     ) -> tuple[FlowTables, dict[Epoch, FlowTable], Sequence[Batch]]:
-        """What is committed, on the disk: the flow's tables, where each epoch has its rows, and what comes next."""
+        """The flow's tables as committed, the table of each epoch, and the batches that come next."""
         tables = self._refresh(flow)
         if any(isinstance(batch, OpenBatch) for batch in pending):
             tables.read_opens()  # another collector may have widened a schema; from here on that conflicts
@@ -257,7 +257,7 @@ class Landing:
         return tables, places, due(pending, report.versions)
 
     def _still_due(self, flow: str, pending: Sequence[Batch], report: Report) -> Sequence[Batch]:
-        """What a round has left of its flow's batches."""
+        """The batches of its flow that a round has left."""
         try:
             return self._look(flow, pending, report)[2] if pending else ()
         except TableError as error:
@@ -335,7 +335,7 @@ class Landing:
 
     @staticmethod
     def _is_said(table: Table, batch: GapBatch | DropsBatch) -> bool:
-        """Whether `table` has the rows of this, but nobody came to note its number. A greater number alone does not say
+        """True if `table` has the rows of this, but nobody came to note its number. A greater number alone does not say
         so: of what a landing table lost, later ones tell."""
         if table.version(BESIDE + batch.application) < batch.sequence:
             return False

@@ -22,7 +22,7 @@ _SUBSETS_OF: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an opening row of a landing table says."""
+    """An opening row of a landing table."""
 
     gateway: str
     epoch: int
@@ -48,7 +48,8 @@ def counted(openings: Iterable[Opening]) -> dict[Epoch, Cut]:
 
 
 def unsettled(openings: Iterable[Opening], new: Iterable[Epoch]) -> dict[Epoch, Mapping[int, int]]:
-    """Whose validity the openings of `new` epochs may have changed: rows of these epochs past the sequence given.
+    """Epochs whose validity the openings of `new` epochs may have changed: rows of these epochs past the sequence
+    given.
 
     Those rows of the new epochs themselves that count are not among them: they come after their opening, so they are
     new too. Those that do not count are: they may have counted for whoever read the table before, up to a moment before

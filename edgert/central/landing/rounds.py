@@ -1,4 +1,4 @@
-"""What a round of the landing is made of: which batches come next, in which tables, under which identifiers."""
+"""The plan of a round of landing: its batches, their tables and their identifiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether bytes are a sketch that Spark can unite with others: one that is not would fail every query over its table.
+"""Checks that bytes are a sketch that Spark can merge with others: one that is not would fail every query over its
+table.
 
 The bytes are looked at here, in bounded time, and given to no library: those trust their lengths and counts. What is
 checked is all that a reader relies on; what a sketch *says* (its estimate) is its gateway's word, as with any number.

@@ -31,7 +31,7 @@ def epoch_of(batch: Batch) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class Opened:
-    """What a round opens."""
+    """Epochs that a round opens."""
 
     schema: Schema | None
     """Of the table, when that has landed."""

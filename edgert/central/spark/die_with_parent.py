@@ -14,7 +14,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def leashed(command: Sequence[str]) -> list[str]:
-    """What to start in place of `command`, so that the kernel ends it with us: with the thread that starts it, too."""
+    """The command to start in place of `command`, so that the kernel ends it with the thread that starts it, and so
+    with us."""
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 

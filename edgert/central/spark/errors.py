@@ -1,4 +1,4 @@
-"""What Spark and Java raise, in a line: their own texts run to hundreds."""
+"""Errors of Spark and Java in a line: their own texts run to hundreds."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def reason(error: BaseException) -> str:
 
 
 def hint(why: str) -> str:
-    """What to do about it, where it is known."""
+    """A remedy, where one is known."""
     return PUT_BACK if any(name in why for name in _DAMAGED) else ""
 
 
 @contextmanager
 def told_by_spark(what: str) -> Iterator[None]:
-    """What Spark raises within, as `EdgertError`: what: why."""
+    """Turns Spark's errors within into `EdgertError`: what: why."""
     try:
         yield
     except OF_SPARK as error:

@@ -28,7 +28,7 @@ class Job(ABC):
     """`run` is for one thread, `stop` for any."""
 
     _waits_out: ClassVar[tuple[type[EdgertError], ...]] = (TableError, Conflict)
-    """What does not end it: a storage comes back, and if that takes too long, the lease is lost as always."""
+    """Errors that do not end the job: a storage comes back, and if that takes too long, the lease is lost as always."""
 
     def __init__(self, lease: Lease, log: logging.Logger, streams: Supervisor) -> None:
         self._lease = lease
@@ -39,7 +39,7 @@ class Job(ABC):
         self._trouble = ""
         """Why the last look came to nothing."""
         self._waits_for = ""
-        """Who has the lease, as far as it was said."""
+        """The holder of the lease, as far as it was logged."""
 
     @abstractmethod
     def _follow(self) -> None:

@@ -222,12 +222,13 @@ def _of_process(local: bool, memory: str) -> dict[str, str]:
 
 
 def is_submitted() -> bool:
-    """Whether `spark-submit` has started this process, and Spark's Java before it."""
+    """True if `spark-submit` has started this process, and Spark's Java before it."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _of_submitted() -> dict[str, str]:
-    """What our queries need beside what `spark-submit` was told, which holds but for what times in the tables mean."""
+    """Settings that our queries need beside those of `spark-submit`, which take precedence except for the meaning of
+    times in tables."""
     from pyspark import SparkConf
 
     given = SparkConf()

@@ -128,7 +128,8 @@ class StreamReader:
         return Reach(place.log, max(place.rows, self._read.get(flow, 0)))
 
     def _place(self, flow: str) -> Reach | None:
-        """What a stream needs that goes on from its checkpoint (None: it has not got one yet).
+        """The versions that a stream needs which goes on from its checkpoint (None: it has none yet). It makes the
+        frame of its last batch once more, and runs it unless it was committed.
 
         It makes the frame of its last batch once more, and runs it unless it was committed.
         """
@@ -176,8 +177,8 @@ class StreamReader:
             return str(_offset(_text(filesystem, f"{path}/offsets/{self._begun(flow)[-1]}")).get("reservoirId", ""))
 
     def _commit(self, flow: str, version: int) -> str:
-        """What tells a landing table's commit from any other of its number (`_GONE`: the log begins later by now;
-        `_NONE`: there is none yet)."""
+        """An identifier of a landing table's commit, different from any other of its number (`_GONE`: the log begins
+        later by now; `_NONE`: there is none yet)."""
         folder = join(self._root, "landing", flow, "_delta_log")
         with told(folder, "a commit could not be read"):
             filesystem, path = opened(folder)
@@ -220,8 +221,8 @@ class StreamReader:
 
 
 def position(offsets: str) -> Reach:
-    """What a stream at an offset of Delta's source needs. `offsets` is a file of its checkpoint, whose last line is
-    that of its one source."""
+    """The versions that a stream at an offset of Delta's source needs. `offsets` is a file of its checkpoint, whose
+    last line is that of its one source."""
     offset = _offset(offsets)
     version = int(offset["reservoirVersion"])
     if offset["isStartingVersion"]:
@@ -252,7 +253,7 @@ def _text(filesystem: fs.FileSystem, path: str) -> str:
 
 
 def _found_nothing(query: StreamingQuery, since: float) -> bool:
-    """Whether a stream looked for rows after a moment, and there were none that it did not have."""
+    """True if a stream looked for rows after a moment, and there were none that it did not have."""
     progress = query.lastProgress
     if progress is None or progress.sources[0].startOffset != progress.sources[0].endOffset:
         return False

@@ -28,7 +28,7 @@ TRIES: Final = 20
 GIVEN_UP_S: Final = 3_600.0
 """It is tried once more after each hour: what was wrong may be mended, and nobody may be there to say so."""
 HEALTHY_S: Final = 120.0
-"""What a stream did before it ran for so long counts no more."""
+"""Seconds after which a running stream counts as healthy; earlier failures are forgotten."""
 CHANGES: Final = 5
 """Changes of the schema in a row after which a stream goes on at once: more of them are a failure."""
 PATIENCE_S: Final = 60.0
@@ -52,7 +52,7 @@ class AllGivenUp(EdgertError):
 
 
 class Door:
-    """What a batch of a stream goes through, so that the one under way can end before its stream is stopped."""
+    """A gate for batches of a stream, so that the batch under way can end before its stream is stopped."""
 
     def __init__(self) -> None:
         self._busy = threading.Lock()

@@ -1,4 +1,4 @@
-"""Whose the tables under a root are: one fleet's. The first collector writes it there.
+"""The claim of one fleet on the tables under a root, written by the first collector.
 
 Leases of partitions, names of gateways and of tables say nothing of a fleet: of two under one root each would keep the
 other from being heard, and gateways of one name would be taken for one.

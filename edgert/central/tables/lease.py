@@ -174,7 +174,7 @@ def own_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who has a lease, and until when (s since the epoch) if nothing is heard."""
+    """The holder of a lease, and its end (s since the epoch) if it is not renewed."""
 
     name: str
     holder: str

@@ -25,7 +25,7 @@ _ID, _SECRET, _TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSIO
 
 
 def is_store(root: str) -> bool:
-    """Whether the tables under `root` lie in an object store."""
+    """True if the tables under `root` lie in an object store."""
     return root.startswith(SCHEME)
 
 

@@ -65,7 +65,7 @@ def select(tables: Mapping[str, DeltaTable], text: str) -> tuple[list[str], list
 
 
 def is_understood(tables: Mapping[str, DeltaTable], text: str) -> bool:
-    """Whether it is a query over these tables. It may still fail on values, such as a text that is no number."""
+    """True if it is a query over these tables. It may still fail on values, such as a text that is no number."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder = builder.register(name, table)

@@ -46,7 +46,7 @@ def names(root: str) -> list[str]:
 
 
 def facts(root: str) -> tuple[list[TableFacts], list[TableError]]:
-    """What `edgert central tables` lists, and what is wrong with those that cannot be read."""
+    """Facts for `edgert central tables`, and the errors of tables that cannot be read."""
     listed, wrong = [], []
     for name in names(root):
         try:

@@ -62,7 +62,7 @@ def told(uri: str, what: str) -> Iterator[None]:
 
 
 def why(error: Exception) -> str:
-    """What `deltalake` says, in a line: its errors may bring the stack of its native code."""
+    """An error of `deltalake` in a line: its errors may bring the stack of its native code."""
     return " ".join(re.split(r"\n\s*0: ", str(error), maxsplit=1)[0].split()) or type(error).__name__
 
 
@@ -107,8 +107,8 @@ class Table:
             raise
 
     def decide(self, how: Callable[[], T]) -> T:
-        """What `how` returns, which looks at the refreshed table and writes what follows: all of it again when another
-        writer came first. Raises `TableError`, and `Conflict` if others write all the time."""
+        """Runs `how`, which looks at the refreshed table and writes; again when another writer came first. Returns its
+        result. Raises `TableError`, and `Conflict` if others write all the time."""
         for _ in range(_ATTEMPTS):
             self.refresh()
             try:

@@ -1,4 +1,4 @@
-"""What a training is: a document (TOML) that says which model is made of which table, from what, and when."""
+"""The document (TOML) of a training: the model, its table and columns, and its schedule."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _NUMBER: Final = "_prediction"
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What MLlib made of a frame."""
+    """A model that MLlib fitted to a frame."""
 
     pipeline: PipelineModel
     classes: tuple[str, ...]
@@ -116,7 +116,7 @@ def fields_of(document: Mapping[str, Any]) -> set[str]:
 
 
 def prediction(document: Mapping[str, Any], columns: Mapping[str, Column]) -> Column:
-    """What the operator `predict` computes, as a column over those of the fields; null where a field is null."""
+    """The result of the operator `predict`, as a column over those of the fields; null where a field is null."""
     if "tree" not in document:
         total = F.lit(document["intercept"])
         for name, factor in document["coefficients"].items():

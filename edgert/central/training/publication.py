@@ -1,4 +1,4 @@
-"""What the table `models` says, published: each model's current version, retained, where its gateways look for it.
+"""Publication of the table `models`: each model's current version, retained, where its gateways look for it.
 
 The table is changed first and the broker told after it, both under a lease per model, so that two who publish never
 leave the older one at the broker. A broker that was away is told later: at the next change, or by a service that runs.

@@ -33,7 +33,7 @@ LONGEST_WAIT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a training."""
+    """Result of a training."""
 
     version: Version
     trained: Trained
@@ -72,7 +72,7 @@ def train_and_publish(
 
 
 def is_due(training: Training, versions: Sequence[Version], now: dt.datetime) -> bool:
-    """Whether its schedule says so, and no rollback speaks against it."""
+    """True if its schedule says so, and no rollback speaks against it."""
     if not training.every_s or any(v.pinned for v in versions):
         return False
     return all((now - v.trained).total_seconds() >= training.every_s for v in versions)
@@ -156,7 +156,7 @@ class Trainer:
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._told: dict[str, str] = {}
-        """What was last said of a file, so that it is not said with every look."""
+        """The last message about a file, so that it is not repeated with every look."""
 
     def start(self) -> None:
         self._publication.start()
@@ -192,7 +192,7 @@ class Trainer:
 
     @contextmanager
     def _tried(self, what: str) -> Iterator[None]:
-        """What fails within is said, and tried again with the next look."""
+        """Reports an error within; the next look tries again."""
         try:
             yield
         except EdgertError as error:

@@ -52,7 +52,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What came of a training. Spark keeps its rows until `close`."""
+    """Result of a training. Spark keeps its rows until `close`."""
 
     training: Training
     fitted: Fitted
@@ -69,7 +69,7 @@ class Trained:
     tables: Mapping[str, int]
     """Table → its version that was read."""
     kept: DataFrame
-    """What Spark keeps in memory."""
+    """The frame that Spark keeps in memory."""
 
     def compare(self, other: Mapping[str, Any]) -> tuple[Figures, Figures] | None:
         """(the new model's figures, those of a model in its JSON form), both on the rows held out for which the other
@@ -196,7 +196,7 @@ def _rows(frame: DataFrame, training: Training, also: Sequence[str]) -> tuple[Da
 
 
 def _usable(rows: DataFrame, features: int) -> Column:
-    """Whether time, label and features of a row are there, and are numbers where they have to be."""
+    """A condition: time, label and features of a row are there, and are numbers where they have to be."""
     usable = F.col(_TIME).isNotNull() & F.col(LABEL).isNotNull()
     numbers = [f"f{at}" for at in range(features)]
     for name in numbers if _tells_class(rows) else [LABEL, *numbers]:

@@ -46,7 +46,7 @@ class _Files:
 
     @property
     def too_many(self) -> bool:
-        """Whether half as many would do: first fit leaves no two small files that fit into one."""
+        """True if half as many would do: first fit leaves no two small files that fit into one."""
         return self.small >= 2 * max(1, -(-self.small_bytes // SMALL_BYTES))
 
 

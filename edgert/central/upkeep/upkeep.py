@@ -40,7 +40,7 @@ _DAY: Final = dt.timedelta(1)
 
 @dataclass(slots=True)
 class Work:
-    """What was done to a table."""
+    """Work that was done on a table."""
 
     table: str
     files: int = 0
@@ -60,7 +60,7 @@ class Work:
 
 @dataclass(slots=True)
 class Totals:
-    """What the rounds of a process did since its start."""
+    """Totals of a process's rounds since its start."""
 
     rounds: int = 0
     compacted: int = 0
@@ -242,8 +242,9 @@ class Upkeep:
 
 
 def _unread(table: str, every: Sequence[Reading]) -> list[Reading]:
-    """What the fleet job has read of a landing table that came while it was away, which is nothing: a day that went now
-    would be in no fleet table. (Files that compaction replaced it does not need: it begins with what is there.)"""
+    """The reading of a landing table that came while the fleet job was away: nothing is read yet, and a day that is
+    dropped now would be in no fleet table. (Files that compaction replaced it does not need: it begins with what is
+    there.)"""
     known = [r for r in every if r.reader == FLEET_JOB and r.table.startswith("landing/")]
     if not table.startswith("landing/") or any(r.table == table for r in known):
         return []
@@ -262,7 +263,7 @@ class Schedule:
 
     @property
     def totals(self) -> dict[str, Any]:
-        """What was done, as JSON types."""
+        """The totals as JSON types."""
         return self._upkeep.totals.plain()
 
     def start(self) -> None:

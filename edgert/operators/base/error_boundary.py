@@ -79,7 +79,7 @@ class Guard:
         self.wait_s = 0.0
         """How long to wait before that, seconds."""
         self.patient = True
-        """Whether there is a later; if not, a row is tried again at once."""
+        """True if there is a later; if not, a row is tried again at once."""
         self.clock: Callable[[], float] | None = None
         """That of `Now.monotonic`, to see how long a turn takes; None: it may take any time."""
         self._careful = 0
@@ -90,7 +90,7 @@ class Guard:
 
     @property
     def careful(self) -> bool:
-        """Whether rows are given one by one at present."""
+        """True if rows are given one by one at present."""
         return self._careful > 0
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -225,11 +225,11 @@ class Guard:
         return out
 
     def late(self, now: Now) -> bool:
-        """Whether a turn with errors that began `now` is to end, and there is another."""
+        """True if a turn with errors that began `now` is to end, and there is another."""
         return self.patient and self.clock is not None and self.clock() - now.monotonic > APART_S
 
     def _again(self, piece: Batch | RawBatch, error: BaseException) -> bool:
-        """Whether the one row of `piece`, which has just raised, is to be tried once more."""
+        """True if the one row of `piece`, which has just raised, is to be tried once more."""
         if self.policy.action != "retry":
             return False
         row: object = piece.payloads[0] if isinstance(piece, RawBatch) else piece.rows[0]
@@ -296,7 +296,7 @@ def checked(emissions: Iterable[Any]) -> list[Emission]:
 
 
 def _is_whole(batch: Batch) -> bool:
-    """Whether queues and instances can reckon with it. Of its rows the first is looked at: what is wrong with others is
+    """True if queues and instances can reckon with it. Of its rows the first is looked at: what is wrong with others is
     found with what they hold."""
     found: tuple[Any, ...] = batch.rows, batch.arrival, batch.watermark, batch.size
     match found:
@@ -318,7 +318,7 @@ def as_errors() -> Iterator[None]:
 
 
 def repeats(logic: Logic) -> bool:
-    """Whether a batch may be given again: `Logic.repeatable`, with its default."""
+    """True if a batch may be given again: `Logic.repeatable`, with its default."""
     if logic.repeatable is not None:
         return logic.repeatable
     kind = type(logic)

@@ -75,7 +75,7 @@ class Lines:
 
     @property
     def lets_go(self) -> bool:
-        """Whether a row may go no further."""
+        """True if a row may go no further."""
         return any(line.strip() == "break" for line in self.check)
 
 
@@ -83,10 +83,10 @@ class Inlinable(Logic):
     """Logic that may be asked for `inline`."""
 
     at_once = False
-    """Whether its lines give a row on. If not, what rows complete is given by the next call of `process`."""
+    """True if its lines give a row on. If not, what rows complete is given by the next call of `process`."""
 
     def inlines(self, source: int) -> bool:
-        """Whether rows by that input may go through its lines: they do what `process` does with a batch of such rows
+        """True if rows by that input may go through its lines: they do what `process` does with a batch of such rows
         that brings no watermark."""
         return True
 
@@ -105,7 +105,7 @@ class Inlinable(Logic):
 
     @property
     def completed(self) -> bool:
-        """Whether rows wait in it that `process` is to give."""
+        """True if rows wait in it that `process` is to give."""
         return False
 
 

@@ -53,12 +53,12 @@ class Logic:
     """
 
     repeatable: bool | None = None
-    """Whether a batch for which `process` raised may be given again, in parts: because nothing of it is in the state
-    yet, or because taking a row twice changes nothing. None: if the operator keeps no state (has no `flush`, `delta`
-    or `snapshot` of its own)."""
+    """True if a batch for which `process` raised may be given again, in parts: because nothing of it is in the state
+    yet, or because taking a row twice changes nothing. None: if the operator keeps no state (has no `flush`, `delta` or
+    `snapshot` of its own)."""
 
     waits: bool | None = None
-    """Whether `process` may wait for something (a network, a device) and is to be kept from threads that must not stand
+    """True if `process` may wait for something (a network, a device) and is to be kept from threads that must not stand
     still. None: those of this library never do, and others may."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Logic:
 
 
 def foreign(logic: Logic) -> bool:
-    """Whether it is somebody else's code, of which less is known than of this library's."""
+    """True if it is somebody else's code, of which less is known than of this library's."""
     return not type(logic).__module__.startswith("edgert.")
 
 

@@ -113,7 +113,7 @@ def _key(key: Any, field: str) -> Any:
 
 
 def _same(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
-    """Whether both hold the very same keys and values."""
+    """True if both hold the very same keys and values."""
     pairs = zip(one.items(), other.items(), strict=False)
     return len(one) == len(other) and all(a is c and b is d for (a, b), (c, d) in pairs)
 

@@ -80,7 +80,7 @@ class Tree:
                 self._depth[part] = self._depth[first.part] + 1
 
     def _matters(self, part: int, source: int) -> bool:
-        """Whether a watermark without rows matters there or behind it."""
+        """True if a watermark without rows matters there or behind it."""
         use = time_use(self._parts[part], source)
         return use == "heeds" or (use == "passes" and self._matters_behind[part])
 

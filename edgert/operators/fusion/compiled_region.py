@@ -46,7 +46,7 @@ class Pipeline(Region):
         self._models = [part for part in parts if isinstance(part, Fused) and part.predictions.nodes]
         self._generations: list[int] = []
         self._given: tuple[bool, float, dict[str, float]] = (True, 0.0, {})
-        """Whether all of this batch is to become rows, else `Source.limit` and `Source.recent`."""
+        """True if all of this batch is to become rows, else `Source.limit` and `Source.recent`."""
         self._arrival = 0.0
         self._came = 0
         """Messages of this batch that went by the lines."""
@@ -62,7 +62,7 @@ class Pipeline(Region):
 
     @staticmethod
     def fits(parts: Sequence[Logic], edges: Sequence[Edge]) -> bool:
-        """Whether a region begins with a source, and goes on with a part that has lines."""
+        """True if a region begins with a source, and goes on with a part that has lines."""
         return isinstance(parts[0], Source) and bool(Tree(parts, edges).entries)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:

@@ -284,7 +284,7 @@ def row_head(row: Row) -> Row:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a model can be made of it."""
+    """True if a model can be made of it."""
     return (type(value) is float or type(value) is int) and -GREATEST <= value <= GREATEST
 
 

@@ -85,7 +85,7 @@ def all_numbers(size: int) -> Callable[[Sequence[Any]], bool]:
 
 
 def is_class(value: Any) -> bool:
-    """Whether a leaf can tell it."""
+    """True if a leaf can tell it."""
     if type(value) is str:
         return len(value) <= MAX_LETTERS and is_text(value)
     return type(value) is bool or (is_number(value) and (type(value) is float or -_INTEGER <= value < _INTEGER))

@@ -90,7 +90,7 @@ class Source(Logic):
         self._captures = Captures(topic).__getitem__
         self.unseen = UnseenFields(named, all_fields, self._captures)
         self.heeded = True
-        """Whether the watermark matters to anybody; to be said before it takes anything. If not, it stays as it is, and
+        """True if the watermark matters to anybody; to be said before it takes anything. If not, it stays as it is, and
         no device's time is noted: that would be a good part of what a row costs in a small flow."""
         self.took_back = False
         """This turn has taken the watermark back: what stands behind must hear of that before it takes a row."""
@@ -117,8 +117,8 @@ class Source(Logic):
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
     def is_due(self, monotonic: float) -> bool:
-        """Whether the passing of time may change something. Where nobody was heard, or no operator needs the time,
-        it does not. Where all are silent, event time goes on with the clock, and a look each twentieth of the silence
+        """True if the passing of time may change something. Where nobody was heard, or no operator needs the time, it
+        does not. Where all are silent, event time goes on with the clock, and a look each twentieth of the silence
         brings it on (each `LOOK_MOST_S` at the latest). A copy among several is looked at always: its consumers wait
         for its watermark."""
         devices = self.devices
@@ -129,7 +129,7 @@ class Source(Logic):
         return devices.greatest > NO_WATERMARK and monotonic >= self._next_silent
 
     def begin(self, now: Now, wall: float) -> bool:
-        """Whether this turn, with a batch that arrived at `wall`, looks at the devices' times."""
+        """True if this turn, with a batch that arrived at `wall`, looks at the devices' times."""
         if not self.heeded:
             return False
         self.took_back = is_ahead(max(self.devices.watermark, self.devices.greatest), wall, self._ahead_tolerance_s)

@@ -165,7 +165,7 @@ class Aggregates:
 
     @property
     def plain(self) -> bool:
-        """Whether an accumulator can be packed as it is: all its slots are numbers or null."""
+        """True if an accumulator can be packed as it is: all its slots are numbers or null."""
         return not self._sketches
 
     def sketch_bytes(self, accs: Iterable[Slots]) -> int:
@@ -332,7 +332,7 @@ class Aggregates:
         return [*lines, *([f"    acc[{p.at}] += 1" for p in others] or ["    bad += 1"])]
 
     def _counts_any(self, column: str) -> bool:
-        """Whether the field is only counted, so that a string is a value like any other."""
+        """True if the field is only counted, so that a string is a value like any other."""
         counting = ("count", "distinct", "distinct_set")
         return all(a.function in counting for a in self.aggregates if a.field == column)
 

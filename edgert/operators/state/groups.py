@@ -126,7 +126,7 @@ class Groups(dict[float, dict[Key, Slots]]):
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to tell in the next delta."""
+        """True if there is anything to tell in the next delta."""
         return bool(self.dirty or self._left)
 
     def changes(self) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def key_source(keys: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def may_fail(keys: Sequence[tuple[str, str]]) -> bool:
-    """Whether the lines of `key_source` may raise `BadKey`."""
+    """True if the lines of `key_source` may raise `BadKey`."""
     return any(_may_fail(name, kind) for name, kind in keys)
 
 

@@ -25,11 +25,11 @@ TAKEN_BACK: Final = "clock was ahead (marks taken back)"
 
 
 def is_ahead(mark: float, wall: float, tolerance_s: float) -> bool:
-    """Whether a mark is from a clock that was ahead of that of a later arrival, `wall`. While the clock is not set that
+    """True if a mark is from a clock that was ahead of that of a later arrival, `wall`. While the clock is not set that
     cannot be told."""
     return wall > CLOCK_IS_SET and mark > wall + tolerance_s + SLACK_S
 
 
 def is_taken_back(mark: float, watermark: float) -> bool:
-    """Whether the source of a batch with this watermark has taken the `mark` back that it had given before."""
+    """True if the source of a batch with this watermark has taken the `mark` back that it had given before."""
     return -math.inf < watermark < mark - AHEAD_S

@@ -58,7 +58,7 @@ def unpacked_untrusted(raw: bytes) -> CommitMark | None:
 
 
 def missing(mark: CommitMark | None, found: CommitMark, path: Path) -> str:
-    """What the database at `path`, which is as `found` now, has lost since its mark was written; empty: nothing. A
+    """The loss, in words, of the database at `path` since its mark was written; empty: none. `found`: its mark now. A
     database without an identity is new."""
     if mark is None:
         return ""

@@ -1,4 +1,5 @@
-"""Whose database it is: the results in it are numbered for one gateway, and the tables take them from no other."""
+"""The gateway that owns the database: the results in it are numbered for one gateway, and the tables take them from no
+other."""
 
 from __future__ import annotations
 

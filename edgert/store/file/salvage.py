@@ -24,7 +24,7 @@ FlowRow = tuple[str, str, int, str, int, int]
 
 
 def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
-    """Whether the file is to blame, rather than its disk, its rights or what was asked. (What SQLite says of a damaged
+    """True if the file is to blame, rather than its disk, its rights or what was asked. (What SQLite says of a damaged
     definition may have bytes in it that Python cannot decode.)"""
     codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     return isinstance(error, UnicodeDecodeError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
@@ -90,7 +90,7 @@ def remove(path: Path) -> None:
 
 
 def flows(path: Path) -> list[FlowRow]:
-    """What can still be read of the flows in a damaged database."""
+    """The flows that can still be read in a damaged database."""
     found: list[FlowRow] = []
     query = "SELECT name, document, version, origin, removed, epoch FROM flow"
     with suppress(sqlite3.Error), _damaged(path) as db:
@@ -103,14 +103,14 @@ def flows(path: Path) -> list[FlowRow]:
 
 
 def are_all(path: Path, found: list[FlowRow]) -> bool:
-    """Whether there was no other flow than `found` in a damaged database, as far as that can be told."""
+    """True if there was no other flow than `found` in a damaged database, as far as that can be told."""
     with suppress(sqlite3.Error), _damaged(path) as db:
         return bool(db.execute("SELECT count(*) FROM flow").fetchone()[0] == len(found))
     return False
 
 
 def subscriptions(path: Path) -> str:
-    """What the sensors' broker had been asked for under which identifiers; empty where that cannot be read."""
+    """Subscriptions at the sensors' broker with their identifiers; empty where that cannot be read."""
     with suppress(sqlite3.Error), _damaged(path) as db:
         (found,) = db.execute("SELECT value FROM meta WHERE key = 'subscriptions'").fetchone() or ("",)
         return str(found or "")

@@ -103,7 +103,7 @@ def _delete_oldest(db: sqlite3.Connection, flow: str, gateway: str, need: int) -
 
 
 def forget(db: sqlite3.Connection, flow: str) -> None:
-    """What waits goes another way."""
+    """Forgets waiting batches of a flow: they go another way."""
     db.execute("DELETE FROM link_outbox WHERE flow = ?", (flow,))
 
 

@@ -1,5 +1,5 @@
-"""What a flow says in the tables besides its results, inside a transaction of the one database: what of its input it
-missed, and what it has dropped. Only a flow that ships says anything: of another no epoch is opened there.
+"""Notices of a flow in the tables besides its results, inside a transaction of the one database: input that it missed,
+and rows that it dropped. Only a flow that ships says anything: of another no epoch is opened there.
 
 Each is a batch without rows, so that it neither makes way in a full outbox nor has to find room there.
 """

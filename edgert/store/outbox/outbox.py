@@ -95,12 +95,12 @@ def current(db: sqlite3.Connection, flow: str, epoch: int) -> int:
 
 
 def has_room(db: sqlite3.Connection, flow: str, epoch: int) -> bool:
-    """Whether the epoch may have one more stream."""
+    """True if the epoch may have one more stream."""
     return current(db, flow, epoch) + 1 < MOST_STREAMS
 
 
 def is_behind(db: sqlite3.Connection, flow: str, epoch: int, backlog: int) -> bool:
-    """Whether more than `backlog` batches wait in the current stream and none in another of its epoch."""
+    """True if more than `backlog` batches wait in the current stream and none in another of its epoch."""
     query = "SELECT stream, batches FROM stream WHERE flow = ? AND epoch = ? ORDER BY stream DESC"
     waiting = [batches for _, batches in db.execute(query, (flow, epoch)).fetchall()]
     return bool(waiting) and waiting[0] > backlog and not any(waiting[1:])

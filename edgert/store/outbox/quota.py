@@ -42,7 +42,7 @@ _GAP_BYTES: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Shed:
-    """What was taken out of one flow's part of the outbox."""
+    """Batches that were dropped from one flow's part of the outbox."""
 
     flow: str
     reason: str

@@ -17,7 +17,7 @@ _OF_STREAM = "WHERE flow = ? AND epoch = ? AND stream = ?"
 
 
 def started(db: sqlite3.Connection) -> None:
-    """What was being sent when the last process ended may have left the board."""
+    """Notes at a start that batches which were being sent when the last process ended may have left the board."""
     db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
 
 
@@ -31,7 +31,7 @@ def departed(db: sqlite3.Connection, flow: str) -> dict[int, dict[int, int]]:
 
 
 def is_bound(db: sqlite3.Connection, key: Stream) -> bool:
-    """Whether some numbers of a stream cannot have left, as far as `departed` says."""
+    """True if some numbers of a stream cannot have left, as far as `departed` says."""
     return db.execute(f"SELECT 1 FROM stream {_OF_STREAM} AND departed IS NOT NULL", key).fetchone() is not None
 
 
@@ -41,7 +41,7 @@ def unbind(db: sqlite3.Connection, key: Stream) -> None:
 
 
 def may_leave(db: sqlite3.Connection, key: Stream, number: int) -> bool:
-    """Whether a stream may be sent up to `number`."""
+    """True if a stream may be sent up to `number`."""
     (most,) = db.execute(f"SELECT leaving FROM stream {_OF_STREAM}", key).fetchone()
     return number <= int(most)
 

@@ -1,4 +1,4 @@
-"""What is written to the database of a gateway, and read from it, of a flow."""
+"""Records of a flow in the database of a gateway."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def row_of(flow: StoredFlow) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FlowResults:
-    """What a flow has made, on its way ahead of the checkpoint that will cover it."""
+    """Results of a flow that leave before the checkpoint that will cover them."""
 
     flow: str
     columns: Sequence[str]
@@ -88,7 +88,7 @@ class FlowResults:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a checkpoint covers whose state is still stored: where a flow can go back to."""
+    """The extent of a checkpoint whose state is still stored, so that a flow can go back to it."""
 
     number: int
     """Of the last piece of state that belongs to it; 0: none does."""
@@ -104,7 +104,7 @@ class Spill:
 
     flow: str
     position: Position
-    """What is covered with it."""
+    """The input that it covers."""
     queue: bytes
     """Packed as a flow's queues are."""
     bytes: int
@@ -113,7 +113,7 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """What was spilled since a flow's last checkpoint."""
+    """Input that was spilled since a flow's last checkpoint."""
 
     position: Position
     queues: Sequence[bytes]
