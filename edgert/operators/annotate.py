@@ -20,7 +20,7 @@ MOST_VALUES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is known of each key."""
+    """The fields known of each key."""
 
     fields: tuple[str, ...]
     rows: Mapping[str, tuple[Any, ...]]
@@ -57,7 +57,7 @@ def table_of(plain: Mapping[str, Any]) -> Table:
 
 
 def annotation(node: Node) -> Lookup:
-    """What `node` does to rows."""
+    """The step of `node` on rows."""
     table: Table = node.parameters["table"]
     return Lookup(node.parameters["field"], table.fields, table.rows, node.parameters["missing"] == "drop")
 

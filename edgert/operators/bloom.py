@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class _BloomFilter(Inlinable, ABC):
-    """What both modes share."""
+    """Common part of both modes."""
 
     at_once = True
 
@@ -61,7 +61,7 @@ class _BloomFilter(Inlinable, ABC):
 
 
 class _Verdicts(dict[Any, bool | None]):
-    """Whether a key goes through (None: it is no key), remembered: most rows come from few devices."""
+    """Cache of verdicts by key: true if the key goes through, None if it is no key. Most rows come from few devices."""
 
     def __init__(self, known: Bloom) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ from edgert.operators.state.keys import CONSTANTS, key_source, may_fail
 from edgert.operators.state.partitioning import shared_by_key
 
 WINDOW_BYTES: Final = 80
-"""What an open window takes beside its slots, as measured; its sketches have a bound of their own."""
+"""Bytes of an open window beside its slots, as measured; its sketches have a bound of their own."""
 _BEGIN = ("accs, size, generation, dirty, weighs, full = adding()", "bad = bad_keys = 0")
 _FIND = (
     "if acc is None:",
@@ -93,7 +93,7 @@ class CountWindow(Inlinable):
         return _ADD.format(begin=begin, values=read, values_or_none=read_or_none, key=key, add=add, at=self._at)
 
     def _adding(self) -> tuple[Any, ...]:
-        """What the lines need until the next checkpoint."""
+        """Values for the lines until the next checkpoint."""
         return self.open, self.size, self._generation, self._by_key.changed, self._by_key.weighs, self._full
 
     def _added(self, bad: int, bad_keys: int) -> None:

@@ -20,7 +20,7 @@ from edgert.operators.state.partitioning import shared_by_key
 
 ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60
-"""What is remembered of a key takes so much, and so much per field, as measured; long text and lists beside it."""
+"""Bytes of a remembered key, and bytes per field, as measured; long text and lists add to that."""
 
 
 class JoinLatest(Inlinable):
@@ -153,7 +153,7 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
 
 
 def _fields(node: Node) -> FieldUse:
-    """Whatever a row of the first input has in the joined fields is replaced."""
+    """Use of fields: values of the first input's row in the joined fields are replaced."""
     return FieldUse(frozenset(node.parameters["on"]), frozenset(node.parameters["fields"]))
 
 

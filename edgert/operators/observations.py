@@ -27,9 +27,9 @@ At = tuple[float, Any]
 """Event time and key."""
 _SLACK: Final = 64
 OPEN_BYTES: Final = 240
-"""What an observation takes beside key and fields, as measured: its place in the heap, and that of one that left."""
+"""Bytes of an observation beside key and fields, as measured: its place in the heap, and that of one that left."""
 FIELD_BYTES: Final = 80
-"""What it takes per field, as measured; long text and lists beside it."""
+"""Bytes per field, as measured; long text and lists add to that."""
 _TEXT_BYTES: Final = getsizeof("x" * SHORT)
 """Of a text of the key, which a row has among its fields: it is reckoned with the key."""
 _LEFT_BYTES: Final = 8 << 20

@@ -152,7 +152,7 @@ class Ship(Logic):
     def __init__(self) -> None:
         super().__init__()
         self.rows: deque[Row] = deque()
-        """What is added at one end and taken at the other in single steps, so a turn may be under way meanwhile."""
+        """Rows, added at one end and taken at the other in single steps, so that a turn may be under way meanwhile."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -165,7 +165,7 @@ class Ship(Logic):
         return [rows.popleft() for _ in range(len(rows))]
 
     def give_back(self, rows: Sequence[Row]) -> None:
-        """What was taken and could not be written."""
+        """Takes back rows that could not be written."""
         self.rows.extendleft(reversed(rows))
 
 

@@ -29,12 +29,12 @@ from edgert.sketches.second_moment import SecondMoment, width_for
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 """For the sketches of all keys together, as they are resident."""
 OBJECTS_BYTES: Final = 440
-"""What a sketch takes beside its arrays."""
+"""Bytes of a sketch beside its arrays."""
 Sketch = HyperLogLog | SecondMoment
 
 
 class Kept(NamedTuple):
-    """What is kept of a key."""
+    """State of a key."""
 
     period: int
     """Number of the period since the epoch; 0 where there are none."""
@@ -54,7 +54,7 @@ class Sketched(Inlinable, ABC):
         self._keys = tuple(keys)
         self._key_of = key_reader(keys)
         self._empty = self.fresh()
-        """What lines ask of a key that is new."""
+        """State of a new key, as the lines need it."""
 
     @abstractmethod
     def fresh(self) -> Sketch:

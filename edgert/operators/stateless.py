@@ -124,7 +124,7 @@ SPECS: tuple[OperatorSpec, ...] = (
 
 
 def step_of(node: Node, predictions: Predictions) -> Step | None:
-    """What `node` does to rows; None for a marker (key_by)."""
+    """The step of `node` on rows; None for a marker (key_by)."""
     match node.type:
         case "predict":
             return predictions.step(node)

@@ -46,7 +46,7 @@ class Tracker(Inlinable, ABC):
         """Another track, which has one more value, and what to put out; None as yet."""
 
     def absent(self, track: Track | None) -> float | None:
-        """What to put out for a row without a value."""
+        """The output for a row without a value."""
         return None
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -87,7 +87,7 @@ class Tracker(Inlinable, ABC):
         self._by_key.forget_beyond(self.drops)
 
     def _following(self) -> tuple[Any, ...]:
-        """What the lines need until the next checkpoint."""
+        """Values for the lines until the next checkpoint."""
         return self.tracks, self._by_key.changed, self._by_key.weighs
 
     def look(self, value: str, number: str) -> list[str]:

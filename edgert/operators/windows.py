@@ -157,7 +157,7 @@ class TumblingWindow(Inlinable):
         return "heeds"
 
     def adding(self) -> tuple[Any, ...]:
-        """What the lines need in this turn: `open_window`, `generation`, `dirty`, `weighs`."""
+        """Values for the lines in this turn: `open_window`, `generation`, `dirty`, `weighs`."""
         return self._open, self._generation, self.windows.dirty, self.windows.weighs
 
     def added(self, late: int, bad: int, bad_keys: int) -> None:

@@ -35,7 +35,7 @@ EXPECTED: Final = "expected an emission: (port, Batch) with a list of rows, its 
 _NOTHING: Final[Mapping[str, int]] = {}
 Process = Callable[[Batch | RawBatch, int, Now], Sequence[Emission]]
 Attempt = tuple[Sequence[Emission], BaseException | None]
-"""What an operator gave, and what it raised if it gave nothing for that."""
+"""Emissions of an operator, and the exception that it raised instead."""
 
 
 class Guard:
@@ -74,8 +74,8 @@ class Guard:
         self.errors: list[tuple[str, BaseException]] = []
         """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
         self.held: list[Batch | RawBatch] = []
-        """What is to be given later, in order: a row that raised and what follows it, or what could not be given in
-        this turn any more. Whoever called `process` takes it."""
+        """Batches for a later turn, in order: a row that raised and all rows behind it, or those for which this turn
+        had no time. The caller of `process` takes them."""
         self.wait_s = 0.0
         """How long to wait before that, seconds."""
         self.patient = True
@@ -157,8 +157,8 @@ class Guard:
         return whole
 
     def _take_back(self, messages: int, drops: Mapping[str, int]) -> None:
-        """What an operator said and counted in a try that raised: how many messages and counts were there before. Of
-        one that is not asked again it stays: it may be true of what is in the state."""
+        """Takes back messages and drop counts of a try that raised; the arguments are the figures before it. Those of
+        an operator that is not asked again stay: its state may contain the rows."""
         if not self.repeatable:
             self.letters()
             return
@@ -185,7 +185,7 @@ class Guard:
             self._lose(batch, raised)
             return self._time_goes_on(batch, source, now)
         waiting = [batch]
-        """What is to be given, the first last."""
+        """Batches to give, the first one last."""
         error: BaseException | None = raised
         while waiting:
             if error is None and self.late(now):
@@ -281,8 +281,8 @@ class Guard:
 
 
 def checked(emissions: Iterable[Any]) -> list[Emission]:
-    """What somebody else's operator returned, all of it: what a generator raises is raised here, in front of its guard
-    and not behind it. Raises `TypeError` for what is no emission."""
+    """All emissions of an operator of another package. An exception of a generator is raised here, within the error
+    boundary. Raises `TypeError` for what is no emission."""
     if not isinstance(emissions, Iterable):
         raise TypeError(f"expected a list of emissions, got {_shown(emissions)[:200]}")
     whole: list[Emission] = []
@@ -351,7 +351,7 @@ def _said(error: BaseException) -> str:
 
 
 def _text(text: str) -> str:
-    """What UTF-8 can carry."""
+    """The part of a text that UTF-8 can carry."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 

@@ -1,4 +1,4 @@
-"""What operators share that name fields: checks of parameters, and keys as they come back from a checkpoint."""
+"""Common parts of operators that name fields: checks of parameters, and keys as they come back from a checkpoint."""
 
 from __future__ import annotations
 

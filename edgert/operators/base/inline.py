@@ -52,7 +52,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What an operator does to a row."""
+    """The lines of an operator for a row."""
 
     check: Sequence[str] = ()
     """Come first, those of all operators before the first effect of any. They change nothing that another try would
@@ -62,7 +62,7 @@ class Lines:
     gone: Sequence[str] = ()
     """For one that was."""
     row: Fields | None = None
-    """What the operator gives by its port 0 at once."""
+    """The row that the operator gives by its port 0 at once."""
     setup: Sequence[str] = ()
     """Before the first row of a batch."""
     finish: Sequence[str] = ()
@@ -100,7 +100,7 @@ class Inlinable(Logic):
         raise TypeError(f"{type(self).__name__} has no lines")
 
     def time_by(self, source: int) -> TimeUse:
-        """What becomes of a watermark that comes by that input without rows."""
+        """The use of a watermark that comes by that input without rows."""
         return "passes"
 
     @property
@@ -110,7 +110,7 @@ class Inlinable(Logic):
 
 
 def time_use(logic: Logic, source: int) -> TimeUse:
-    """What becomes of a watermark without rows in any logic: one of which nobody knows may heed it."""
+    """The use of a watermark without rows by any logic. A logic of another package may use it."""
     return logic.time_by(source) if isinstance(logic, Inlinable) and not foreign(logic) else "heeds"
 
 

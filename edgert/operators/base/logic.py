@@ -1,4 +1,4 @@
-"""What the runtime asks of an operator's logic. Pure: time arrives with the batch, nothing is read or written.
+"""The interface of an operator's logic to the runtime. Pure: time arrives with the batch, nothing is read or written.
 
 An instance is run by one worker at a time, so logic needs no lock.
 """
@@ -104,7 +104,7 @@ def foreign(logic: Logic) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a specification's `logic` gets to make one instance."""
+    """Arguments of a specification's `logic`, which makes one instance."""
 
     node: Node
     flow: Flow

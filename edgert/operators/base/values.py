@@ -1,6 +1,5 @@
-"""What rows may hold: what a checkpoint, a link between slots and a result can carry. Of somebody else's operator only
-that is taken; what can be made into it (a scalar of numpy) is, and any other value costs its row.
-"""
+"""Values that rows may hold: those that a checkpoint, a link between slots and a result can carry. Values of an
+operator of another package are converted where that is possible (a scalar of numpy); any other value costs its row."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _SURE: Final = frozenset((float, bool, bytes, type(None)))
 _BARE: Final[Mapping[type, Callable[[Any], Any]]] = {
     int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes,
 }  # fmt: skip
-"""What makes one of these of what is that and more: a member of an enumeration, a `numpy.float64`."""
+"""Conversions of subclasses to these types: a member of an enumeration, a `numpy.float64`."""
 
 
 def plain_rows(rows: list[Any], faults: list[tuple[Any, BaseException]]) -> list[Row]:

@@ -85,7 +85,7 @@ class Tree:
         return use == "heeds" or (use == "passes" and self._matters_behind[part])
 
     def text(self, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]) -> Text:
-        """What becomes of the source's `row`. Parts count what they `took` and `gave`; `rows` is where they give."""
+        """Code for the source's `row`. Parts count what they `took` and `gave`; `rows` is where they give."""
         return _Writer(self, row, took, gave, rows).text
 
     def below(self, part: int) -> Iterator[Entry]:

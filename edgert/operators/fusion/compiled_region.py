@@ -32,7 +32,7 @@ class Pipeline(Region):
     """All messages of a batch behind one that became a row become rows: none overtakes another."""
 
     misfits: Final = (TypeError, ArithmeticError)
-    """What an expression raises for a row that it cannot work on (beside ValueError)."""
+    """Exceptions of an expression for a row that it cannot work on (beside ValueError)."""
 
     def __init__(
         self, parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = (), inputs: int = 1
@@ -53,7 +53,7 @@ class Pipeline(Region):
         self._rows: dict[int, list[Row]] = {}
         """By part: what its lines have given to who takes rows."""
         self._known: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {}
-        """What follows from topics, by what that is."""
+        """Values that follow from topics, by their kind."""
         # a message that went by the lines is there: then a batch in which the codec raises cannot be given again
         head = Guard(source, self._head, repeatable=not fuses(source.codec))
         self.guard_by((head, *self.guards[1:]))

@@ -23,7 +23,7 @@ from edgert.operators.base.logic import Emission, Logic, Now
 SAMPLED_S: Final = 0.5
 """About so often a turn's parts are timed. Ten times a second cost a twentieth of all CPU where turns are as rare."""
 KEPT: Final = 0.995
-"""What a sample weighs when the next one comes: some hundred seconds are looked at together."""
+"""Weight of a sample when the next one comes: some hundred seconds are looked at together."""
 GOLDEN: Final = 0.618
 """Of that, by which the moments wander, so that they keep no step with what happens regularly."""
 Waiting = list[tuple[int, Batch | RawBatch]]
@@ -31,7 +31,7 @@ Waiting = list[tuple[int, Batch | RawBatch]]
 
 
 class Step(NamedTuple):
-    """What is needed of a part in each turn."""
+    """The values of a part that each turn needs."""
 
     part: int
     guard: Guard
@@ -80,7 +80,7 @@ class Region(Logic):
             self._exit[part][port] = number
         self.sampled_s = SAMPLED_S
         self.clock: Callable[[], float] | None = None
-        """What its parts are timed by, seconds; None: they are not."""
+        """Clock by which its parts are timed, seconds; None: they are not timed."""
         self.sample: list[float] = []
         """By part: how long it took in the last turn that was timed, until somebody has taken that."""
         self.busy_s = [0.0] * len(self.parts)
@@ -159,7 +159,7 @@ class Region(Logic):
         return self.through({part: [(source - self._entrances[part].start, batch)]}, now, self.steps(now))
 
     def through(self, waiting: dict[int, Waiting], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
-        """What waits in front of parts, through them and all that follow; returns what leaves the region."""
+        """Runs waiting batches through their parts and all that follow. Returns the batches that leave the region."""
         out: list[Emission] = []
         held, took, gave = self.held, self.took, self.gave
         for step in (steps or self.ordinary)[min(waiting, default=0) :]:
@@ -191,7 +191,7 @@ class Region(Logic):
     def pass_on(
         self, step: Step, emissions: Iterable[Emission], waiting: dict[int, Waiting], out: list[Emission]
     ) -> None:
-        """What a part gives: into `waiting`, for the parts that it feeds, and `out` of the region."""
+        """Distributes the emissions of a part: into `waiting`, for the parts that it feeds, and `out` of the region."""
         to, leaves = step.to, step.exit
         for port, batch in emissions:
             if port in to:
@@ -204,15 +204,15 @@ class Region(Logic):
                 out.append(Emission(leaves[port], batch))
 
     def hold(self, part: int, source: int) -> None:
-        """What the guard of `part` could not give to it yet comes to it anew."""
+        """Keeps the batches that the error boundary of `part` could not give to it yet."""
         guard = self.guards[part]
         held, guard.held = guard.held, []
         self.took[part] -= sum(map(len, held))
         self.held[part] = [(source, batch) for batch in held]
 
     def take_held(self) -> Waiting:
-        """What is to come again before anything else, and by which input of the region. What is nearest to the end is
-        oldest."""
+        """Takes the held batches, which come before all others, with their input of the region. Those nearest to the
+        end are the oldest."""
         held, self.held = self.held, {}
         return [
             (self._entrances[part].start + source, batch)

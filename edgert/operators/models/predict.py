@@ -51,7 +51,7 @@ class Predictions:
         return taken
 
     def step(self, node: Node) -> Map:
-        """What `node` does to rows at present."""
+        """The present step of `node` on rows."""
         model = self.models.get(node.name)
         return Map({node.parameters["output"]: model.expression if model else Literal(None)})
 

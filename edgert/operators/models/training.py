@@ -279,7 +279,7 @@ class TrainRegression(Training):
 
 
 def row_head(row: Row) -> Row:
-    """What every row has."""
+    """The fields that every row has."""
     return {"time": row["time"], "source": row["source"]}
 
 

@@ -64,7 +64,7 @@ class Window:
         return [self.version, width, first, list(self.classes), values.tobytes()]
 
     def take(self, version: int, classes: Sequence[Any], packed: bytes) -> None:
-        """What `entry` told, behind what is there."""
+        """Appends rows that `entry` packed."""
         values = array("d")
         values.frombytes(packed)
         if sys.byteorder == "big":

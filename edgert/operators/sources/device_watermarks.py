@@ -19,13 +19,13 @@ from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS, beyond_short
 MEMORY_BYTES: Final = 48 << 20
 """For the devices of one source."""
 DEVICE_BYTES: Final = 400
-"""What a device with a name of up to 64 letters takes, as measured."""
+"""Bytes of a device with a name of up to 64 letters, as measured."""
 HISTORY: Final = 64
 """Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
 
 
 class Standing(NamedTuple):
-    """What one copy of a source knows of its devices after a batch."""
+    """Watermark figures of one copy of a source after a batch."""
 
     oldest: float = math.inf
     """Smallest of the newest event times of its active devices; infinite if there are none."""
@@ -65,9 +65,9 @@ class Devices:
     last_heard: float = 0.0
     board: Board = field(default_factory=lambda: new_board(1))
     seat: int = 0
-    """Whose place on the board is this one's."""
+    """Number of this copy's place on the shared board."""
     _beyond_bytes: int = 0
-    """What longer names take more."""
+    """Additional bytes of longer names."""
 
     def observe(self, latest: Mapping[str, float], now: float) -> None:
         """Takes the newest event times of devices that were heard at `now`; `greatest` is up to the caller."""
@@ -146,7 +146,7 @@ class Devices:
         return self.watermark
 
     def _others(self, arrival: float, limit: float) -> list[Standing] | None:
-        """What the other copies knew when that batch arrived; None if one of them is too far ahead to tell."""
+        """The standings of the other copies when that batch arrived; None if one of them is too far ahead to tell."""
         standings = []
         for seat, history in enumerate(self.board):
             if seat != self.seat:

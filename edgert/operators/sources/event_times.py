@@ -23,7 +23,7 @@ EARLY_KEPT: Final = "before time_earliest (kept)"
 
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """What a source's document says of event times."""
+    """Settings of event times in a source's document."""
 
     arrival: bool = False
     """All rows take the time of their arrival."""
@@ -70,7 +70,7 @@ class EventTimes:
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        """What the lines name."""
+        """Constants of the lines."""
         return {"EARLIEST": self.earliest}
 
     def check(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a document may say of an `mqtt_source`, and the logic that is made of it."""
+"""Parameters of an `mqtt_source`, and the logic that is made of them."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def all_aggregates(parsed: Mapping[str, Aggregate]) -> tuple[Aggregate, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """What is really accumulated: `rows`, `count`, `sum`, `min`, `max`, `moments` or a sketch of one field, and `full`:
-    rows in which every field had a number, to be added to each `count`."""
+    """An accumulated value: `rows`, `count`, `sum`, `min`, `max`, `moments` or a sketch of one field, and `full`: rows
+    in which every field had a number, to be added to each `count`."""
 
     kind: Literal["rows", "full", "count", "sum", "min", "max", "moments", "hll", "theta", "kll"]
     field: str
@@ -130,7 +130,7 @@ _NEEDS: Mapping[Function, tuple[str, ...]] = {
     "quantiles": ("kll",),
 }
 _OF_ANY_VALUE: Final = frozenset(("hll", "theta"))
-"""What strings and booleans are added to as well as numbers."""
+"""Primitives to which strings and booleans are added, too."""
 
 
 class Aggregates:
@@ -149,7 +149,7 @@ class Aggregates:
         self.primitives = tuple(primitives)
         self._initial: Slots = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
         self.constants: dict[str, Any] = {"initial": self.initial}
-        """What the source of `add_source` names."""
+        """Constants of the source text of `add_source`."""
         self._sketches: dict[int, Kind] = {}
         """By the index of their slot."""
         if any(a.function in SKETCHES for a in self.aggregates):
@@ -169,7 +169,7 @@ class Aggregates:
         return not self._sketches
 
     def sketch_bytes(self, accs: Iterable[Slots]) -> int:
-        """What the sketches of these accumulators take in memory, about."""
+        """Approximate memory of the sketches of these accumulators, bytes."""
         total = 0
         if self._sketches:
             for acc in accs:
@@ -321,7 +321,7 @@ class Aggregates:
         return lines
 
     def _of(self, column: str, but: str = "") -> list[Primitive]:
-        """What is added where the field is a number."""
+        """The primitives to add to where the field is a number."""
         return [p for p in self.primitives if p.field == column and p.kind != but and p.kind not in _OF_ANY_VALUE]
 
     def _add_one(self, column: str, v: str) -> list[str]:

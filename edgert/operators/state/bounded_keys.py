@@ -1,4 +1,4 @@
-"""What an operator keeps by key: of so many keys, and in so much memory, at most; and as a checkpoint tells it."""
+"""State by key, with bounds on the number of keys and on memory, and its form in a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MAX_KEYS: Final = 100_000
 MEMORY_BYTES: Final = 64 << 20
 """For what one operator keeps of all keys together."""
 KEY_BYTES: Final = 260
-"""What a key takes beside its value, as measured: a name of up to 64 letters, its places in dictionaries."""
+"""Bytes of a key beside its value, as measured: a name of up to 64 letters, its places in dictionaries."""
 SLOT_BYTES: Final = 40
-"""What each number of a list that is kept of a key takes, as measured."""
+"""Bytes of each number in a list that is kept of a key, as measured."""
 SHORT: Final = 64
 """Letters of a key that are reckoned with that."""
 PORTIONS: Final = 100
@@ -41,8 +41,8 @@ class Bounded(Generic[Value]):
         """It is never another dict: an operator may give it a name of its own."""
 
     def weighs(self, key: Any, beyond_bytes: int = 0) -> None:
-        """What is kept of it from now on takes so much more than of most. To be said of each key that is new, too, but
-        need not of one text of up to `SHORT` letters, as most are: where all keys are new the call takes its part."""
+        """Sets how many bytes the state of a key takes beyond that of most. To be called for a new key, too, unless it
+        is one text of up to `SHORT` letters, as most are: where all keys are new the call costs time."""
         beyond_bytes += beyond_short(key)
         if beyond_bytes or self.heavy:
             self.beyond_bytes += beyond_bytes - self.heavy.pop(key, 0)
@@ -50,7 +50,7 @@ class Bounded(Generic[Value]):
                 self.heavy[key] = beyond_bytes
 
     def forget(self, key: Any) -> Value:
-        """What was kept of it."""
+        """Forgets a key. Returns its value."""
         if self.heavy:
             self.beyond_bytes -= self.heavy.pop(key, 0)
         return self.kept.pop(key)
@@ -105,7 +105,7 @@ class ByKey(Bounded[Value]):
         return forgotten
 
     def delta(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
-        """What changed since the last one. `entry`: what there is to tell of a key, beside itself."""
+        """The changes since the last delta. `entry`: packs the value of a key."""
         if not self.changed and not self._gone:
             return None
         kept = self.kept
@@ -142,7 +142,7 @@ def beyond_short(key: Any) -> int:
 
 
 def forgets(most: int = MAX_KEYS) -> str:
-    """What the docs of an operator say of `forget_beyond`."""
+    """The text on `forget_beyond` in the docs of an operator."""
     return (
         f"Of more than {most:,} keys, or of fewer that take more than {MEMORY_BYTES >> 20} MB, those that were new "
         "longest ago are forgotten, at least a hundredth at once, until the others have room, and counted."

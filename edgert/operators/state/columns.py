@@ -35,7 +35,8 @@ def check_names(node: Node, flow: Flow) -> Iterable[Problem]:
 
 
 def check_table(node: Node, flow: Flow) -> Iterable[Problem]:
-    """What the central side would refuse: names that differ only in case, or that meet a partial column's name."""
+    """Problems for which the central side would refuse results: names that differ only in case, or that meet a partial
+    column's name."""
     aggregates = [a for a in node.parameters.get("aggregates") or () if isinstance(a, Aggregate)]
     own, keys = {a.name for a in aggregates}, key_names(node, flow)
     schema = Schema(1.0, tuple((k, "string") for k in sorted(keys)), tuple((a.name, a.function) for a in aggregates))

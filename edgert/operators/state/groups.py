@@ -18,7 +18,7 @@ from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SHORT, 
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
 WINDOW_BYTES: Final = 240
-"""What a window takes beside its groups, as measured."""
+"""Bytes of a window beside its groups, as measured."""
 STALE_BYTES: Final = MEMORY_BYTES // 8
 """For what left and is still noted as changed: to look for it each time would cost more."""
 _TEXTS: Final = frozenset(("string", ANY))
@@ -32,11 +32,11 @@ class Groups(dict[float, dict[Key, Slots]]):
         """`name`, `left`: what they are called in a checkpoint."""
         super().__init__()
         self.dirty: list[tuple[float, Key, Slots]] = []
-        """Whoever changes an accumulator notes it here, once for each delta, which begins with another list."""
+        """Changed accumulators, each noted once per delta. A delta begins another list."""
         self._name, self._left_name = name, left
         self._left: set[float] = set()
         self._stale_bytes = 0
-        """What left, and may still be in `dirty`."""
+        """Bytes of groups that have left and may still be in `dirty`."""
         self._aggregates = aggregates
         self._each_bytes = KEY_BYTES + SLOT_BYTES * len(aggregates.initial())
         self._beyond: dict[float, int] = {}
@@ -80,7 +80,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         accs[key] = acc
 
     def leave(self, window: float) -> dict[Key, Slots]:
-        """What was kept of it, which is not kept any longer."""
+        """Forgets a window. Returns its groups."""
         if window not in self:
             return {}
         self._left.add(window)
@@ -102,7 +102,8 @@ class Groups(dict[float, dict[Key, Slots]]):
         return self.pop(window, {})
 
     def held_bytes(self) -> int:
-        """What they take in memory beside their sketches, about. It costs by what was touched since the last time."""
+        """Approximate memory of the groups without their sketches, bytes. It costs by what was touched since the last
+        time."""
         for window in self._touched:
             count = len(self[window])
             self._count += count - self._counted.get(window, 0)
@@ -117,7 +118,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         return WINDOW_BYTES + self._each_bytes * len(self[window]) + self._beyond.get(window, 0)
 
     def sketch_bytes(self, windows: Iterable[float]) -> int:
-        """What the sketches of these windows take, about."""
+        """Approximate memory of the sketches of these windows, bytes."""
         if self._aggregates.plain:
             return 0
         return sum(self._aggregates.sketch_bytes(self[window].values()) for window in windows if window in self)
@@ -130,7 +131,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         return bool(self.dirty or self._left)
 
     def changes(self) -> dict[str, Any]:
-        """What changed since the last delta that was `told`. The flow stands still meanwhile, so nothing is looked up
+        """The changes since the last delta that was `told`. The flow stands still meanwhile, so nothing is looked up
         for windows that have not left, and accumulators are packed as they are, with their own slot: to copy 10,000 of
         them, for the collector of garbage to look at, would take four times as long."""
         if self._left:

@@ -67,7 +67,7 @@ def _converter(kind: str) -> Callable[[Any], Any]:
 
 
 CONSTANTS: Final[Mapping[str, Any]] = {"BadKey": BadKey} | {f"as_{kind}": _converter(kind) for kind in AS_KEY}
-"""What the lines below name."""
+"""Constants of the lines below."""
 
 
 def key_source(keys: Sequence[tuple[str, str]]) -> list[str]:

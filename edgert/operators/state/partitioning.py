@@ -70,7 +70,7 @@ class CopiesByTopic(dict[str, int]):
 
 
 def _alike(key: Any) -> Any:
-    """What is the same for all values that are one key to a dict: 1, 1.0 and true."""
+    """A value that is the same for all values that are one key to a dict: 1, 1.0 and true."""
     if isinstance(key, tuple):
         return tuple(map(_alike, key))
     if isinstance(key, bool) or (isinstance(key, float) and key.is_integer()):
