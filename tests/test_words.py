@@ -16,8 +16,8 @@ STORM = ("storm.py", "os-scheduling.md", "os-scheduling-alone.md")
 
 PLAIN_ROOMS = (
     "agent", "edgert/boards", "edgert/central", "edgert/cli", "edgert/codecs", "edgert/control", "edgert/demo",
-    "edgert/expr", "edgert/flow", "edgert/links", "edgert/operators", "edgert/runtime", "edgert/scheduling", "edgert/sim",
-    "edgert/sketches", "edgert/store", "gateway", "provisioning",
+    "edgert/expr", "edgert/flow", "edgert/links", "edgert/operators", "edgert/runtime", "edgert/scheduling",
+    "edgert/sim", "edgert/sketches", "edgert/store", "gateway", "provisioning",
 )  # fmt: skip
 """Packages in which the first word of a docstring is checked; add each package that has been revised."""
 RIDDLE = re.compile(r"(What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")
