@@ -202,6 +202,7 @@ class Flows:
         """Gives up gaps that are not written yet. The next start brings these flows back, with the messages that are
         not acknowledged."""
         await self._telling.stop()
+        await self.flow_registry.stop()
 
     async def _give_up(self, run: FlowRun, text: str) -> None:
         """Writes the gap of a failed flow, and then lets its messages be acknowledged. Until the gap is written a start

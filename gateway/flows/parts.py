@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edgert.core.checkpoint import Checkpoint
 from edgert.core.clock import Clock
@@ -71,6 +71,14 @@ class Stopped:
     patience: asyncio.TimerHandle | None = None
 
 
+class Committed(NamedTuple):
+    """A part that is in the database as the flow's plan, and does not run yet."""
+
+    stored: StoredFlow
+    run: FlowRun
+    old: FlowRun | None
+
+
 class Parts:
     """Lives on the loop. Each method raises `EdgertError` where it cannot be done; nothing is changed then."""
 
@@ -86,6 +94,9 @@ class Parts:
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
         self._prepared: dict[str, Prepared] = {}
+        self._committed: dict[str, Committed] = {}
+        """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
+        then, and must not be written again."""
         self._stopped: dict[str, Stopped] = {}
         self._busy = asyncio.Lock()
 
@@ -203,7 +214,9 @@ class Parts:
         """Makes this gateway's part of the next plan durable. `imports`: the exports of all gateways, this one
         included."""
         flow = from_plain(dict(document), self._flows.registry, what="flow")
-        async with self._busy:
+        # no other change begins a run of the flow meanwhile
+        async with self._busy, self._flows.flow_registry.changing:
+            self._check_undecided(flow.name)
             old = self._stopped.get(flow.name)
             if old is None and flow.name in self._flows.runs:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
@@ -227,8 +240,11 @@ class Parts:
                     return {"pause_s": 0.0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             stopped = self._stopped.get(flow)
-            await self._switch(flow, prepared, stopped.run if stopped else None)
-            del self._prepared[flow]
+            if flow not in self._committed:
+                self._committed[flow] = await self._write(flow, prepared, stopped.run if stopped else None)
+            stored, run, old = self._committed[flow]
+            await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+            del self._committed[flow], self._prepared[flow]
             self._stopped.pop(flow, None)
             _wait_no_more(stopped)
             self._release_links(flow)
@@ -237,6 +253,7 @@ class Parts:
     async def abort(self, flow: str, plan: int) -> None:
         """The part goes on by the plan that it had."""
         async with self._busy:
+            self._check_undecided(flow)
             prepared = self._prepared.get(flow)
             if prepared is not None and prepared.plan == plan:
                 await self._store(lambda: self._database.put_prepared(flow, None))
@@ -245,6 +262,11 @@ class Parts:
                 self._go_on(flow)
 
     # -- below
+
+    def _check_undecided(self, flow: str) -> None:
+        if flow in self._committed:
+            plan = self._prepared[flow].plan
+            raise EdgertError(f"flow {flow} is committed to plan {plan}: commit it again, so that it runs by it")
 
     def _run(self, flow: str) -> FlowRun:
         run = self._flows.runs.get(flow)
@@ -286,7 +308,8 @@ class Parts:
         links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
         return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
 
-    async def _switch(self, name: str, prepared: Prepared, old: FlowRun | None) -> None:
+    async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
+        """Makes the prepared part the flow's plan, in the database."""
         flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
         progress = old.progress if old else Progress(Position())
         run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
@@ -311,7 +334,7 @@ class Parts:
 
         stored = await self._store(write)
         run.epoch = stored.epoch
-        await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+        return Committed(stored, run, old)
 
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)
