@@ -44,6 +44,7 @@ def status_of(
         lambda: ingest_drops(ingest),
         lambda: {("", "", reason): messages for reason, messages in control_drops.items()},
         checkpointer.dropped,
+        links.dropped if links else dict,
     )
     return Status(gateway, settings.gateway.fleet, sections, drops, flows, host)
 
