@@ -16,7 +16,7 @@ from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings import Sensors
 from edgert.core.settings import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
-from edgert.flow.full_outbox import WhenFull
+from edgert.flow.options.full_outbox import WhenFull
 from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime import flow_run
