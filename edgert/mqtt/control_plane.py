@@ -21,7 +21,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
 from edgert.core.pieces import PACKET_BYTES
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic

@@ -29,7 +29,7 @@ from edgert.core.results import (
     results_topic,
     unpack_acknowledgement_untrusted,
 )
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
 from gateway.base.epochs import successor

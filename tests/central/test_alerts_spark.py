@@ -29,7 +29,7 @@ from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Table
 from edgert.core.result_schema import Schema
 from edgert.core.results import RowsBatch
-from edgert.core.settings import Alerts as Settings
+from edgert.core.settings.central import Alerts as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.waiting import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.settings import Sensors
+from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Subscribed
 from edgert.mqtt.packets import Publish

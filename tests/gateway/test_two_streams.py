@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edgert.core.ids import epoch_ordinal, make_epoch
 from edgert.core.results import Hello, OpenBatch
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.outbox import outbox
 from gateway.uplink import uplink as uplink_module
 from gateway.uplink.uplink import BACKLOG

@@ -24,7 +24,7 @@ from edgert.core.results import (
     results_topic,
     unpack_result_untrusted,
 )
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.database import Database
 from edgert.store.state.records import StoredFlow
 from gateway.uplink.uplink import Uplink

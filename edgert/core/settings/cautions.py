@@ -7,7 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from edgert.core.hosts import is_loopback
-from edgert.core.settings import Collector, Connection, Web
+from edgert.core.settings.central import Collector
+from edgert.core.settings.connection import Connection
+from edgert.core.settings.gateway import Web
 
 
 def cautions(settings: Any, others_may_read: Callable[[str], bool]) -> list[str]:
