@@ -13,7 +13,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.checkpoints.flow import FLOW, READ, publishes
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import from_plain

@@ -18,7 +18,7 @@ from benchmarks.overload.offer import Offer
 from benchmarks.overload.watch import WatchedPool, ledger
 from benchmarks.riotbench.engine import LEND_S, Seen, outcome, waiting_in
 from benchmarks.riotbench.flows import APPLICATIONS
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain

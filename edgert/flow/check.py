@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from edgert.core.errors import Problem, show
 from edgert.core.ids import FLOW_NAME, TABLE_NAME
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.loops import Loop, loops
 from edgert.flow.options import delivery, full_outbox, latency, on_error

@@ -20,7 +20,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
-from edgert.core.pieces import PACKET_BYTES
+from edgert.core.results.pieces import PACKET_BYTES
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.credentials import read_password, tls_context

@@ -19,8 +19,8 @@ from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, StoreError
-from edgert.core.pieces import LEAST_DATA, PACKET_BYTES, cut, room
-from edgert.core.results import (
+from edgert.core.results.pieces import LEAST_DATA, PACKET_BYTES, cut, room
+from edgert.core.results.results import (
     HELLO_EPOCHS,
     Acknowledgement,
     Hello,

@@ -15,7 +15,7 @@ from edgert.boards.revocation import revoked_names_untrusted
 from edgert.cli.main import main
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
-from edgert.core.macs import gateway_key
+from edgert.core.results.macs import gateway_key
 from edgert.core.settings.agent import AgentSettings
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.credentials import read_mac_key, read_mac_keys

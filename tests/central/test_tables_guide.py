@@ -17,7 +17,7 @@ from edgert.central.landing.landing import Landing
 from edgert.central.landing.lineage import counted
 from edgert.central.tables.query import query
 from edgert.cli.main import main
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 from edgert.core.settings.central import FleetJob as Settings
 from edgert.core.settings.central import Upkeep as UpkeepSettings
 from tests.central.results_examples import DAY_S, FLOW, SCHEMA, START, Gateway, contribution

@@ -81,7 +81,7 @@ class Gateway:
 
     def shipped(self) -> int:
         """Rows in all contributions."""
-        from edgert.core.results import RowsBatch, unpack_result_untrusted
+        from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 
         batches = [unpack_result_untrusted(e.payload) for s, _ in self.database.outbox_streams()
                    for e in self.database.outbox(*s, 0, 1_000)]  # fmt: skip

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from edgert.central.landing.lineage import Opening, counted
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch
-from edgert.core.pieces import Piece
-from edgert.core.position import Position
-from edgert.core.result_schema import Schema
-from edgert.core.results import (
+from edgert.core.results.pieces import Piece
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import (
     Acknowledgement,
     GapBatch,
     Hello,

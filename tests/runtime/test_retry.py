@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
-from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.options.on_error import OnError

@@ -32,9 +32,9 @@ from edgert.central.upkeep.upkeep import Schedule
 from edgert.core import log as logs
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
-from edgert.core.macs import OVERHEAD
 from edgert.core.packing import MAX_BYTES
-from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
+from edgert.core.results.macs import OVERHEAD
+from edgert.core.results.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
 from edgert.core.settings.cautions import cautions
 from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.folders import data_folder

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgert.core.config import section, setting
-from edgert.core.mqtt_text import fits
 from edgert.core.settings.checks import PORT, fleet_name, gateway_name
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.folders import data_folder, runtime_folder
 from edgert.core.settings.log import Log
+from edgert.core.text.mqtt_text import fits
 
 
 def _topic(text: str) -> str | None:
