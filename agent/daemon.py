@@ -41,11 +41,11 @@ from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
 from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
-from edgert.core.agent_settings import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.errors import EdgertError
-from edgert.core.key_lines import KeyFileError
 from edgert.core.packing import pack
+from edgert.core.settings.agent import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.system_clock import SystemClock
+from edgert.core.text.key_lines import KeyFileError
 from edgert.machine import notify
 
 if TYPE_CHECKING:

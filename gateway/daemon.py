@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.settings import GatewaySettings, agent_socket, data_folder
+from edgert.core.settings.folders import data_folder
+from edgert.core.settings.gateway import GatewaySettings, agent_socket
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.machine import notify, own_gateway_id

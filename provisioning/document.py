@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import date, time
 from typing import Any, Final, TypeVar
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.board_settings import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
 from edgert.core.config import parse, sections
 from edgert.core.errors import DocumentError, Problem, show
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
+from edgert.core.settings.gateway import GatewaySettings
 
 S = TypeVar("S")
 STORED: Final = "/var/edgert"

@@ -27,9 +27,9 @@ from agent.interference.score import Crowd, Footprint, Room
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
 from agent.placement.rules import newest
-from edgert.core.agent_settings import Moves
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, ProtocolError, show
+from edgert.core.settings.agent import Moves
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]

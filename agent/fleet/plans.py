@@ -19,9 +19,9 @@ from agent.fleet.rings import REFERENCE_SPEED
 from agent.fleet.status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
 from agent.membership.roster import Roster
-from agent.placement.budget import Budget
+from agent.placement.heuristics.registry import HEURISTICS
+from agent.placement.problem.budget import Budget
 from agent.placement.proposal import Proposal, Reading, propose
-from agent.placement.registry import HEURISTICS
 from agent.placement.rules import Rules, newest
 from agent.placement.trace import trace
 from edgert.core.errors import EdgertError, show
@@ -140,8 +140,8 @@ def _asked(flow: str, args: Mapping[str, Any], rules: Rules, on: Mapping[str, st
 
 
 def _profile_untrusted(member: Member) -> dict[str, Any] | None:
-    """The profile of a board for `agent.placement.build`; None of a board that takes no batches of others, or tells
-    nonsense."""
+    """The profile of a board for `agent.placement.problem.build`; None of a board that takes no batches of others, or
+    tells nonsense."""
     board = section_untrusted(member, "board")
     cores, speed, memory, link = (board.get(key) for key in ("cores", "speed", "memory_mib", "link"))
     numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]

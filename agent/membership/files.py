@@ -10,7 +10,7 @@ from typing import Final
 
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
-from edgert.core.key_lines import KeyFileError, parse_keys
+from edgert.core.text.key_lines import KeyFileError, parse_keys
 
 EPOCH_FILE: Final = "agent.epoch"
 MAX_KEY_FILE: Final = 65_536

@@ -1,7 +1,7 @@
 """The fleet's keys: the ring that seals with one and opens with any.
 
-A key file (`edgert.core.key_lines`) has one key per line. The first key seals. To rotate: append the new key on every
-board, then move it to the front on every board, then remove the old one.
+A key file (`edgert.core.text.key_lines`) has one key per line. The first key seals. To rotate: append the new key on
+every board, then move it to the front on every board, then remove the old one.
 """
 
 from __future__ import annotations

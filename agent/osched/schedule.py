@@ -21,7 +21,7 @@ class Mechanism:
     """The kernel's mechanism, as translators see it."""
 
     name: str = "nice"
-    """One of `edgert.core.agent_settings.MECHANISMS`."""
+    """One of `edgert.core.settings.agent.MECHANISMS`."""
     best: int = 0
     worst: int = 19
     weights: bool = False

@@ -13,9 +13,9 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.checkpoints.flow import FLOW, READ, publishes
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import Clock
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import from_plain
 from edgert.mqtt.decode import Decoder
 from edgert.mqtt.packets import V311

@@ -17,8 +17,8 @@ from edgert.central.collector.main import HOLD_BYTES
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.show import select
 from edgert.core.ids import make_epoch
-from edgert.core.result_schema import Schema
-from edgert.core.results import OpenBatch, RowsBatch, pack_result, results_topic
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import OpenBatch, RowsBatch, pack_result, results_topic
 from edgert.core.system_clock import SystemClock
 
 FLOW: Final = "city-air"

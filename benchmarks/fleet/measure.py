@@ -22,7 +22,7 @@ from edgert.central.spark.install import check_java
 from edgert.central.tables.query import query
 from edgert.central.upkeep.upkeep import Upkeep
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Upkeep as UpkeepSettings
+from edgert.core.settings.central import Upkeep as UpkeepSettings
 
 RATE: Final = 150_000.0
 """Landing rows per second in catch-up."""

@@ -8,8 +8,8 @@ import time
 
 from benchmarks.ingest.flows import measured
 from benchmarks.ingest.load import Packets
-from edgert.core.position import Position
-from edgert.core.settings import GatewaySettings
+from edgert.core.checkpoint.position import Position
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.mqtt.decode import Decoder

@@ -18,8 +18,8 @@ from benchmarks.overload.offer import Offer
 from benchmarks.overload.watch import WatchedPool, ledger
 from benchmarks.riotbench.engine import LEND_S, Seen, outcome, waiting_in
 from benchmarks.riotbench.flows import APPLICATIONS
-from edgert.core.position import Position
-from edgert.core.settings import GatewaySettings
+from edgert.core.checkpoint.position import Position
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import PlainMessage

@@ -20,7 +20,7 @@ from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from benchmarks.riotbench.probe import LOOP
 from edgert.core.batch import RawBatch
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion

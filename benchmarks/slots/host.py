@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.riotbench.flows import split
 from benchmarks.slots.slot import RATE
-from edgert.core.position import Position
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.checkpoint.position import Position
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY

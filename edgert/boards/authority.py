@@ -30,11 +30,11 @@ from edgert.boards import certificates as made_of
 from edgert.boards import files
 from edgert.boards.certificates import EARLIER, Key, key_pem, pem
 from edgert.boards.revocation import name_extension, read_list_untrusted, revoked_names_untrusted
-from edgert.core.board_settings import FLEET_KEY
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import GATEWAY_NAME
-from edgert.core.key_lines import KEY_BYTES, key_line, parse_keys
-from edgert.core.macs import gateway_key
+from edgert.core.results.macs import gateway_key
+from edgert.core.settings.board import FLEET_KEY
+from edgert.core.text.key_lines import KEY_BYTES, key_line, parse_keys
 
 HOST: Final = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
 """A host name or an IP address."""

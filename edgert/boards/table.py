@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.board_settings import BoardSettings
 from edgert.core.config import Entry, entries, parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.board import BoardSettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import to_toml
 
 Document = dict[str, dict[str, Any]]

@@ -87,7 +87,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: Callable[[], None]) -> Deployment:
-    from edgert.core.settings import Connection
+    from edgert.core.settings.connection import Connection
     from edgert.mqtt.address import PORT, TLS_PORT, split_broker
     from edgert.mqtt.deployment import Deployment
 

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from edgert.control.client import call
-    from edgert.core.agent_settings import AgentSettings, agent_socket
     from edgert.core.config import load
+    from edgert.core.settings.agent import AgentSettings, agent_socket
 
     socket = args.socket
     if socket is None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, run
 
 from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
 from edgert.core.batch import Row
-from edgert.core.topic_template import MAX_KNOWN_LENGTH
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
 
 Shape = TypeVar("Shape", bound=Hashable)
 Reached = Generator[int, tuple[int, int], None]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.demo import fleet
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all

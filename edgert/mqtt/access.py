@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgert.core.model_topic import model_topic
+from edgert.core.text.model_topic import model_topic
 
 Rule = tuple[str, str]
 """("read" or "write", topic filter)."""

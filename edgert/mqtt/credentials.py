@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 from edgert.core.errors import EdgertError
-from edgert.core.key_lines import parse_keys
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
+from edgert.core.text.key_lines import parse_keys
 from edgert.core.text_files import ENCODING
 
 

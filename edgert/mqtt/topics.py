@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from edgert.core.errors import show
-from edgert.core.mqtt_text import UNFIT, fits
+from edgert.core.text.mqtt_text import UNFIT, fits
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from edgert.codecs.shapes import row_display
 from edgert.codecs.value import FieldAlone
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgert.core.errors import Problem
-from edgert.core.result_schema import KEY_TYPES
+from edgert.core.results.result_schema import KEY_TYPES
 from edgert.expr.compile import Chain, Filter, Map, Select, Step, compile_chain
 from edgert.expr.parse import parse
 from edgert.expr.tree import Expression, fields

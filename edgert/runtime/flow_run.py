@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.core.batch import Batch, Row
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError
-from edgert.core.position import Position
-from edgert.core.result_schema import row_columns
-from edgert.core.results import Drop
+from edgert.core.results.result_schema import row_columns
+from edgert.core.results.results import Drop
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.result_schema import Schema
-from edgert.flow import full_outbox
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.results.result_schema import Schema
+from edgert.flow.options import full_outbox
 from edgert.flow.plan import Assignment
 from edgert.store import fallback, plan_change
 from edgert.store.file import owner

@@ -12,7 +12,7 @@ import sqlite3
 
 import msgspec
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.store.outbox import outbox
 from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.state import spill

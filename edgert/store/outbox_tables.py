@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.results import Drop
-from edgert.flow.full_outbox import WhenFull
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.results.results import Drop
+from edgert.flow.options.full_outbox import WhenFull
 from edgert.store.epochs import rename
 from edgert.store.link_tables import LinkTables
 from edgert.store.outbox import batch_repair, link_outbox, notices, outbox, quota, sent_bounds

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun

@@ -23,8 +23,8 @@ from typing import Any, Final, cast
 
 import xxhash
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, EdgertError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.runtime.checkpoint.progress import Progress

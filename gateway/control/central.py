@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import edgert
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.control_plane import ControlConnection, Request
 from gateway.control.mailbox import Mailbox, Received
 

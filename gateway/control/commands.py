@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
-from edgert.core.settings import Pool
+from edgert.core.settings.gateway import Pool
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location, operator_copies
 from gateway.control import figures

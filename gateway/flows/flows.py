@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
-from edgert.core.position import Position
 from edgert.flow.check import loop_problem
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow

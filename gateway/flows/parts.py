@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.plan import Assignment, uncopied

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError, show
-from edgert.core.position import Position
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, Plan, copy_name, uncopied

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
-from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor

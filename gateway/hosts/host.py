@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.batch import RawBatch, Row
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
-from edgert.core.position import Position
 from edgert.flow.plan import DAEMON
 from edgert.operators.base.logic import Now
 from edgert.runtime import flow_run

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from edgert.core.batch import Row
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.drain import Said

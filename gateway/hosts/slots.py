@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, MisfitError
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, copy_name
 from edgert.links import frames
 from edgert.runtime.checkpoint.capture import Captured

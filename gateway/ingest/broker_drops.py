@@ -18,8 +18,8 @@ from contextlib import suppress
 
 import msgspec
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import show
-from edgert.core.position import Position
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.delivery import Reader
 from gateway.ingest.subscriptions import Source

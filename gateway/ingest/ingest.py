@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from edgert.core.clock import Clock
 from edgert.core.errors import ProtocolError, StoreError
-from edgert.core.settings import Sensors
+from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.transport import Handlers

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from edgert.core.mqtt_text import fitting
+from edgert.core.text.mqtt_text import fitting
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
 from edgert.mqtt.suspicion import HUNG_UP

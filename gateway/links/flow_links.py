@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, show
-from edgert.core.settings import Links as LinksSettings
+from edgert.core.settings.gateway import Links as LinksSettings
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Identity

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from edgert.core.results import Acknowledgement
+from edgert.core.results.results import Acknowledgement
 from edgert.store.database import Database
 from gateway.uplink.reconcile import is_foreign
 

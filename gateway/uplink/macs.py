@@ -14,7 +14,7 @@ from typing import Final
 
 from edgert.core.errors import PayloadError
 from edgert.core.log_sampling import LogSampling
-from edgert.core.macs import OVERHEAD, is_authentic, split_untrusted, with_macs
+from edgert.core.results.macs import OVERHEAD, is_authentic, split_untrusted, with_macs
 
 log = logging.getLogger(__name__)
 TOKEN_BYTES: Final = 8

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Final
 
 from edgert.core.ids import ORDINAL_STEP, epoch_ordinal, is_credible, make_epoch
-from edgert.core.results import Acknowledgement
+from edgert.core.results.results import Acknowledgement
 from edgert.store.database import Database
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, StoreError
-from edgert.core.pieces import LEAST_DATA, PACKET_BYTES, cut, room
-from edgert.core.results import (
+from edgert.core.results.pieces import LEAST_DATA, PACKET_BYTES, cut, room
+from edgert.core.results.results import (
     HELLO_EPOCHS,
     Acknowledgement,
     Hello,
@@ -29,7 +29,7 @@ from edgert.core.results import (
     results_topic,
     unpack_acknowledgement_untrusted,
 )
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
 from gateway.base.epochs import successor

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from edgert.core.hosts import is_loopback
+from edgert.core.text.hosts import is_loopback
 
 PLACES: Final = 128
 LOOPBACK_PLACES: Final = 16

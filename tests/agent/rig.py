@@ -11,7 +11,7 @@ from typing import Any
 
 from edgert.control.client import call
 from edgert.control.messages import ControlError
-from edgert.core.key_lines import key_line
+from edgert.core.text.key_lines import key_line
 
 
 def free_port() -> int:

@@ -27,7 +27,7 @@ from benchmarks.riotbench.flows import (
     train,
 )
 from edgert.core.batch import RawBatch
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Message, Now

@@ -13,11 +13,11 @@ import pytest
 from edgert.boards import files
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.cli.main import main
-from edgert.core.agent_settings import AgentSettings
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
-from edgert.core.macs import gateway_key
-from edgert.core.settings import GatewaySettings
+from edgert.core.results.macs import gateway_key
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.credentials import read_mac_key, read_mac_keys
 from provisioning.document import SECRETS
 from provisioning.on_board import take_untrusted

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgert.core.results import (
+from edgert.core.results.results import (
     Acknowledgement,
     Hello,
     OpenBatch,

@@ -31,8 +31,9 @@ from edgert.central.tables.table import Table
 from edgert.central.training.publication import Publication
 from edgert.cli.central.alerts import raised, status
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Alerts as Settings
-from edgert.core.settings import CollectorSettings, Connection
+from edgert.core.settings.central import Alerts as Settings
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.connection import Connection
 from tests.brokers import Broker, free_port
 from tests.central.results_examples import Gateway
 from tests.waiting import wait_until

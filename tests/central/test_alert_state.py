@@ -18,7 +18,7 @@ from edgert.central.alerts.state import Silence, Windows
 from edgert.central.alerts.streams import RuleStream, rule_stream
 from edgert.central.alerts.table import CLEARED, RAISED, Alerts
 from edgert.central.landing.landing import Landing
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 from tests.central import results_examples as results
 
 MIN = 60_000

@@ -27,9 +27,9 @@ from edgert.central.spark.streams import FAILURE, NEW_COLUMNS
 from edgert.central.tables.lease import Lease
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Table
-from edgert.core.result_schema import Schema
-from edgert.core.results import RowsBatch
-from edgert.core.settings import Alerts as Settings
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import RowsBatch
+from edgert.core.settings.central import Alerts as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.waiting import wait_until
 

@@ -19,8 +19,8 @@ from edgert.central.landing.landing import Landing, Report
 from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
-from edgert.core.pieces import cut
-from edgert.core.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
+from edgert.core.results.pieces import cut
+from edgert.core.results.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
 from tests.central.results_examples import FLOW, Gateway, contribution
 
 EPOCH = 1 << 32

@@ -14,7 +14,7 @@ from edgert.central.landing.arrow_rows import Batch
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
-from edgert.core.results import Hello, RefusedBatch, pack_result, results_topic
+from edgert.core.results.results import Hello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
 from tests.central.test_landing import read
 

@@ -25,8 +25,8 @@ from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.upkeep.table import KeptTable
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
-from edgert.core.result_schema import Schema
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.results.result_schema import Schema
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.central.spark_patience import wait_for_spark

@@ -18,7 +18,7 @@ from edgert.central.landing.landing import Landing
 from edgert.central.landing.lineage import Cut, Epoch, Opening, counted
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.table import Conflict, Table, TableError, list_tables
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 from tests.central.test_landing import read
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgert.core.result_schema import row_columns
-from edgert.core.results import pack_result, results_topic
+from edgert.core.results.result_schema import row_columns
+from edgert.core.results.results import pack_result, results_topic
 from tests.brokers import Broker
 from tests.central.collector_rig import FLEET, Outbox, Start, resend
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution

@@ -18,8 +18,8 @@ from edgert.central.landing.landing import Landing
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.query import query
 from edgert.central.tables.table import Conflict, Table, TableError
-from edgert.core.result_schema import Schema
-from edgert.core.results import GapBatch, RefusedBatch, RowsBatch
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import GapBatch, RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 

@@ -11,7 +11,7 @@ import pytest
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import Message
 from edgert.central.landing.landing import Landing
-from edgert.core.results import GapBatch, pack_acknowledgement, pack_result, results_topic
+from edgert.core.results.results import GapBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store.outbox.outbox import LOST
 from gateway.uplink.send_window import RESEND_S
 from gateway.uplink.uplink import HELLO_S

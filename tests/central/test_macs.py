@@ -9,8 +9,8 @@ import pytest
 from edgert.central.collector.known_gateway import Counters
 from edgert.central.collector.macs import ResultMacs
 from edgert.core.clock import VirtualClock
-from edgert.core.macs import gateway_key, is_authentic, split_untrusted, with_macs
-from edgert.core.results import acks_topic, results_topic
+from edgert.core.results.macs import gateway_key, is_authentic, split_untrusted, with_macs
+from edgert.core.results.results import acks_topic, results_topic
 
 NEW, FORMER = bytes(range(32)), bytes(32)
 FLEET = "farm"

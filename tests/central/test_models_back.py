@@ -23,7 +23,7 @@ from edgert.central.training.mllib import PREDICTION
 from edgert.central.training.publication import Publication
 from edgert.central.training.schedule import Outcome, train_and_publish
 from edgert.cli.main import main
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Gateway, Rig
 

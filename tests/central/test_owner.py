@@ -12,7 +12,7 @@ from edgert.central.collector.main import Program
 from edgert.central.tables import fleet_claim
 from edgert.central.tables.fleet_claim import AnothersRoot, claim
 from edgert.central.tables.table import Table, TableError
-from edgert.core.settings import CollectorSettings
+from edgert.core.settings.central import CollectorSettings
 
 
 def program(root: Path, fleet: str) -> Program:

@@ -14,7 +14,7 @@ from edgert.central.fleet.job import FleetJob
 from edgert.central.fleet.merge import WindowsTable
 from edgert.central.tables.lease import Lease
 from edgert.core.errors import EdgertError
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, Gateway
 

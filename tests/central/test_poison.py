@@ -22,8 +22,15 @@ from edgert.central.tables.query import query
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP
-from edgert.core.result_schema import row_columns
-from edgert.core.results import OpenBatch, RefusedBatch, RowsBatch, pack_result, results_topic, unpack_result_untrusted
+from edgert.core.results.result_schema import row_columns
+from edgert.core.results.results import (
+    OpenBatch,
+    RefusedBatch,
+    RowsBatch,
+    pack_result,
+    results_topic,
+    unpack_result_untrusted,
+)
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 EPOCH = 1 << 32

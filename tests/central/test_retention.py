@@ -15,7 +15,7 @@ from edgert.central.tables.query import query
 from edgert.central.tables.readers import FLEET_JOB, Reach
 from edgert.central.upkeep.table import KeptTable
 from edgert.central.upkeep.upkeep import Upkeep
-from edgert.core.settings import Upkeep as Settings
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central.results_examples import DAY_S, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from edgert.central.tables.lease import claims
 from edgert.central.tables.query import query
-from edgert.core.results import PARTITIONS, partition_of
+from edgert.core.results.results import PARTITIONS, partition_of
 from tests.brokers import Broker
 from tests.central.collector_rig import Outbox, Start, resend
 from tests.central.results_examples import FLOW, Gateway, contribution

@@ -18,7 +18,7 @@ from edgert.central.tables.lease import LeaseLost, claims
 from edgert.central.tables.query import query
 from edgert.cli.main import main
 from edgert.core.clock import VirtualClock
-from edgert.core.results import (
+from edgert.core.results.results import (
     PARTITIONS,
     OpenBatch,
     RowsBatch,

@@ -14,7 +14,7 @@ from edgert.central.collector.inbox import Message
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.acceptance import Acceptance, Verdict
 from edgert.central.landing.landing import Landing
-from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
+from edgert.core.results.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store.outbox import sent_bounds
 from edgert.store.outbox.quota import FULL
 from gateway.uplink import send_window

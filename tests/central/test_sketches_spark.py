@@ -14,8 +14,8 @@ from edgert.central.fleet.job import FleetJob
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.lease import Lease
 from edgert.central.tables.query import query
-from edgert.core.result_schema import QUANTILES, Schema, row_columns
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.results.result_schema import QUANTILES, Schema, row_columns
+from edgert.core.settings.central import FleetJob as Settings
 from edgert.operators.state.sketch_kinds import KINDS
 from tests.central.results_examples import START, Gateway
 from tests.central.sketch_examples import KIND_OF, damaged, sketch

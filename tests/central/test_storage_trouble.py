@@ -28,9 +28,9 @@ from edgert.central.tables.lease import Lease
 from edgert.central.tables.table import Table, TableError, list_tables
 from edgert.central.upkeep.table import KeptTable
 from edgert.core.clock import VirtualClock
-from edgert.core.results import Hello, pack_result, results_topic
-from edgert.core.settings import Alerts
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.results.results import Hello, pack_result, results_topic
+from edgert.core.settings.central import Alerts
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.waiting import wait_until
 

@@ -23,7 +23,7 @@ from edgert.central.training.publication import NotPublished
 from edgert.central.training.schedule import Trainer, is_due, judged
 from edgert.central.training.train import Figures
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.central.test_models import WHEN, version

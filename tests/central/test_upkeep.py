@@ -23,7 +23,7 @@ from edgert.central.upkeep import table as upkeep_table
 from edgert.central.upkeep.table import FIRST_DAY, KeptTable
 from edgert.central.upkeep.upkeep import REST_S, Schedule, Upkeep, Work
 from edgert.cli.main import main
-from edgert.core.settings import Upkeep as Settings
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central import test_models
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site

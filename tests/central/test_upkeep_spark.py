@@ -20,8 +20,8 @@ from edgert.central.spark import leased_job as jobs
 from edgert.central.tables.lease import Lease
 from edgert.central.tables.readers import Reach, Readers
 from edgert.central.upkeep.upkeep import REST_S, Upkeep, Work
-from edgert.core.settings import FleetJob as JobSettings
-from edgert.core.settings import Upkeep as Settings
+from edgert.core.settings.central import FleetJob as JobSettings
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, START, Gateway
 from tests.central.spark_patience import wait_for_spark

@@ -28,8 +28,8 @@ from edgert.central.spark.session import set_for
 from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.tables.query import query
 from edgert.central.tables.table import Conflict
-from edgert.core.result_schema import Schema
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.results.result_schema import Schema
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, SCHEMA, START, Gateway, contribution
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.cautions import cautions
 from edgert.core.config import load
-from edgert.core.settings import CollectorSettings, GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.cautions import cautions
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.gateway import GatewaySettings
 
 
 def said(env: Mapping[str, str], program: type = GatewaySettings, open_files: tuple[str, ...] = ()) -> list[str]:

@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 
 from edgert.core.compression import compressed
 from edgert.core.errors import PayloadError
-from edgert.core.key_lines import KeyFileError, key_line, parse_keys
-from edgert.core.macs import MAC_BYTES, MOST_MACS, OVERHEAD, gateway_key, is_authentic, split_untrusted, with_macs
-from edgert.core.results import Hello, acks_topic, pack_result, results_topic
+from edgert.core.results.macs import (
+    MAC_BYTES,
+    MOST_MACS,
+    OVERHEAD,
+    gateway_key,
+    is_authentic,
+    split_untrusted,
+    with_macs,
+)
+from edgert.core.results.results import Hello, acks_topic, pack_result, results_topic
+from edgert.core.text.key_lines import KeyFileError, key_line, parse_keys
 
 CENTRAL, FORMER = bytes(range(32)), bytes(range(1, 33))
 KEY = gateway_key(CENTRAL, "farm", "g1")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import PayloadError
-from edgert.core.result_schema import MOST_COUNT, Schema, partial_columns, row_columns
-from edgert.core.results import (
+from edgert.core.results.result_schema import MOST_COUNT, Schema, partial_columns, row_columns
+from edgert.core.results.results import (
     MOST_DROPS,
     MOST_NAME,
     Acknowledgement,

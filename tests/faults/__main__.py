@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgert.flow.delivery import DELIVERIES
+from edgert.flow.options.delivery import DELIVERIES
 from tests.brokers import MOSQUITTO
 from tests.faults import plan
 from tests.faults.run import Outcome, run

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgert.central.tables.lease import Lease
-from edgert.core.key_lines import KEY_BYTES, key_line
-from edgert.core.macs import gateway_key
-from edgert.flow.delivery import Delivery
+from edgert.core.results.macs import gateway_key
+from edgert.core.text.key_lines import KEY_BYTES, key_line
+from edgert.flow.options.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.fault import Fault

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
-from edgert.flow.delivery import Delivery
+from edgert.flow.options.delivery import Delivery
 from tests.faults.changes import PLACED_SLOTS, Place, Redeploy, Stop
 from tests.faults.clocks import ClockStep, WrongClock
 from tests.faults.disks import DiskFull, TornWrite

@@ -13,9 +13,9 @@ from unittest import mock
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
-from edgert.core.results import GapBatch
+from edgert.core.results.results import GapBatch
 from edgert.mqtt.packets import Publish
 from edgert.runtime.checkpoint import capture
 from edgert.store.database import Database

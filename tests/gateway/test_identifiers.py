@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 import xxhash
 
-from edgert.core.results import RowsBatch, unpack_result_untrusted
-from edgert.core.settings import Sensors
+from edgert.core.results.results import RowsBatch, unpack_result_untrusted
+from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected
 from edgert.mqtt.packets import Publish

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError
-from edgert.core.key_lines import key_line
-from edgert.core.macs import gateway_key, is_authentic, split_untrusted, with_macs
-from edgert.core.pieces import Piece
-from edgert.core.position import Position
-from edgert.core.results import (
+from edgert.core.results.macs import gateway_key, is_authentic, split_untrusted, with_macs
+from edgert.core.results.pieces import Piece
+from edgert.core.results.results import (
     Acknowledgement,
     Hello,
     RowsBatch,
@@ -23,6 +22,7 @@ from edgert.core.results import (
     results_topic,
     unpack_result_untrusted,
 )
+from edgert.core.text.key_lines import key_line
 from edgert.mqtt.credentials import read_mac_key
 from gateway.uplink.macs import Macs
 from gateway.uplink.uplink import HELLO_S

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets import Publish
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import capture

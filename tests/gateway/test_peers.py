@@ -13,7 +13,7 @@ import pytest
 from edgert.boards import files
 from edgert.boards.authority import Authority as FleetCa
 from edgert.boards.authority import create
-from edgert.core.settings import Links
+from edgert.core.settings.gateway import Links
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Credentials, Identity, LinkError

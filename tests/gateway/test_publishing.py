@@ -10,7 +10,7 @@ from unittest.mock import call, patch
 
 import pytest
 
-from edgert.core.results import DropsBatch, unpack_result_untrusted
+from edgert.core.results.results import DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets import MAX_PACKET_ID
 from edgert.operators.base.logic import Message

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.core.settings import Gateway, GatewaySettings, Pool
+from edgert.core.settings.gateway import Gateway, GatewaySettings, Pool
 from gateway.control.live_settings import apply_settings
 from gateway.daemon import Daemon
 from gateway.hosts.in_process import InProcess

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress

@@ -15,10 +15,10 @@ from typing import Any, get_args
 import pytest
 
 from edgert.core.batch import RawBatch
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import MisfitError
-from edgert.core.position import Position
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Location

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.plan import DAEMON
 from edgert.flow.spec import OperatorSpec

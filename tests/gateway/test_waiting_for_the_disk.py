@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import StoreError
-from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
+from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.control_plane import Request
 from gateway import daemon as daemon_module
 from gateway.base.once import Once

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress

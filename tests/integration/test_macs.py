@@ -12,9 +12,8 @@ from typing import Any, Final
 import paho.mqtt.client as paho
 import pytest
 
-from edgert.core.key_lines import key_line
-from edgert.core.macs import gateway_key, split_untrusted, with_macs
-from edgert.core.results import (
+from edgert.core.results.macs import gateway_key, split_untrusted, with_macs
+from edgert.core.results.results import (
     Acknowledgement,
     Hello,
     acks_topic,
@@ -24,6 +23,7 @@ from edgert.core.results import (
     results_topic,
     unpack_result_untrusted,
 )
+from edgert.core.text.key_lines import key_line
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.central.results_examples import FLOW, contribution

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import Row
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.spec import ANY, Keys
 from edgert.operators.base.fields import key_reader
 from edgert.operators.count_windows import CountWindow

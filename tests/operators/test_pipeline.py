@@ -14,8 +14,8 @@ from edgert.codecs.base import Captures, Decoded, one_by_one
 from edgert.codecs.registry import make
 from edgert.codecs.shapes import Fusible
 from edgert.core.batch import RawBatch, Row
-from edgert.core.position import Position
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.checkpoint.position import Position
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Now

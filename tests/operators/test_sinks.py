@@ -11,7 +11,7 @@ import pytest
 from edgert.codecs.registry import make
 from edgert.core.batch import NO_WATERMARK, Batch
 from edgert.core.errors import DocumentError
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Build, Now

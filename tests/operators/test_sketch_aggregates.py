@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, Row
 from edgert.core.packing import pack, unpack
-from edgert.core.result_schema import Schema, row_columns
+from edgert.core.results.result_schema import Schema, row_columns
 from edgert.operators import count_windows as counts_module
 from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow

@@ -17,7 +17,7 @@ from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY

@@ -16,7 +16,7 @@ from benchmarks.riotbench.flows import APPLICATIONS
 from edgert.codecs.base import Captures, Decoded
 from edgert.codecs.json import JsonCodec
 from edgert.core.batch import NO_WATERMARK, RawBatch
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.check import check
 from edgert.operators.base.inline import Fields, Lines, alone
 from edgert.operators.base.logic import Now

@@ -406,7 +406,7 @@ def test_what_left_is_not_kept_for_the_next_checkpoint(monkeypatch: pytest.Monke
 
 
 def test_partials_stand_in_the_columns_that_the_wire_format_names() -> None:
-    from edgert.core.result_schema import Schema, row_columns
+    from edgert.core.results.result_schema import Schema, row_columns
 
     schema = Schema(SIZE, (("source", "string"),), tuple((a.name, a.function) for a in AGGREGATES))
     (got,) = rows_at(window().process(at(10.0, row(1.0)), 0, NOW), CONTRIBUTION)

@@ -15,7 +15,7 @@ import pytest
 from edgert.codecs.registry import make
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.packing import pack, unpack
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.compiled_region import Pipeline
 from edgert.operators.fusion.region import Edge

@@ -13,10 +13,10 @@ from unittest import mock
 
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.settings import Sensors
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Sensors
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
-from edgert.flow.full_outbox import WhenFull
+from edgert.flow.options.full_outbox import WhenFull
 from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime import flow_run

@@ -15,7 +15,7 @@ from edgert.central.landing import arrow_rows
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.lineage import Opening, counted
 from edgert.core.clock import VirtualClock
-from edgert.core.results import PARTITIONS, pack_acknowledgement
+from edgert.core.results.results import PARTITIONS, pack_acknowledgement
 from edgert.store.outbox.outbox import LOST
 from tests.protocol.memory_table import MemoryTable, Row, Stored
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, EdgertError
-from edgert.core.position import Position
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.store import epochs, fallback

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from edgert.core.results import RowsBatch, unpack_result_untrusted
+from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.outbox import quota
 from edgert.store.outbox.quota import Shed

@@ -22,7 +22,7 @@ from edgert.central.fleet import merge as windows_table
 from edgert.central.fleet import recompute, table, touched_windows
 from edgert.central.fleet.touched_windows import LAST, Low, Span, Touched
 from edgert.central.landing.lineage import Cut, Epoch
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 from tests.protocol.memory_table import (
     TYPES,
     FleetMemoryTable,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from provisioning.document import files_untrusted
 
 SAMPLE = Path(__file__).parents[2] / "images/provisioning.sample.toml"

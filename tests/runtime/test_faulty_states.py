@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.base.logic import Logic, Now

@@ -14,9 +14,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import DocumentError, StoreError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Logic, Message, Now, PlainMessage

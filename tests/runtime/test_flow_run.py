@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import StoreError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.delivery import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route

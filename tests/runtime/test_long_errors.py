@@ -11,8 +11,8 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import OnError
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import OnError
 from edgert.flow.physical import Fusion
 from edgert.operators.base.error_boundary import APART_S, FAILED
 from edgert.operators.base.logic import Message, PlainMessage

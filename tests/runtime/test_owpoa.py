@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry, Queue

@@ -10,7 +10,7 @@ import pytest
 from edgert.core.batch import Batch, row_bytes
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.edges import Target

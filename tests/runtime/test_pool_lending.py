@@ -8,7 +8,7 @@ import time
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import SLOW_S, at_most

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.fusion.region import Edge, Region

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
-from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec, Registry
 from edgert.operators.base.error_boundary import FAILED

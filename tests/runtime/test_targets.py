@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.position import Position
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import OnError
+from edgert.core.checkpoint.position import Position
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import OnError
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.state.partitioning import CopiesByTopic, Divider
 from edgert.operators.windows import TumblingWindow

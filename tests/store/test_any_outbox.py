@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edgert.central.landing.acceptance import Acceptance
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
-from edgert.core.position import Position
-from edgert.core.results import DropsBatch, GapBatch, unpack_result_untrusted
+from edgert.core.results.results import DropsBatch, GapBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.outbox import sent_bounds
 from edgert.store.outbox.quota import FULL

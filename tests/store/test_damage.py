@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
-from edgert.core.position import Position
 from edgert.store import transactions
 from edgert.store.database import Database
 from edgert.store.file import file as file_module

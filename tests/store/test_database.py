@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
-from edgert.core.position import Position
-from edgert.core.result_schema import Schema
-from edgert.core.results import OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.file.file import read_state
 from edgert.store.outbox.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize

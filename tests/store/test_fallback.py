@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.position import Position
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.fallback import DAMAGED, MOST_HOLES
 from edgert.store.state.records import Mark

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.ids import make_epoch
-from edgert.core.position import Position
-from edgert.core.result_schema import Schema
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.file.schema import UPGRADES
 from edgert.store.outbox import quota, sent_bounds

@@ -26,7 +26,7 @@ from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Conflict, TableError, join, list_folders, list_tables, told
 from edgert.central.training.publication import Publication
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Alerts as Settings
+from edgert.core.settings.central import Alerts as Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import Any, Final
 from edgert.central.documents import Bounds, instead_of, read_file
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import TABLE_NAME
-from edgert.core.result_schema import COLUMN_NAME
+from edgert.core.results.result_schema import COLUMN_NAME
 from edgert.flow.document import read_untrusted
 
 SILENT: Final = "silent"

@@ -21,7 +21,7 @@ from edgert.central.landing.flow_tables import of_flow
 from edgert.central.spark.streams import CannotStart
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import join, list_tables
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -26,8 +26,8 @@ from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
 from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP, epoch_ordinal, is_credible
-from edgert.core.pieces import Piece
-from edgert.core.results import Acknowledgement, Hello, Result, unpack_result_untrusted
+from edgert.core.results.pieces import Piece
+from edgert.core.results.results import Acknowledgement, Hello, Result, unpack_result_untrusted
 
 log = logging.getLogger("edgert.central.collector")
 HANDLE_S: Final = 0.25

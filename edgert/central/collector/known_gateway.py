@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from edgert.central.landing.acceptance import Key
-from edgert.core.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
+from edgert.core.results.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 
 _STREAMS_PER_FLOW: Final = 64
 """Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""

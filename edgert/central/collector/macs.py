@@ -13,8 +13,8 @@ from edgert.central.collector.known_gateway import Counters
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, show
 from edgert.core.log_sampling import LogSampling
-from edgert.core.macs import gateway_key, is_authentic, split_untrusted, with_macs
-from edgert.core.results import acks_topic
+from edgert.core.results.macs import gateway_key, is_authentic, split_untrusted, with_macs
+from edgert.core.results.results import acks_topic
 
 log = logging.getLogger("edgert.central.collector.macs")
 

@@ -30,13 +30,14 @@ from edgert.central.tables.lease import LeaseLost, own_name
 from edgert.central.tables.table import Conflict, TableError
 from edgert.central.upkeep.upkeep import Schedule
 from edgert.core import log as logs
-from edgert.core.cautions import cautions
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
-from edgert.core.macs import OVERHEAD
 from edgert.core.packing import MAX_BYTES
-from edgert.core.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
-from edgert.core.settings import CollectorSettings, data_folder
+from edgert.core.results.macs import OVERHEAD
+from edgert.core.results.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
+from edgert.core.settings.cautions import cautions
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.folders import data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.address import split_broker
 from edgert.mqtt.control_plane import ControlConnection

@@ -22,7 +22,7 @@ from typing import Final
 from edgert.central.tables.lease import RELEASED, LeaseLost, application, claim_rows
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import Table, join
-from edgert.core.results import PARTITIONS
+from edgert.core.results.results import PARTITIONS
 
 log = logging.getLogger("edgert.central.collector")
 _COLLECTOR: Final = "collector "

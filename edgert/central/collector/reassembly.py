@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edgert.core.packing import MAX_BYTES
-from edgert.core.pieces import Piece
+from edgert.core.results.pieces import Piece
 
 MOST_BYTES: Final = 64 << 20
 """Of all results that are not whole yet. Beyond, the oldest one goes: its gateway sends it again."""

@@ -20,7 +20,7 @@ from edgert.central.spark.streams import Stream, Supervisor
 from edgert.central.tables.lease import Lease, own_name
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.settings.central import FleetJob as Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from edgert.central.fleet.written_marker import Written
 from edgert.central.spark.session import set_for
 from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.tables.table import Table
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.fleet.touched_windows import LAST, Low
 from edgert.central.landing.lineage import Cut, Epoch
-from edgert.core.result_schema import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
+from edgert.core.results.result_schema import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -216,7 +216,7 @@ _UNITES: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "distinct_set": ("__theta", F.theta_union_agg),
     "quantiles": ("__kll", F.kll_merge_agg_double),
 }
-"""Spark's own functions for the column of sketches with this suffix. All have one size (see `edgert.core.results`)."""
+"""Spark's functions for the column of sketches with this suffix. All have one size (`edgert.core.results.results`)."""
 SKETCHES: Final = frozenset(_UNITES)
 """Kinds of aggregates."""
 _READS: Mapping[str, Callable[[str], dict[str, Any]]] = {

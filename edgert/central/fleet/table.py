@@ -20,7 +20,7 @@ from edgert.central.spark.streams import Door
 from edgert.central.tables.lease import Lease
 from edgert.central.tables.table import Conflict, join
 from edgert.core.errors import EdgertError
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,8 @@ from edgert.central.landing.checks import CheckedRows
 from edgert.central.landing.lineage import Opening
 from edgert.central.tables.table import TIME
 from edgert.core.errors import show
-from edgert.core.result_schema import Schema, partial_columns, schema_untrusted
-from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
+from edgert.core.results.result_schema import Schema, partial_columns, schema_untrusted
+from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
 
 Batch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
 _TYPES: Final = {

@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edgert.core.errors import PayloadError, show
-from edgert.core.result_schema import HLL_LG_K, KLL_K, MOST_COUNT, THETA_LG_K, Schema, row_columns, schema_untrusted
-from edgert.core.results import INT64, RowsBatch
+from edgert.core.results.result_schema import (
+    HLL_LG_K,
+    KLL_K,
+    MOST_COUNT,
+    THETA_LG_K,
+    Schema,
+    row_columns,
+    schema_untrusted,
+)
+from edgert.core.results.results import INT64, RowsBatch
 
 LATEST_S: Final = 9_223_372_036.0
 """2262-04-11: past it times cannot be told in ns, as some readers of the tables do."""

@@ -10,7 +10,7 @@ from edgert.central.landing.lineage import Opening
 from edgert.central.tables.table import Table, TableError, join
 from edgert.central.upkeep.table import first_day
 from edgert.core.errors import PayloadError
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 
 
 class Spoilt(TableError):

@@ -16,7 +16,7 @@ from edgert.central.landing.checks import fits
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.lineage import Epoch, Opening
 from edgert.central.tables.table import list_folders
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 
 _LATER: Final = re.compile(r"_v[1-9][0-9]*$")
 

@@ -38,7 +38,7 @@ from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
-from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
+from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
 
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20

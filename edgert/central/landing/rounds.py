@@ -12,8 +12,8 @@ from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables
 from edgert.central.landing.lineage import Epoch
 from edgert.central.landing.validation import epoch_of
-from edgert.core.result_schema import Schema
-from edgert.core.results import OpenBatch
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import OpenBatch
 
 BESIDE: Final = "beside/"
 

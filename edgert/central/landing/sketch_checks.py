@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from edgert.core.result_schema import HLL_LG_K, KLL_K, MOST_COUNT, THETA_LG_K
+from edgert.core.results.result_schema import HLL_LG_K, KLL_K, MOST_COUNT, THETA_LG_K
 
 _REGISTERS: Final = 1 << HLL_LG_K
 _HLL_FAMILY, _THETA_FAMILY, _KLL_FAMILY = 7, 3, 15

@@ -10,8 +10,8 @@ from edgert.central.landing.arrow_rows import Batch
 from edgert.central.landing.checks import CheckedRows, check_rows, unite
 from edgert.central.landing.flow_table import FlowTable
 from edgert.core.errors import PayloadError, show
-from edgert.core.result_schema import Schema
-from edgert.core.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import DropsBatch, GapBatch, Numbered, OpenBatch, RefusedBatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from edgert.core.errors import EdgertError
-from edgert.core.settings import ObjectStore
+from edgert.core.settings.central import ObjectStore
 from edgert.core.text_files import ENCODING
 
 SCHEME: Final = "s3://"

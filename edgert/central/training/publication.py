@@ -15,8 +15,8 @@ from typing import Final
 from edgert.central.tables.lease import Lease, LeaseLost, own_name
 from edgert.central.tables.models import REPLACED, ROLLED_BACK, Registry, Version, current
 from edgert.core.errors import EdgertError
-from edgert.core.model_topic import model_topic
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
+from edgert.core.text.model_topic import model_topic
 from edgert.mqtt.control_plane import ControlConnection
 
 PATIENCE_S: Final = 90.0

@@ -19,7 +19,7 @@ from edgert.central.training.document import Training, load
 from edgert.central.training.publication import NotPublished, Publication, changing
 from edgert.central.training.train import Figures, Trained, train
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.flow.document import read_untrusted
 from edgert.operators.models.models import model_untrusted
 

@@ -24,7 +24,7 @@ from edgert.central.tables.lease import Lease, LeaseLost, own_name
 from edgert.central.tables.readers import FLEET_JOB, Reach, Readers, Reading
 from edgert.central.tables.table import Conflict, TableError, join, list_tables, told
 from edgert.central.upkeep.table import KeptTable
-from edgert.core.settings import Upkeep as Settings
+from edgert.core.settings.central import Upkeep as Settings
 
 log = logging.getLogger("edgert.central.upkeep")
 LEASE_S: Final = 600.0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgert.central.alerts.job import AlertJob
     from edgert.central.alerts.rules import Rule
     from edgert.central.fleet.job import FleetJob
-    from edgert.core.settings import CollectorSettings
+    from edgert.core.settings.central import CollectorSettings
 
 
 def rules(settings: CollectorSettings) -> Sequence[Rule]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from edgert.central.training.schedule import Outcome
-    from edgert.core.settings import CollectorSettings
+    from edgert.core.settings.central import CollectorSettings
 
 Do = Callable[[argparse.Namespace], int]
 Add = Callable[[str, Do, str], argparse.ArgumentParser]

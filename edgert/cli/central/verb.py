@@ -14,7 +14,7 @@ from edgert.cli.central import alerts as alerting
 from edgert.cli.central import models
 
 if TYPE_CHECKING:
-    from edgert.core.settings import CollectorSettings
+    from edgert.core.settings.central import CollectorSettings
 
 HELP = "the central side: collector, fleet job, and a look at their tables"
 _MOST = 10**12

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
-from edgert.core.key_lines import KEY_BYTES, key_line, parse_keys
-from edgert.core.macs import gateway_key
+from edgert.core.results.macs import gateway_key
+from edgert.core.text.key_lines import KEY_BYTES, key_line, parse_keys
 from edgert.core.text_files import ENCODING
 
 ROTATION: Final = (

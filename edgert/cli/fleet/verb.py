@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _call(args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> Any:
     from edgert.control.client import call
-    from edgert.core.agent_settings import AgentSettings, agent_socket
     from edgert.core.config import load
+    from edgert.core.settings.agent import AgentSettings, agent_socket
 
     path = args.config or (CONFIG if os.access(CONFIG, os.R_OK) else None)
     settings = load(AgentSettings, path, os.environ)

@@ -24,7 +24,7 @@ MOST_ROWS = 50_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from edgert.core.settings import Pool, Sensors
+    from edgert.core.settings.gateway import Pool, Sensors
     from edgert.flow.physical import Fusion
     from edgert.scheduling.consumption import CONSUMPTIONS
     from edgert.scheduling.policies import POLICIES
@@ -173,7 +173,7 @@ def _positive(text: str) -> float:
 def _budget(text: str) -> float:
     """As a gateway takes it."""
     from edgert.core.config import parse
-    from edgert.core.settings import GatewaySettings
+    from edgert.core.settings.gateway import GatewaySettings
 
     try:
         return parse(GatewaySettings, "", {"EDGERT_SENSORS_LATENCY_BUDGET_S": text}).sensors.latency_budget_s

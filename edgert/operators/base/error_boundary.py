@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
-from edgert.core.mqtt_text import fitting
-from edgert.flow.on_error import OnError
+from edgert.core.text.mqtt_text import fitting
+from edgert.flow.options.on_error import OnError
 from edgert.operators.base.logic import Emission, Logic, Message, Now, foreign
 from edgert.operators.base.values import plain_rows
 

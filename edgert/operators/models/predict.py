@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgert.core.errors import DocumentError, Problem
-from edgert.core.model_topic import model_name
+from edgert.core.text.model_topic import model_name
 from edgert.expr.compile import Map
 from edgert.expr.tree import Literal
 from edgert.flow.graph import Flow, Node

@@ -19,7 +19,7 @@ from edgert.codecs.base import Codec
 from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.log_sampling import OTHER, LogSampling
-from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.operators.base.logic import Emission, Logic, Message, Now
 from edgert.operators.sources.device_watermarks import Board, Devices
 from edgert.operators.sources.event_times import EventTimes

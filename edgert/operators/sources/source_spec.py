@@ -11,7 +11,7 @@ from edgert.codecs.base import seconds_or_none
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
 from edgert.core.errors import Problem
-from edgert.core.topic_template import TopicTemplate, matches
+from edgert.core.text.topic_template import TopicTemplate, matches
 from edgert.flow.fission import BY_DEVICE
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from edgert.core.batch import GREATEST
 from edgert.core.errors import show
-from edgert.core.result_schema import AGGREGATES, FINALS, RESERVED_COLUMNS
+from edgert.core.results.result_schema import AGGREGATES, FINALS, RESERVED_COLUMNS
 
 if TYPE_CHECKING:
     from edgert.sketches.mergeable import Kind
@@ -273,7 +273,7 @@ class Aggregates:
         return acc
 
     def partial(self, acc: Slots) -> dict[str, Any]:
-        """The mergeable columns of a contribution (see `edgert.core.results.partial_columns`)."""
+        """The mergeable columns of a contribution (see `edgert.core.results.results.partial_columns`)."""
         row: dict[str, Any] = {}
         for a in self.aggregates:
             if a.function == "mean" and a.field:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgert.core.errors import PayloadError, Problem
-from edgert.core.result_schema import Schema, schema_untrusted
+from edgert.core.results.result_schema import Schema, schema_untrusted
 from edgert.flow.graph import Flow, Node
 from edgert.operators.state.aggregates import COLUMN, RESERVED, Aggregate
 

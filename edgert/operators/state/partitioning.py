@@ -8,7 +8,7 @@ from typing import Any, Final
 import xxhash
 
 from edgert.core.batch import Row
-from edgert.core.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.flow.graph import Node
 from edgert.flow.spec import ANY, Keys
 from edgert.operators.state.aggregates import compile_function

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.core.batch import Row
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.position import Position
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.runtime.checkpoint.departures import Departure
 from edgert.runtime.instance.queue import Entry
 

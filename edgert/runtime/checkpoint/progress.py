@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 
 HELD_BYTES: Final = 4_194_304
 """Input of QoS 0 that a flow takes while its checkpoints cannot be written, with what its messages cost beside their

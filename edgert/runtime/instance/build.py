@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 from edgert.flow.physical import fields_named, fields_needed
 from edgert.flow.plan import Output, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry

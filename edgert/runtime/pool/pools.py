@@ -16,7 +16,7 @@ OWPOA: Final = "owpoa"
 
 
 def make_pool(clock: Clock, *, policy: str, consumption: str, consumption_rows: int, workers: int, send: Send) -> Pool:
-    """The arguments are as in the settings (`edgert.core.settings.Pool`)."""
+    """The arguments are as in the settings (`edgert.core.settings.gateway.Pool`)."""
     take = CONSUMPTIONS[consumption](consumption_rows)
     if policy == OWPOA:
         return ThreadPerInstance(clock, consumption=take, send=send)

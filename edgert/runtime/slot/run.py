@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.core.batch import Batch
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.plan import DAEMON, Location, PhysicalInstance, uncopied
 from edgert.flow.spec import Registry

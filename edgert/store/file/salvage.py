@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.store.state.records import StoredFlow
 
 BESIDE = ("", "-wal", "-shm")

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from edgert.core.results import GapBatch, pack_result
+from edgert.core.results.results import GapBatch, pack_result
 from edgert.store.outbox import outbox
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
 from edgert.store.outbox.quota import Shed, Stream

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from edgert.core.results import MOST_DROPS, Drop, DropsBatch, pack_result
+from edgert.core.results.results import MOST_DROPS, Drop, DropsBatch, pack_result
 from edgert.store.outbox import outbox
 from edgert.store.outbox.outbox import OutboxSize
 

@@ -19,8 +19,8 @@ import msgspec
 import xxhash
 
 from edgert.core.compression import compressed, expanded_untrusted
-from edgert.core.result_schema import Schema
-from edgert.core.results import MOST_STREAMS, GapBatch, OpenBatch, RowsBatch, pack_result
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import MOST_STREAMS, GapBatch, OpenBatch, RowsBatch, pack_result
 from edgert.store.state.records import StoredFlow
 
 FIRST = 0

@@ -22,8 +22,8 @@ import msgspec
 
 from edgert.core.compression import expanded_untrusted
 from edgert.core.errors import PayloadError
-from edgert.core.results import GapBatch, pack_result
-from edgert.flow.full_outbox import WhenFull
+from edgert.core.results.results import GapBatch, pack_result
+from edgert.flow.options.full_outbox import WhenFull
 from edgert.store.outbox.outbox import OutboxEntry, OutboxSize, free, put, version
 
 Stream = tuple[str, int, int]

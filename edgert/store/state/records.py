@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.plan import Assignment, Location
 
 

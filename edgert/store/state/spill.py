@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.store.state.records import Spill, Spilled
 
 QUOTA_BYTES: Final = 8_388_608

@@ -15,7 +15,7 @@ from agent.membership.packets import MAX_DATAGRAM, WINDOW, Dropped, ReplayWindow
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from edgert.core.errors import ProtocolError
-from edgert.core.key_lines import KeyFileError, key_line, parse_keys
+from edgert.core.text.key_lines import KeyFileError, key_line, parse_keys
 from tests.agent.membership.some_messages import MESSAGES
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from agent.placement.budget import Budget, Draw
-from agent.placement.cost import PAPER, Evaluation, Rank, Weights
-from agent.placement.model import Assignment, Problem
+from agent.placement.problem.budget import Budget, Draw
+from agent.placement.problem.cost import PAPER, Evaluation, Rank, Weights
+from agent.placement.problem.model import Assignment, Problem
 
 PENALTY: Final = 10_000.0
 """Score that a violation of 1 counts as (section 4.3.2)."""

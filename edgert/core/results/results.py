@@ -23,9 +23,9 @@ from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
 from edgert.core.packing import pack, unpack_untrusted
-from edgert.core.pieces import Piece, piece_untrusted
 from edgert.core.plain import is_integer, is_texts
-from edgert.core.result_schema import MOST_COUNT, Schema, schema_untrusted
+from edgert.core.results.pieces import Piece, piece_untrusted
+from edgert.core.results.result_schema import MOST_COUNT, Schema, schema_untrusted
 
 VERSION: Final = 1
 MOST_STREAMS: Final = 16

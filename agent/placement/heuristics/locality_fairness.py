@@ -5,8 +5,8 @@ The algorithm itself is `edgert.scheduling.locality_fairness`; this is its slots
 
 from __future__ import annotations
 
-from agent.placement.even import logical, on_boards, sorted_slots
-from agent.placement.model import Assignment, Problem
+from agent.placement.heuristics.even import logical, on_boards, sorted_slots
+from agent.placement.problem.model import Assignment, Problem
 from edgert.scheduling.locality_fairness import locality_fairness as on_slots
 
 

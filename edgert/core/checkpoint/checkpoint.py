@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.core.position import Position
-from edgert.core.results import Drop
+from edgert.core.checkpoint.position import Position
+from edgert.core.results.results import Drop
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from edgert.core.errors import Problem, show
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 
 Action = Literal["drop", "dead-letter", "retry"]
 ACTIONS: Final[tuple[Action, ...]] = ("drop", "dead-letter", "retry")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.placement.model import Assignment, Problem
+from agent.placement.problem.model import Assignment, Problem
 from edgert.scheduling.locality_fairness import Placement, even_placement
 
 

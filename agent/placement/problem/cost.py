@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from agent.placement.model import Assignment, Problem
+from agent.placement.problem.model import Assignment, Problem
 
 EPSILON: Final = 1e-9
 """Differences below it are rounding."""

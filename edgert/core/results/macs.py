@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from edgert.core.errors import PayloadError
-from edgert.core.key_lines import MAX_KEYS
+from edgert.core.text.key_lines import MAX_KEYS
 
 MARK: Final = 0xC1
 MAC_BYTES: Final = 32

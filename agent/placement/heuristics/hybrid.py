@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.placement.ant_system import ant_system
-from agent.placement.budget import Budget, Draw
-from agent.placement.cost import PAPER, Weights, best_of
-from agent.placement.even import even
-from agent.placement.hill_climbing import hill_climbing, iterated
-from agent.placement.locality_fairness import locality_fairness
-from agent.placement.model import Assignment, Problem
-from agent.placement.resource_aware import resource_aware
+from agent.placement.heuristics.ant_system import ant_system
+from agent.placement.heuristics.even import even
+from agent.placement.heuristics.hill_climbing import hill_climbing, iterated
+from agent.placement.heuristics.locality_fairness import locality_fairness
+from agent.placement.heuristics.resource_aware import resource_aware
+from agent.placement.problem.budget import Budget, Draw
+from agent.placement.problem.cost import PAPER, Weights, best_of
+from agent.placement.problem.model import Assignment, Problem
 
 
 def hybrid(

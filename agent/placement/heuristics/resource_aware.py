@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from agent.placement.model import Assignment, Problem
+from agent.placement.problem.model import Assignment, Problem
 
 NETWORK: Final = 1.0
 """Weight of latency beside CPU and memory, all as parts of the greatest in the fleet."""

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from edgert.core.config import section, setting
-from edgert.core.settings import PORT, Gateway, Log, data_folder, runtime_folder
+from edgert.core.settings.checks import PORT
+from edgert.core.settings.folders import data_folder, runtime_folder
+from edgert.core.settings.gateway import Gateway
+from edgert.core.settings.log import Log
 
 
 def _seed(seeds: tuple[str, ...]) -> str | None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import inf, isfinite
 from typing import Final, NamedTuple
 
-from agent.placement.cyclic_order import order
+from agent.placement.problem.cyclic_order import order
 from edgert.core.errors import EdgertError
 
 LIMIT: Final = 0.95

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from edgert.core.hosts import is_loopback
-from edgert.core.settings import Collector, Connection, Web
+from edgert.core.settings.central import Collector
+from edgert.core.settings.connection import Connection
+from edgert.core.settings.gateway import Web
+from edgert.core.text.hosts import is_loopback
 
 
 def cautions(settings: Any, others_may_read: Callable[[str], bool]) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent.placement.model import LIMIT, MS_PER_S, Board, Edge, Operator, PlacementError, Problem
+from agent.placement.problem.model import LIMIT, MS_PER_S, Board, Edge, Operator, PlacementError, Problem
 from edgert.core.errors import show
 from edgert.flow.plan import uncopied
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from agent.placement.budget import Budget, Draw
-from agent.placement.cost import EPSILON, PAPER, Evaluation, Rank, Weights
-from agent.placement.model import Assignment, Problem
+from agent.placement.problem.budget import Budget, Draw
+from agent.placement.problem.cost import EPSILON, PAPER, Evaluation, Rank, Weights
+from agent.placement.problem.model import Assignment, Problem
 
 Step = Sequence[tuple[int, int]]
 """Operators, and the boards that they move to, in this order."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from edgert.core.errors import show
-from edgert.core.mqtt_text import UNFIT, fits
+from edgert.core.text.mqtt_text import UNFIT, fits
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 MAX_TOPIC_BYTES = 65_535

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.settings import CollectorSettings, GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.gateway import GatewaySettings
 
 PROGRAMS: Final[dict[str, type[GatewaySettings | CollectorSettings | AgentSettings]]] = {
     "gateway": GatewaySettings,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from agent.placement.ant_system import ant_system
-from agent.placement.budget import Budget, Draw
-from agent.placement.even import even
-from agent.placement.hill_climbing import hill_climbing
-from agent.placement.hybrid import hybrid, hybrid_as_published
-from agent.placement.locality_fairness import locality_fairness
-from agent.placement.model import Assignment, Placement, PlacementError, Problem
-from agent.placement.resource_aware import resource_aware
+from agent.placement.heuristics.ant_system import ant_system
+from agent.placement.heuristics.even import even
+from agent.placement.heuristics.hill_climbing import hill_climbing
+from agent.placement.heuristics.hybrid import hybrid, hybrid_as_published
+from agent.placement.heuristics.locality_fairness import locality_fairness
+from agent.placement.heuristics.resource_aware import resource_aware
+from agent.placement.problem.budget import Budget, Draw
+from agent.placement.problem.model import Assignment, Placement, PlacementError, Problem
 
 Heuristic = Callable[[Problem, Sequence[int] | None, Budget, Draw], Assignment]
 """The current assignment, if there is one, comes second. A heuristic that only searches begins at resource-aware's."""
