@@ -82,14 +82,15 @@ def _agent(machine: Machine) -> None:
             break
         time.sleep(2.0)
     else:
-        log = machine.ask("systemctl status edgert-agent; journalctl -u edgert-agent --no-pager | tail -n 20")[1]
+        log = machine.ask("journalctl -u edgert-agent --no-pager | tail -n 20")[1]
         raise BootError(f"expected the agent in its fleet, got:\n{said}\n{log}")
     say("the agent runs, with the fleet's key")
-    _, said = machine.ask(
-        "free -m | awk '/^Mem/ {print $2 - $7}'; stat -c '%a %U %n' /var/edgert/identity/*; df -m /var | tail -n 1"
-    )
-    used, *modes = said.split("\n")
-    say(f"{used} MiB of memory are in use; {'; '.join(filter(None, modes))}")
+    _, said = machine.ask("grep -E '^Mem(Total|Available)' /proc/meminfo; stat -c '%a %U %G %n' /var/edgert/identity/*")
+    total, available = (int(line.split()[1]) / 1024 for line in said.splitlines()[:2])
+    modes = {line.split("/")[-1]: line.split()[:3] for line in said.splitlines()[2:]}
+    if (modes["fleet.key"], modes["board.key"]) != (["600", "root", "root"], ["640", "root", "edgert-board"]):
+        raise BootError(f"expected keys that few may read, got {modes}")
+    say(f"{total - available:.0f} MiB of memory are in use")
 
 
 def _after_power_cut(machine: Machine) -> None:

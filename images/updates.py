@@ -34,7 +34,7 @@ def system_conf(board: str, loader: str) -> str:
     )
     return (
         f"[system]\ncompatible=edgert-{board}\n{BACKENDS[loader]}bundle-formats=-plain\n"
-        "data-directory=/var/edgert/rauc\nmountprefix=/run/rauc\nmax-bundle-download-size=1073741824\n"
+        "data-directory=/var/edgert/rauc\nmountprefix=/run/rauc\n"
         "\n[keyring]\npath=/var/edgert/identity/ca.pem\ncheck-purpose=codesign\n"
         f"{slots}"
     )

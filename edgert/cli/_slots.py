@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ IMAGE: Final = Path("/etc/edgert/image.json")
 """Of the image: board and version."""
 SERVICES: Final = ("edgert-gateway.service", "mosquitto.service", "edgert-agent.service")
 LOG_LINES: Final = "30"
+MARK_TRIES: Final = 5
+MARK_AGAIN_S: Final = 5.0
 
 
 def slot() -> str:
@@ -92,6 +95,12 @@ def install(source: str) -> None:
 
 def mark(state: str) -> None:
     """The running slot is `good` (its attempts are given back) or `bad` (it is not started again)."""
+    for _ in range(MARK_TRIES - 1):  # its service may still start: on a slow card longer than D-Bus waits
+        try:
+            _rauc("status", f"mark-{state}", "booted")
+            return
+        except EdgertError:
+            time.sleep(MARK_AGAIN_S)
     _rauc("status", f"mark-{state}", "booted")
 
 
