@@ -27,7 +27,7 @@ from images.outside import Outside
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARD_ID: Final = "probe-board"
-CUTS: Final = 3
+CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
 

@@ -125,7 +125,7 @@ class Updates:
         """A bundle of the image, with the content of some files changed (an empty one: removed)."""
         root = self._folder / "root.img"
         shutil.copy(self._image, root)
-        plain = json.dumps({"board": self._board, "version": version})
+        plain = json.dumps({"board": self._board, "version": version, "updates": True})
         for path, content in {"/etc/edgert/image.json": plain, **changes}.items():
             given = self._folder / "given"
             given.write_text(content)

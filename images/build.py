@@ -225,9 +225,10 @@ class Image:
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
         for unit in ("edgert-provision.service", "edgert-confirm.service"):
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
-        config_text = json.dumps({"board": self.board, "version": image_version(self.epoch)})
-        (config / "image.json").write_text(f"{config_text}\n")
-        updates.configure(self.board, self.spec["card"]["loader"], self.archive, self.tree)
+        loader = self.spec["card"]["loader"]
+        about = {"board": self.board, "version": image_version(self.epoch), "updates": loader != "firmware"}
+        (config / "image.json").write_text(json.dumps(about) + "\n")
+        updates.configure(self.board, loader, self.archive, self.tree)
         (wanted / "systemd-networkd.service").symlink_to("/usr/lib/systemd/system/systemd-networkd.service")
         for unit in MASKED:
             (self.tree / "etc/systemd/system" / unit).symlink_to("/dev/null")

@@ -15,9 +15,10 @@ from edgert.boards.files import PUBLIC, folder, write
 from edgert.boards.slots import Pending, Unit, booted, pending_untrusted
 from edgert.core.errors import EdgertError
 
+COMMAND_LINE: Final = Path("/proc/cmdline")
 NOTES: Final = Path("/var/edgert/update")
-PENDING: Final = NOTES / "pending.json"
-HISTORY: Final = NOTES / "history.jsonl"
+PENDING: Final = "pending.json"
+HISTORY: Final = "history.jsonl"
 HISTORY_LINES: Final = 100
 IMAGE: Final = Path("/etc/edgert/image.json")
 """Of the image: board and version."""
@@ -29,38 +30,40 @@ MARK_AGAIN_S: Final = 5.0
 
 def slot() -> str:
     """The slot that runs. Raises `EdgertError` on a machine without slots."""
-    found = booted(Path("/proc/cmdline").read_text())
+    found = booted(COMMAND_LINE.read_text())
     if not found:
         raise EdgertError("expected a board with two slots (an image of `make image`), got a machine without them")
     return found
 
 
-def version() -> str:
-    """Of the running system; empty where no image says it."""
+def about() -> dict[str, Any]:
+    """`board`, `version` and `updates` (the boot loader can start either slot) of the running system."""
     try:
-        return str(json.loads(IMAGE.read_text())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        found = json.loads(IMAGE.read_text())
+    except (OSError, ValueError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def pending() -> Pending | None:
     """The update that is not confirmed yet."""
     try:
-        return pending_untrusted(PENDING.read_text())
+        return pending_untrusted((NOTES / PENDING).read_text())
     except (OSError, UnicodeDecodeError):
         return None
 
 
 def note(update: Pending) -> None:
     folder(NOTES)
-    write(PENDING, update.text().encode())
+    write(NOTES / PENDING, update.text().encode())
     _sync(NOTES)
 
 
 def forget() -> None:
     """The update is decided."""
-    PENDING.unlink(missing_ok=True)
-    _sync(NOTES)
+    (NOTES / PENDING).unlink(missing_ok=True)
+    if NOTES.is_dir():
+        _sync(NOTES)
 
 
 def record(event: str, **details: Any) -> None:
@@ -68,13 +71,13 @@ def record(event: str, **details: Any) -> None:
     line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details})
     folder(NOTES)
     lines = [*history_lines(), line][-HISTORY_LINES:]
-    write(HISTORY, "".join(f"{line}\n" for line in lines).encode(), PUBLIC)
+    write(NOTES / HISTORY, "".join(f"{line}\n" for line in lines).encode(), PUBLIC)
     _sync(NOTES)
 
 
 def history_lines() -> list[str]:
     try:
-        return HISTORY.read_text(errors="replace").splitlines()
+        return (NOTES / HISTORY).read_text(errors="replace").splitlines()
     except OSError:
         return []
 

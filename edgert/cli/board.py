@@ -55,6 +55,10 @@ def _update(args: argparse.Namespace) -> int:
     slot = _slots.slot()
     if os.geteuid():
         raise EdgertError("expected root: a slot is written")
+    if not (image := _slots.about()).get("updates"):
+        raise EdgertError(
+            f"board {image.get('board', 'unknown')} always starts slot A: update it by writing its card anew"
+        )
     if waiting := _slots.pending():
         raise EdgertError(
             f"version {waiting.version} in slot {waiting.target} is not confirmed yet; see: edgert board status"
@@ -69,7 +73,7 @@ def _update(args: argparse.Namespace) -> int:
         _slots.forget()
         _slots.record("refused", bundle=args.bundle, why=str(error))
         raise
-    _slots.record("installed", version=version, slot=OTHER[slot], before=_slots.version())
+    _slots.record("installed", version=version, slot=OTHER[slot], before=image.get("version", ""))
     print(f"version {version} is in slot {OTHER[slot]}", file=sys.stderr)
     if not args.no_restart:
         _slots.restart()
@@ -144,7 +148,7 @@ def _status(args: argparse.Namespace) -> int:
     update, events = _slots.pending(), [json.loads(line) for line in _slots.history_lines()]
     found = {
         "slot": _slots.slot(),
-        "version": _slots.version(),
+        "version": _slots.about().get("version", ""),
         "pending": update and update.version,
     }
     if args.json:
