@@ -112,10 +112,13 @@ class Authority:
 
     def user(self, name: str, now: datetime, life: timedelta) -> Issued:
         """Of a client of the broker that is no gateway. Raises `EdgertError` for a name that is taken."""
-        if self.certificates(name):
-            raise EdgertError(f"{show(name)}: expected a name without a certificate; that of a board stays the board's")
         key = made_of.new_key()
-        return self._issue(name, made_of.user(self.fleet, self._free(name), key, self._signer, now, life), key)
+        return self._issue(name, made_of.user(self.fleet, self._new(name), key, self._signer, now, life), key)
+
+    def updates(self, name: str, now: datetime, life: timedelta) -> Issued:
+        """Signs update bundles. Raises `EdgertError` for a name that is taken."""
+        key = made_of.new_key()
+        return self._issue(name, made_of.updates(self.fleet, self._new(name), key, self._signer, now, life), key)
 
     def server(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Issued:
         """Of a broker. It is revoked by the name of its first host. Raises `EdgertError` for what is no host."""
@@ -156,6 +159,11 @@ class Authority:
 
     def _uri(self, name: str) -> str:
         return f"{made_of.URI}{self.fleet}/{name}"
+
+    def _new(self, name: str) -> str:
+        if GATEWAY_NAME.fullmatch(name) and self.certificates(name):
+            raise EdgertError(f"{show(name)}: expected a name without a certificate; that of a board stays the board's")
+        return self._free(name)
 
     def _free(self, name: str) -> str:
         if not GATEWAY_NAME.fullmatch(name):

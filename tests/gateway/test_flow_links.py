@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.core.settings import Links
+from edgert.core.settings.gateway import Links
 from edgert.flow.plan import Location
 from edgert.links.messages import Number
 from edgert.links.protocol import Gap

@@ -31,6 +31,7 @@ def add(actions: Any) -> None:
     _add_init(kinds)
     _add_issue(kinds, "server", "HOST", "certificate of a broker that boards reach by these names or addresses", "+")
     _add_issue(kinds, "user", "NAME", "certificate of a client of the broker that is no gateway: central, operators", 1)
+    _add_issue(kinds, "updates", "NAME", "certificate that signs update bundles, which all boards of the fleet take", 1)
     _add_provision(actions)
     text = "revoke the certificates of a board, a user, or a broker (its first host): writes crl.pem in the CA's folder"
     revoke = actions.add_parser("revoke", help=text, description=text)
@@ -103,6 +104,8 @@ def _issue(args: argparse.Namespace) -> int:
         authority = Authority(args.ca)
         if args.kind == "server":
             issued = authority.server(args.names, now, life)
+        elif args.kind == "updates":
+            issued = authority.updates(args.names[0], now, life)
         else:
             issued = authority.user(args.names[0], now, life)
     files.folder(args.out)
