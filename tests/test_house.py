@@ -155,7 +155,7 @@ def test_delta_tables_are_read_in_the_one_way_that_lets_a_process_end() -> None:
 
 def test_files_that_the_documents_name_exist() -> None:
     """By their whole path, or its end."""
-    folders = ("edgert", "gateway", "agent", "provisioning", "benchmarks", "tests")
+    folders = ("edgert", "gateway", "agent", "provisioning", "images", "benchmarks", "tests")
     paths = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
     pages = [ROOT / "docs/internals.md", *(ROOT / "docs/internals").glob("*.md")]
     named = {name for page in pages for name in re.findall(r"`([\w/]+\.py)`", page.read_text())}
