@@ -94,7 +94,7 @@ class Image:
 
     @property
     def _foreign(self) -> bool:
-        """Whether this machine runs the board's programs by emulation only."""
+        """True if this machine runs the board's programs by emulation only."""
         return os.uname().machine != {"amd64": "x86_64", "arm64": "aarch64"}[self.architecture]
 
     def build(self) -> None:
@@ -165,7 +165,7 @@ class Image:
             self._firmware()
 
     def _firmware(self) -> None:
-        """What the board's own boot loader reads, and what its radio wants."""
+        """Adds the files that the board's own boot loader reads, and the firmware of its radio."""
         if (self.out / "vmlinuz").read_bytes()[4:8] == b"zimg":
             raise BuildError("expected a plain arm64 kernel, got one that only an EFI firmware unpacks")
         firmware = self.work / "firmware"

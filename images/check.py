@@ -46,7 +46,7 @@ LINUX: Final = 0x83
 
 
 def identities(tree: Path) -> list[str]:
-    """What in a root file system belongs to one machine, or is secret; each with its reason."""
+    """Files of a root file system that belong to one machine, or are secret; each with its reason."""
     found = []
     for path in _files(tree):
         name = str(path.relative_to(tree))
@@ -111,7 +111,7 @@ def _check_card(card: Path, spec: dict[str, Any], work: Path) -> str:
 
 
 def check(board: str, images: Path) -> list[str]:
-    """What was found good, a line each. Raises `BuildError` for the first fault."""
+    """Checks an image. Returns the checks that passed, a line each. Raises `BuildError` for the first fault."""
     spec = tomllib.loads((Path(__file__).with_name("boards") / f"{board}.toml").read_text())
     said = []
     with tempfile.TemporaryDirectory(prefix="edgert-check-", dir=memory()) as folder:

@@ -170,7 +170,7 @@ class Machine:
         return re.findall(r"edgert: starts slot ([AB])", self._said())
 
     def tail(self) -> str:
-        """What board and QEMU said last."""
+        """The last output of board and QEMU."""
         qemu = self._folder / "qemu.log"
         return self._said()[-3_000:] + (qemu.read_text(errors="replace")[-500:] if qemu.exists() else "")
 

@@ -1,4 +1,4 @@
-"""What a board needs to be updated: RAUC's settings, and the tools that write the boot state."""
+"""Parts of a board's system for updates: RAUC's settings, and the tools that write the boot state."""
 
 from __future__ import annotations
 

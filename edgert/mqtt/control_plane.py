@@ -123,7 +123,7 @@ class ControlConnection:
 
     @property
     def protocol(self) -> str:
-        """What is spoken: "5" or "3.1.1"."""
+        """The MQTT version in use: "5" or "3.1.1"."""
         return "5" if self._version == MQTTProtocolVersion.MQTTv5 else "3.1.1"
 
     @property

@@ -1,4 +1,4 @@
-"""What a connection to a broker needs from files: password and certificates."""
+"""Files of a connection to a broker: password and certificates."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_mac_key(path: str) -> bytes | None:
 
 
 def others_may_read(path: str) -> bool:
-    """Whether every user of this machine may read a file; not, if it cannot be told."""
+    """True if every user of this machine may read a file; not, if it cannot be told."""
     try:
         return bool(os.stat(path).st_mode & stat.S_IROTH)
     except OSError:

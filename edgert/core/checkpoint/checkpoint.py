@@ -12,7 +12,7 @@ from edgert.core.results.results import Drop
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What one checkpoint of one flow writes; also the last one of a flow that is replaced or removed."""
+    """The content of one checkpoint of one flow; also of the last one, when the flow is replaced or removed."""
 
     flow: str
     position: Position
@@ -25,7 +25,7 @@ class Checkpoint:
     rows: Sequence[Sequence[Any]] = ()
     """Contributions for the outbox, as lists in the order of `columns`."""
     gap: str = ""
-    """What is missing behind them, in words."""
+    """The loss after these results, in words."""
     drops: Sequence[Drop] = ()
     """Rows that the flow has dropped and that no checkpoint before has said."""
     whole: bool = False

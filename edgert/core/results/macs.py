@@ -50,7 +50,7 @@ def split_untrusted(message: bytes) -> tuple[list[bytes], bytes]:
 
 
 def is_authentic(macs: Sequence[bytes], payload: bytes, topic: str, keys: Sequence[bytes]) -> bool:
-    """Whether one of the MACs is of this payload on this topic, by one of the keys. Compares in constant time."""
+    """True if one of the MACs is of this payload on this topic, by one of the keys. Compares in constant time."""
     found = [hmac.compare_digest(mac, own) for own in (_mac(payload, topic, key) for key in keys) for mac in macs]
     return any(found)
 

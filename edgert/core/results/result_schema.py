@@ -1,4 +1,5 @@
-"""What a flow ships: the columns of a contribution and of a row of the fleet table, and how sketches are sized."""
+"""The schema of shipped results: the columns of a contribution and of a row of the fleet table, and how sketches are
+sized."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ _MAX_COLUMNS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the rows of an epoch look like: window size in seconds, (key, type) and (aggregate's name, kind)."""
+    """The schema of an epoch's rows: window size in seconds, (key, type) and (aggregate's name, kind)."""
 
     window_s: float
     keys: tuple[tuple[str, str], ...]

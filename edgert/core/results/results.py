@@ -52,7 +52,7 @@ Drop = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered:
-    """What every result with a number carries."""
+    """Fields of every result with a number."""
 
     gateway: str
     flow: str
@@ -111,8 +111,8 @@ class GapBatch(Numbered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropsBatch(Numbered):
-    """What a flow has dropped of what came to it, and not said before: 1 to `MOST_DROPS` entries, each of a name and a
-    reason of `MOST_NAME` characters at most and a count from 1 to `MOST_COUNT`."""
+    """Drops of a flow's input that were not told before: 1 to `MOST_DROPS` entries, each of a name and a reason of
+    `MOST_NAME` characters at most and a count from 1 to `MOST_COUNT`."""
 
     drops: Sequence[Drop]
 
@@ -141,7 +141,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgement:
-    """What the landing tables hold of a gateway: (flow, epoch, stream) -> all of it up to this sequence."""
+    """Landed results of a gateway: (flow, epoch, stream) -> all of it up to this sequence."""
 
     gateway: str
     collector: str
@@ -157,7 +157,7 @@ class Acknowledgement:
 
 
 Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | Hello
-"""What a gateway says to the collector, whole."""
+"""Messages of a gateway to the collector, whole."""
 
 
 def partition_of(gateway: str) -> int:
@@ -171,7 +171,7 @@ def results_topic(fleet: str, gateway: str, flow: str) -> str:
 
 
 def results_filter(fleet: str, partition: int | None = None) -> str:
-    """What a collector subscribes to: the results of one partition, or (None) all."""
+    """The topic filter of a collector: the results of one partition, or (None) all."""
     return f"edgert/v1/{fleet}/@results/{'+' if partition is None else partition}/+/+"
 
 
@@ -294,7 +294,7 @@ def _cut(plain: object) -> dict[int, int]:
 
 
 def lineage_text(batch: OpenBatch) -> str:
-    """What the `lineage` column of the landing table says on the row of an open batch (JSON)."""
+    """The `lineage` column of the landing table on the row of an open batch (JSON)."""
     return json.dumps({"parent": batch.parent, "cut": dict(batch.cut), "schema": batch.schema.plain()})
 
 

@@ -69,7 +69,7 @@ def _mac_key(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LanBroker:
-    """Who may use the board's own broker over the network."""
+    """Access to the board's own broker over the network."""
 
     listen: str = setting(
         "", doc="address to listen on, such as 0.0.0.0; empty: the network cannot reach the broker", check=_address

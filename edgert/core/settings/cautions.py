@@ -1,4 +1,4 @@
-"""What good settings nevertheless expose: said by `edgert config check` and at each start."""
+"""Risks of settings that are valid: said by `edgert config check` and at each start."""
 
 from __future__ import annotations
 

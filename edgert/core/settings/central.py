@@ -110,8 +110,8 @@ class FleetJob:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What keeps the tables small: compaction, deletion of what nobody needs any more, retention. The collector does it
-    beside its work; `edgert central upkeep` does it by hand."""
+    """Upkeep that keeps the tables small: compaction, deletion of files that no reader needs, retention. The collector
+    does it beside its work; `edgert central upkeep` does it by hand."""
 
     every_s: float = setting(
         60.0,

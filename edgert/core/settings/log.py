@@ -10,6 +10,6 @@ from edgert.core.log import LEVELS
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What is told on standard error."""
+    """The log on standard error."""
 
     level: str = setting("info", doc="least level that is told", choices=LEVELS)

@@ -13,4 +13,4 @@ PROGRAMS: Final[dict[str, type[GatewaySettings | CollectorSettings | AgentSettin
     "collector": CollectorSettings,
     "agent": AgentSettings,
 }
-"""What `edgert config` knows by name."""
+"""The programs that `edgert config` knows, by name."""

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` (a name or an address to bind or to connect to) is this machine itself."""
+    """True if `host` (a name or an address to bind or to connect to) is this machine itself."""
     if host == "localhost":
         return True
     try:

@@ -12,11 +12,11 @@ from typing import Final
 _PLANES: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}-{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _UNFIT: Final = re.compile(f"[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufdd0-\\ufdef{_PLANES}]")
 UNFIT: Final = "control characters, non-characters and half surrogate pairs"
-"""What `fits` refuses, for errors."""
+"""The characters that `fits` refuses, for errors."""
 
 
 def fits(text: str) -> bool:
-    """Whether every broker takes this text in a packet."""
+    """True if every broker takes this text in a packet."""
     return (text.isascii() and text.isprintable()) or _UNFIT.search(text) is None
 
 

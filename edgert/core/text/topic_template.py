@@ -16,7 +16,7 @@ MAX_KNOWN, MAX_KNOWN_LENGTH = 4_096, 256
 
 
 def matches(text: str, topic: str) -> bool:
-    """Whether filter `text` matches `topic`. A leading wildcard does not match a topic that begins with `$`."""
+    """True if filter `text` matches `topic`. A leading wildcard does not match a topic that begins with `$`."""
     wanted, levels = text.split("/"), topic.split("/")
     if topic.startswith("$") and wanted[0] in ("+", "#"):
         return False
@@ -79,7 +79,7 @@ class TopicTemplate:
         return {name: levels[at] for at, name in self._captures if at < len(levels)}
 
     def may_give(self, topic: str) -> bool:
-        """Whether a sink's template, filled from some row, gives `topic`."""
+        """True if a sink's template, filled from some row, gives `topic`."""
         return self._given.fullmatch(topic) is not None
 
     @cached_property
