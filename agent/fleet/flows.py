@@ -41,6 +41,9 @@ VERBS: Final = frozenset({
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
+ALL_S: Final = 15.0
+"""Time between two looks at all boards of an agent that coordinates no flow it has heard of. In a fleet of 100, each
+asking all others every `LOOK_S`, an agent would answer 50 requests per second that are about nothing."""
 MEND_S: Final = 10.0
 """A change of plan that nobody goes on with is ended after so long by the flow's coordinator of then."""
 ASK_S: Final = 75.0
@@ -61,6 +64,11 @@ class FleetFlows:
         """By flow: held while this agent changes it."""
         self._left: dict[str, int] = {}
         """Flows whose change of plan nobody goes on with, and for how many looks."""
+        self._heard: set[str] = set()
+        """Flows that members tell of, or had when all boards were asked last."""
+        self._told: dict[str, tuple[int, int]] = {}
+        """Member -> version of its flows that `_heard` has."""
+        self._all_at = float("-inf")
 
     def add(self, verb: str, do: Handler) -> None:
         """A verb `fleet.<verb>` that the coordinator of the flow carries out, whichever agent is asked."""
@@ -103,6 +111,17 @@ class FleetFlows:
         """Is this agent the flow's coordinator?"""
         return coordinator(flow, self._alive()) == self.name
 
+    def concerned(self) -> bool:
+        """Does this agent coordinate a flow that it has heard of?"""
+        for member in self._roster:
+            section = member.sections.get("flows")
+            if section is not None and self._told.get(member.name) != (section.epoch, section.version):
+                self._told[member.name] = section.epoch, section.version
+                flows = section_untrusted(member, "flows").get("flows")
+                self._heard.update(map(str, flows) if isinstance(flows, dict) else ())
+        alive = self._alive()
+        return any(coordinator(flow, alive) == self.name for flow in self._heard)
+
     def _alive(self) -> list[str]:
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
@@ -122,6 +141,7 @@ class FleetFlows:
     async def parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
         found = await self.ask_all(self._alive(), "part.status")
+        self._heard.update(*found.values())
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
 
     # -- what can be asked for
@@ -247,6 +267,7 @@ class FleetFlows:
                 )
 
     def lock(self, flow: str) -> asyncio.Lock:
+        self._heard.add(flow)
         return self._busy.setdefault(flow, asyncio.Lock())
 
     # -- what runs beside
@@ -276,6 +297,11 @@ class FleetFlows:
     async def _mend(self) -> None:
         """A change of plan is left when its coordinator died, or could not reach a gateway. The coordinator of now ends
         it, when all gateways that take part answer."""
+        now = asyncio.get_running_loop().time()
+        if now - self._all_at >= ALL_S:  # no member tells of a flow that is only prepared
+            self._all_at, self._heard, self._told = now, set(), {}
+        elif not self.concerned():
+            return
         alive = self._alive()
         known = await self.parts()
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}

@@ -1,6 +1,7 @@
 """The program that `edgert simulate --fleet` starts: it reads one JSON document, of `edgert.cli`, from standard input.
 
-Exit status: 0; 1 where it cannot be simulated, or an operator had two owners.
+Exit status: 0; 1 where it cannot be simulated, or an operator had two owners; 2 where an option names what is not
+there.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
+from agent.placement.registry import HEURISTICS
 from agent.simulation import report
 from agent.simulation.description import Description, read
 from agent.simulation.events import Event, drawn
@@ -22,13 +25,21 @@ from edgert.flow.document import from_plain
 from edgert.operators.registry import with_installed
 from edgert.scheduling.profile import Profile
 
+ALL, NONE = "all", "none"
 QUIET_S: Final = 5.0
 """Real time after which progress is told, and between two times."""
+
+
+class UsageError(EdgertError):
+    """An option names what is not there."""
 
 
 def main() -> int:
     try:
         return _run(json.load(sys.stdin))
+    except UsageError as error:
+        print(f"edgert: {error}", file=sys.stderr)
+        return 2
     except EdgertError as error:
         print(f"edgert: {error}", file=sys.stderr)
         return 1
@@ -42,11 +53,12 @@ def _run(asked: Mapping[str, Any]) -> int:
     if asked["plan"]:
         print(report.plan(events))
         return 0
-    jobs = [_job(asked, description, events, heuristic) for heuristic in asked["heuristics"]]
+    jobs = [_job(asked, description, events, heuristic) for heuristic in _heuristics(asked["heuristic"])]
     words = asked["json"] != "-"
     if words:
-        print(f"flow {jobs[0].shapes.flow.name} on {len(description.boards)} boards, {asked['rate']:g} rows/s into each"
-              f" source, {asked['seconds']:g} s, seed {asked['seed']}\n\n{report.plan(events)}\n", flush=True)  # fmt: skip
+        flow, boards = jobs[0].shapes.flow.name, len(description.boards)
+        print(f"flow {flow} on {boards} boards, {asked['rate']:g} rows/s into each source, {asked['seconds']:g} s, seed"
+              f" {asked['seed']}\n\n{report.plan(events)}\n", flush=True)  # fmt: skip
     outcomes = [simulate(job, _progress(job)) for job in jobs]
     if words:
         _tell(outcomes)
@@ -57,12 +69,17 @@ def _run(asked: Mapping[str, Any]) -> int:
 
 def _events(asked: Mapping[str, Any], description: Description) -> tuple[Event, ...]:
     """Those of the file and the drawn ones."""
-    from random import Random
-
     names = [board.name for board in description.boards]
     draw = Random(f"{asked['seed']} events").random
     more = drawn(draw, names, asked["seconds"], asked["kills"], asked["cuts"], asked["jumps"])
     return tuple(sorted((*description.events, *more), key=lambda event: event.at_s))
+
+
+def _heuristics(name: str) -> list[str]:
+    known = [*HEURISTICS, NONE]
+    if name not in (*known, ALL):
+        raise UsageError(f"--heuristic: expected one of {', '.join((*known, ALL))}, got {name!r}")
+    return known if name == ALL else [name]
 
 
 def _job(asked: Mapping[str, Any], description: Description, events: tuple[Event, ...], heuristic: str) -> Job:
@@ -72,11 +89,11 @@ def _job(asked: Mapping[str, Any], description: Description, events: tuple[Event
     names = [board.name for board in description.boards]
     for what, name in (("--at", asked["at"]), *(("--pin", board) for board in asked["pins"].values())):
         if name and name not in names:
-            raise EdgertError(f"{what}: expected a board of {asked['fleet']}, one of {', '.join(names)}, got {name!r}")
+            raise UsageError(f"{what}: expected a board of {asked['fleet']}, one of {', '.join(names)}, got {name!r}")
     at = asked["at"] or names[0]
     return Job(
         description, shapes, asked["rate"], asked["seed"], asked["seconds"], events, at, asked["pins"],
-        "" if heuristic == "none" else heuristic,
+        "" if heuristic == NONE else heuristic,
     )  # fmt: skip
 
 

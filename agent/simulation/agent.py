@@ -171,7 +171,8 @@ class VirtualAgent:
                              "memory_mib": board.memory_mb or MEMORY_MB, "link": link, "labels": labels,
                              "drained": False})  # fmt: skip
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
-        self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self._settings.coordinates.algorithm})
+        by = self._settings.coordinates.algorithm
+        self._tell("coordinate", {"at": list(self.rounds.application.value), "by": by})
         if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
             self._load_told = now
             self._tell("load", {"load": 0.0, "available_mib": board.memory_mb or MEMORY_MB})

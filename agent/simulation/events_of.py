@@ -44,7 +44,7 @@ def _event(table: Mapping[str, Any], where: str, boards: Sequence[str]) -> Event
 def _boards(value: Any, kind: Kind, where: str, boards: Sequence[str]) -> tuple[str, ...]:
     named = value if isinstance(value, list) else [value]
     known = [*boards, COORDINATOR]
-    wrong = not 1 <= len(named) <= MOST[kind] or len(named) == 2 and named[0] == named[1]
+    wrong = not 1 <= len(named) <= MOST[kind] or (len(named) == 2 and named[0] == named[1])
     if wrong or not all(name in known for name in named):
         wanted = "a board" if MOST[kind] == 1 else "a board, or two different ones"
         raise DescriptionError(f"{where}: expected {wanted} of {', '.join(known)}, got {value!r}")

@@ -190,7 +190,7 @@ class VirtualGateway:
 
     def _check_free(self, flow: str) -> None:
         run = self.runs.get(flow)
-        if flow in self._disk.prepared or run is not None and run.stopped:
+        if flow in self._disk.prepared or (run is not None and run.stopped):
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
 
     async def _stop(self, args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         done = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - for whom waits for it
             done.set_exception(error)
         return done
 

@@ -102,7 +102,7 @@ class MembershipNetwork(ABC):
 
     def _wake(self, name: str) -> None:
         board = self.boards[name]
-        board.wakes_at = max(self.now, board.machine.next_wakeup())
+        board.wakes_at = max(self.now, board.machine.next_wakeup(self.now))
         if board.wakes_at < board.timer_at or board.timer_at < self.now:
             self._set_timer(name, board, board.wakes_at)
 

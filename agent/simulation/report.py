@@ -48,9 +48,13 @@ def _summary(o: Outcome) -> Iterator[tuple[str, str]]:
         yield "coordinates", f"{o.coordinate_error:.1%} median error of round trips"
     for name, score in (("placement at start", o.start), ("placement at end", o.end)):
         yield name, _score(score) if score else "unknown: the flow did not run whole"
-    yield "rows", (
-        f"{o.rows['came']:,.0f} came, {o.rows['left']:,.0f} left the flow, {o.rows['waiting']:,.0f} wait at the end,"
-        f" {o.rows['most waiting']:,.0f} at most"
+    yield (
+        "rows",
+        (
+            f"{o.rows['came']:,.0f} came, {o.rows['left']:,.0f} left the flow,"
+            f" {o.rows['waiting']:,.0f} wait at the end,"
+            f" {o.rows['most waiting']:,.0f} at most"
+        ),
     )
 
 
@@ -61,10 +65,11 @@ def _score(score: Score) -> str:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Heuristics on the same events."""
-    lines = [
+    first_line = (
         f"{'heuristic':20} {'available':>10} {'longest s':>10} {'changes':>8} {'moves':>6} {'score start':>12}"
         f" {'score end':>10} {'violated':>9} {'waiting':>9}"
-    ]
+    )
+    lines = [first_line]
     for o in outcomes:
         scores = (f"{score['score']:.4g}" if score else "-" for score in (o.start, o.end))
         first, last = scores

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from agent.fleet import local_gateway
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import BOARD, check_settings
 from agent.simulation.description import Description
@@ -163,6 +164,8 @@ class _Words(logging.Handler):
         self._watch = watch
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == local_gateway.__name__:
+            return  # says at each start that its gateway answers
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]!r}"

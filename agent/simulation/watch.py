@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 State = Literal["runs", "lacks a board", "is cut", "changes its plan"]
+AGAIN_S: Final = 60.0
+"""After so long without one, a false death gets a line again."""
 TOLD_S: Final = 1.0
 """A change of plan that takes less is told by the agents' own words only."""
 
@@ -70,6 +72,7 @@ class Watch:
         self._why = ""
         self._since: float | None = None
         self._deaths: dict[str, Death] = {}
+        self._false_said: dict[str, float] = {}
         self._newest = PartSeen(0, False, {})
 
     def say(self, text: str, board: str = "") -> None:
@@ -167,7 +170,7 @@ class Watch:
         if death is None:
             if board in living:
                 self.false_deaths += 1
-                self.say(f"{board} is held for dead, though it lives", observer)
+                self._say_false(observer, board)
             return
         passed = self._now() - death.at_s
         death.knows.add(observer)
@@ -179,11 +182,20 @@ class Watch:
                      f" {death.first_s:.1f} s)")  # fmt: skip
             del self._deaths[board]
 
+    def _say_false(self, observer: str, board: str) -> None:
+        """One line for all that hold a board for dead, and for all that one board holds for dead."""
+        now, last = self._now(), float("-inf")
+        if now - max(self._false_said.get(name, last) for name in (observer, board)) >= AGAIN_S:
+            self.say(f"{board} is held for dead, though it lives", observer)
+        self._false_said[observer] = self._false_said[board] = now
+
     def coordinates(self, flow: str, board: str, chosen: str) -> None:
         """`board` takes `chosen` for the flow's coordinator now."""
         before = set(self.coordinators.values())
         self.coordinators[board] = chosen
         after = set(self.coordinators.values())
+        if self._since is None:
+            return  # the flow does not run yet
         if before and chosen not in before:
             self.say(f"{chosen} is taken for the coordinator of {flow}, first by {board}")
         elif len(after) == 1 and len(before) > 1:
