@@ -275,6 +275,8 @@ class VirtualFleet(MembershipNetwork):
                     ]
             order = {operator: n for n, operator in enumerate(self.shapes.operators)}
             working.sort(key=lambda one: order[one.instance.head])
+            for agent in self.agents.values():
+                agent.virtual_gateway.counted_at = self.now
             self.rows.step(STEP_S, working, heads, self._bytes_per_s)
 
     def _bytes_per_s(self, a: str, b: str) -> float:

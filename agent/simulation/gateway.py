@@ -75,6 +75,8 @@ class VirtualGateway:
         self.name, self.path = name, f"the control socket of {name}"
         self._disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
         self._busy = asyncio.Lock()
+        self.counted_at = clock.monotonic()
+        """When counters were counted last."""
         self.runs: dict[str, Run] = {flow: self._run(part) for flow, part in disk.parts.items()}
         for flow in disk.prepared:
             if flow in self.runs:
@@ -133,7 +135,7 @@ class VirtualGateway:
         return found
 
     async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        now = self._clock.monotonic()
+        now = self.counted_at
         flows = {flow: self._flow_figures(run, now) for flow, run in self.runs.items()}
         return {"gateway": self.name, "wall": self._clock.wall(), "monotonic": now, "flows": flows, "threads": []}
 

@@ -33,7 +33,7 @@ def _summary(o: Outcome) -> Iterator[tuple[str, str]]:
     yield "availability", f"{o.availability:.3%} of {o.seconds:g} s"
     for state in dict.fromkeys(outage.state for outage in o.outages):
         some = [outage.seconds for outage in o.outages if outage.state == state]
-        yield f"  {state}", f"{sum(some):.2f} s in {len(some)} times"
+        yield f"  {state}", f"{sum(some):.2f} s in {len(some)} time{'s' * (len(some) > 1)}"
     if (longest := o.longest) is not None:
         yield "longest outage", f"{longest.seconds:.2f} s from {longest.began_s:.1f} s on: {longest.why}"
     yield "changes of plan", f"{o.changes}, with {o.moves} moves of operators"

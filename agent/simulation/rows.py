@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from agent.simulation.shape import Instance
 
 LEAST: Final = 1e-9
+PASSES: Final = 8
+"""Over the instances in one step: time that one leaves goes to others. Fewer: a full board seems to have time left."""
 
 
 @dataclass(slots=True)
@@ -70,9 +72,14 @@ class Rows:
             self.came += self._rate * seconds
         self._take_along(heads)
         self._carry(seconds, running, way)
-        shares = self._shares(seconds, running)
-        for one in running.values():
-            self._work(seconds, one, shares[one.instance.gateway])
+        room = {one.instance.gateway: one.cores * seconds for one in running.values()}
+        spent = dict.fromkeys(running, 0.0)
+        for _ in range(PASSES):
+            shares = self._shares(seconds, running, room, spent)
+            for one in running.values():
+                busy_s = self._work(seconds - spent[one.instance.head], one, shares[one.instance.gateway])
+                spent[one.instance.head] += busy_s
+                room[one.instance.gateway] -= busy_s
         self.most_waiting = max(self.most_waiting, self.waiting)
 
     def _take_along(self, heads: Mapping[str, str]) -> None:
@@ -96,28 +103,27 @@ class Rows:
             else:
                 del self._under_way[gateway, head]
 
-    def _shares(self, seconds: float, running: Mapping[str, Working]) -> dict[str, float]:
-        """The part of what they could use that the instances of each gateway get, by what waits before the step and
-        what will come in it."""
+    def _shares(
+        self, seconds: float, running: Mapping[str, Working], room: Mapping[str, float], spent: Mapping[str, float]
+    ) -> dict[str, float]:
+        """The part of what they could use that the instances of each gateway get of the `room` (core-seconds) that it
+        has left, by what waits now and what will come in this step."""
         coming = {head: self._queues.get(head, 0.0) for head in running}
         need: dict[str, float] = {}
-        room: dict[str, float] = {}
         for head, one in running.items():
-            instance = one.instance
-            rows = coming[head]
-            need_s = min(rows * instance.cost_s / one.speed, seconds)  # one worker runs an instance at a time
+            instance, rows = one.instance, coming[head]
+            need_s = min(rows * instance.cost_s / one.speed, seconds - spent[head])  # by one worker at a time
             need[instance.gateway] = need.get(instance.gateway, 0.0) + need_s
-            room[instance.gateway] = one.cores * seconds
             for _, to, _, gives in instance.gives:
                 if to in coming:
                     coming[to] += rows * gives
-        return {name: min(1.0, room[name] / max(need_s, LEAST)) for name, need_s in need.items()}
+        return {name: min(1.0, max(room[name], 0.0) / max(need_s, LEAST)) for name, need_s in need.items()}
 
-    def _work(self, seconds: float, one: Working, share: float) -> None:
+    def _work(self, seconds: float, one: Working, share: float) -> float:
+        """Returns the core-seconds that it took, of `share` times what it could use in `seconds`."""
         instance, counted = one.instance, one.counted
         rows = self._queues.get(instance.head, 0.0)
-        wanted_s = min(rows * instance.cost_s / one.speed, seconds)
-        busy_s = wanted_s * share
+        busy_s = min(rows * instance.cost_s / one.speed, seconds) * share
         done = min(rows, busy_s * one.speed / instance.cost_s) if instance.cost_s > 0 else rows
         self._queues[instance.head] = rows - done
         counted.rows_in += done
@@ -132,6 +138,7 @@ class Rows:
             elif given:
                 key = instance.gateway, head
                 self._under_way[key] = self._under_way.get(key, 0.0) + given
+        return busy_s
 
     def _add(self, head: str, rows: float) -> None:
         self._queues[head] = self._queues.get(head, 0.0) + rows

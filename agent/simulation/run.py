@@ -26,6 +26,8 @@ from edgert.core.errors import EdgertError
 MEET_S: Final = 60.0
 """Before the flow is deployed: the boards find each other, and have some rounds of their coordinates."""
 DEPLOY_TRIES: Final = 5
+SETTLED_S: Final = 10.0
+"""The score at the start is that of the first placement after so long: a flow that begins has no figures."""
 SCORE_S: Final = 10.0
 """Longest wait for the score of a placement."""
 PROGRESS_S: Final = 10.0
@@ -104,7 +106,7 @@ async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
         fleet.began, sent, requests = fleet.now, fleet.sent_bytes(), fleet.requests
         for event in job.events:
             fleet.at(fleet.began + event.at_s, lambda event=event: fleet.apply(event))  # type: ignore[misc]
-        start = asyncio.create_task(_score(fleet, job))
+        start = asyncio.create_task(_score(fleet, job, SETTLED_S))
         ends = fleet.began + job.seconds
         while fleet.now < ends:
             progress(fleet.now - fleet.began)
@@ -141,8 +143,9 @@ async def _deploy(fleet: VirtualFleet, job: Job) -> None:
     fleet.watch.say(f"the flow is deployed at {job.asked}; its coordinator is {told}")
 
 
-async def _score(fleet: VirtualFleet, job: Job) -> Score:
+async def _score(fleet: VirtualFleet, job: Job, after_s: float = 0.0) -> Score:
     """Of the placement that runs, as its coordinator sees it; empty where it does not say it in time."""
+    await asyncio.sleep(after_s)
     chosen = [agent for name, agent in fleet.agents.items() if agent.flows.coordinates(fleet.flow)]
     if not chosen:
         return {}

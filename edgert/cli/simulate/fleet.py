@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pin", action="append", default=[], metavar="OPERATOR=BOARD", help="keeps an operator on a board"
     )
     group.add_argument(
-        "--row-bytes", type=float, default=ROW_BYTES, metavar="N", help=f"of a row on a link (default: {ROW_BYTES:g})"
+        "--row-bytes", type=_positive, default=ROW_BYTES, metavar="N", help=f"of a row on a link (default: {ROW_BYTES:g})"
     )
     group.add_argument("--json", metavar="FILE", help="write everything that was seen; -: to standard output instead")
 
@@ -87,6 +88,16 @@ def _pin(text: str) -> tuple[str, str]:
     if not (operator and sign and board):
         raise EdgertError(f"--pin: expected OPERATOR=BOARD, got {show(text)}")
     return operator, board
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {show(text)}")
+    return number
 
 
 def _whole(text: str) -> int:

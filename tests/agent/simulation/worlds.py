@@ -17,20 +17,24 @@ FLOW: Final[dict[str, Any]] = {
     "operators": {
         "readings": {"type": "mqtt_source", "topic": "city/{source}/sense", "codec": "senml"},
         "valid": {"type": "filter", "input": "readings", "where": "temperature > 0"},
+        "by_source": {"type": "key_by", "input": "valid", "keys": ["source"]},
         "minute": {
-            "type": "count_window", "input": "valid", "size": 10, "instances": 2, "aggregates": {"n": "count()"},
+            "type": "tumbling_window", "input": "by_source", "size_s": 60.0, "instances": 2,
+            "aggregates": {"n": "count()"},
         },
         "central": {"type": "ship", "input": "minute"},
     },
 }  # fmt: skip
-COPIES: Final = ("readings", "valid", "minute#1", "minute#2", "central")
+COPIES: Final = ("readings", "valid", "by_source", "minute#1", "minute#2", "central")
 COST_S: Final = 1e-3
 """Of a window's row."""
 
 
 def shapes() -> Shapes:
     known, _ = with_installed()
-    profiles = {name: Profile(COST_S if "minute" in name else 1e-5, 0.1 if "minute" in name else 1.0) for name in COPIES}
+    profiles = {
+        name: Profile(COST_S if "minute" in name else 1e-5, 0.1 if "minute" in name else 1.0) for name in COPIES
+    }
     return Shapes(from_plain(FLOW, known), known, profiles, 200.0)
 
 
@@ -46,11 +50,9 @@ def boards(*cores: float, **more: Any) -> dict[str, Any]:
 
 def job(
     document: dict[str, Any], *, seed: int = 1, seconds: float = 120.0, rate: float = 100.0, heuristic: str = "",
-    pins: dict[str, str] | None = None, gateway: type[VirtualGateway] = VirtualGateway,
+    pins: dict[str, str] | None = None, asked: str = "a", gateway: type[VirtualGateway] = VirtualGateway,
 ) -> Job:  # fmt: skip
     """A job whose events are those of the description."""
     print(f"seed {seed}")
     description = parse(document)
-    return Job(
-        description, shapes(), rate, seed, seconds, description.events, "a", pins or {}, heuristic, gateway
-    )
+    return Job(description, shapes(), rate, seed, seconds, description.events, asked, pins or {}, heuristic, gateway)
