@@ -1,4 +1,4 @@
-"""`edgert simulate --fleet` by the real command: a plan of events, a run on the laboratory's boards, and what is wrong."""
+"""`edgert simulate --fleet` by the real command: its plan of events, the laboratory's boards, and what is wrong."""
 
 from __future__ import annotations
 

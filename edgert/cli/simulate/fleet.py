@@ -36,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pin", action="append", default=[], metavar="OPERATOR=BOARD", help="keeps an operator on a board"
     )
     group.add_argument(
-        "--row-bytes", type=_positive, default=ROW_BYTES, metavar="N", help=f"of a row on a link (default: {ROW_BYTES:g})"
-    )
+        "--row-bytes", type=_positive, default=ROW_BYTES, metavar="N",
+        help=f"of a row on a link (default: {ROW_BYTES:g})",
+    )  # fmt: skip
     group.add_argument("--json", metavar="FILE", help="write everything that was seen; -: to standard output instead")
 
 

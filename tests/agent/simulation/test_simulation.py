@@ -63,6 +63,7 @@ def test_a_one_way_cut_interrupts_a_flow_and_kills_nobody() -> None:
     assert (outage.state, outage.why) == ("is cut", "a and b do not hear each other")
     assert outage.seconds == pytest.approx(60, abs=0.1)
     assert (outcome.false_deaths, outcome.deaths_known_s) == (0, [])
+    assert outcome.requests_s < 1.5, "agents that coordinate nothing seldom ask"
 
 
 def test_an_overloaded_board_gives_operators_to_others_by_a_heuristic() -> None:
@@ -72,7 +73,7 @@ def test_an_overloaded_board_gives_operators_to_others_by_a_heuristic() -> None:
     assert any("is placed anew: " in text for text in said), "the agent says why"
     assert outcome.changes >= 1
     assert outcome.moves >= 1
-    assert outcome.start["violation"] > 0.05 > outcome.end["violation"], "the board had been full"
+    assert outcome.start["violation"] > 0.04 > outcome.end["violation"], "the board had been full"
     assert 0.99 < outcome.availability < 1, "a change of plan takes some time"
     assert outcome.violations == []
 

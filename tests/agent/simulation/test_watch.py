@@ -10,7 +10,7 @@ class World:
         self.now, self.cut = 0.0, False
         self.watch = Watch(lambda: self.now, lambda a, b: not self.cut)
 
-    def look(self, at: float, living: str = "ab", **parts: PartSeen) -> None:
+    def look(self, at: float, parts: dict[str, PartSeen], living: str = "ab") -> None:
         self.now = at
         self.watch.look(parts, set(living))
 
@@ -25,26 +25,26 @@ BOTH = {"a": part(x="a", y="b"), "b": part(x="a", y="b")}
 def test_an_operator_that_runs_by_two_plans_on_two_boards_is_noticed_once() -> None:
     world = World()
     for _ in range(2):
-        world.look(1.0, a=part(1, x="a"), b=part(2, x="b"))
+        world.look(1.0, {"a": part(1, x="a"), "b": part(2, x="b")})
     assert world.watch.violations == ["TWO OWNERS: x runs on a by plan 1 and on b by plan 2"]
 
 
 def test_a_part_that_stands_still_owns_nothing() -> None:
     world = World()
-    world.look(1.0, a=part(1, running=False, x="a"), b=part(2, x="b"))
+    world.look(1.0, {"a": part(1, running=False, x="a"), "b": part(2, x="b")})
     assert world.watch.violations == []
 
 
 def test_each_outage_has_its_time_and_its_reason() -> None:
     world = World()
-    world.look(0.0, **BOTH)
-    world.look(10.0, living="a", a=BOTH["a"])
-    world.look(15.0, **BOTH)
+    world.look(0.0, BOTH)
+    world.look(10.0, {"a": BOTH["a"]}, living="a")
+    world.look(15.0, BOTH)
     world.cut = True
-    world.look(20.0, **BOTH)
+    world.look(20.0, BOTH)
     world.cut = False
-    world.look(22.0, a=part(running=False, x="a", y="b"), b=BOTH["b"])
-    world.look(22.5, **BOTH)
+    world.look(22.0, {"a": part(running=False, x="a", y="b"), "b": BOTH["b"]})
+    world.look(22.5, BOTH)
     world.now = 30.0
     world.watch.end()
     assert [(one.began_s, one.seconds, one.state, one.why) for one in world.watch.outages] == [
@@ -56,8 +56,8 @@ def test_each_outage_has_its_time_and_its_reason() -> None:
 
 def test_an_outage_that_lasts_counts_until_the_end() -> None:
     world = World()
-    world.look(0.0, **BOTH)
-    world.look(10.0, living="")
+    world.look(0.0, BOTH)
+    world.look(10.0, {}, living="")
     world.now = 30.0
     world.watch.end()
     assert [one.seconds for one in world.watch.outages] == [20.0]
@@ -65,15 +65,15 @@ def test_an_outage_that_lasts_counts_until_the_end() -> None:
 
 def test_a_change_of_plan_counts_with_the_operators_that_it_moves() -> None:
     world = World()
-    world.look(0.0, **BOTH)
-    world.look(1.0, a=part(2, x="a", y="a"))
+    world.look(0.0, BOTH)
+    world.look(1.0, {"a": part(2, x="a", y="a")})
     assert (world.watch.changes, world.watch.moves) == (1, 1)
     assert world.watch.lines[-1].text == "plan 2: y from b to a"
 
 
 def test_a_death_is_known_when_all_that_live_hold_it_and_a_false_one_is_counted() -> None:
     world = World()
-    world.look(0.0, **BOTH)
+    world.look(0.0, BOTH)
     world.watch.died("b")
     for at, observer in ((6.0, "a"), (8.0, "c")):
         world.now = at
@@ -85,7 +85,7 @@ def test_a_death_is_known_when_all_that_live_hold_it_and_a_false_one_is_counted(
 
 def test_a_new_coordinator_is_told_once_when_it_is_chosen_and_when_all_agree() -> None:
     world = World()
-    world.look(0.0, **BOTH)
+    world.look(0.0, BOTH)
     for board in "abc":
         world.watch.coordinates("f", board, "a")
     before = len(world.watch.lines)
