@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
+from agent.fleet.fences import next_fence
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
 from agent.membership.members import State
@@ -175,7 +176,7 @@ class FleetFlows:
             if len(sources) == 1 and set(before.values()) != sources:
                 await self.change(flow, parts, dict.fromkeys(before, *sources))
                 parts = await self.running(flow)
-            fence = 1 + max(part["fence"] for part in parts.values())
+            fence = self.next_fence(parts.values())
             for gateway in dict.fromkeys(before[name] for name in operators if before[name] in parts):
                 await self.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
                 await self._drained(flow, gateway)
@@ -225,10 +226,10 @@ class FleetFlows:
         known = await self.parts()
         self.check_boards({**before, **after}, known)
         self.check_boards(before, known)
-        fences = [part.get("fence", 0) for found in known.values() if (part := found.get(flow))]
+        fence = self.next_fence(part for found in known.values() if (part := found.get(flow)))
         document = next(iter(parts.values()))["document"]
         rules = newest(parts.values()).plain()
-        change = Change(document, before, dict(after), plan + 1, 1 + max(fences, default=0), rules)
+        change = Change(document, before, dict(after), plan + 1, fence, rules)
         pause_s = await change_plan(change, self.ask)
         log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
         return {
@@ -240,7 +241,7 @@ class FleetFlows:
     ) -> dict[str, dict[str, Any]]:
         """Has every gateway with a part of the flow keep the rules of its placement; returns the parts with them."""
         rules.check(placed(parts))
-        fence = 1 + max(part["fence"] for part in parts.values())
+        fence = self.next_fence(parts.values())
         told = {"flow": flow, "rules": rules.plain(), "fence": fence}
         await asyncio.gather(*(self.ask(gateway, "part.rules", told) for gateway in parts))
         new = {"rules": rules.plain(), "rules_fence": fence, "fence": fence}
@@ -257,6 +258,10 @@ class FleetFlows:
         if any(part["state"] != "running" for part in parts.values()) or len({p["plan"] for p in parts.values()}) > 1:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
         return parts
+
+    def next_fence(self, parts: Iterable[Mapping[str, Any]]) -> int:
+        """A fencing number of this agent's for a flow with these parts."""
+        return next_fence((int(part.get("fence", 0)) for part in parts), self.name)
 
     def check_boards(self, on: Mapping[str, str], known: Iterable[str]) -> None:
         """Raises `EdgertError` where an operator would run on a gateway that does not answer."""
@@ -320,7 +325,7 @@ class FleetFlows:
                 "flow %s stands still: its plan is being changed, and %s does not answer", flow, listed(lacking)
             )
             return
-        fence = 1 + max(part["fence"] for part in parts.values())
+        fence = self.next_fence(parts.values())
         verdict, plan = decision({name: parts.get(name, {}) for name in boards})
         log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
         if verdict == "commit":

@@ -202,6 +202,8 @@ class VirtualGateway:
             run = self.runs.get(flow)
             if run is None:
                 raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
+            if flow in self._disk.prepared:
+                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
             if not run.stopped:
                 await asyncio.sleep(STOP_S)
                 run.stopped, run.began = True, self._clock.monotonic()
