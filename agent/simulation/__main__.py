@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from agent.placement.registry import HEURISTICS
 from agent.simulation import report
-from agent.simulation.description import Description, read
-from agent.simulation.events import Event, drawn
+from agent.simulation.described.description import Description, read
+from agent.simulation.described.events import Event, drawn
 from agent.simulation.run import Job, Outcome, document_of, simulate
 from agent.simulation.shape import Shapes
 from edgert.core.errors import EdgertError

@@ -29,7 +29,7 @@ from agent.membership.protocol import Membership
 from agent.membership.transport import RequestError
 from agent.placement.budget import Budget
 from agent.placement.replacement import Hysteresis
-from agent.simulation.description import BoardDescription
+from agent.simulation.described.description import BoardDescription
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.loop import LoopClock
 from agent.simulation.network import address_of

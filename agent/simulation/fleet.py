@@ -17,9 +17,9 @@ from agent.membership.protocol import PACKET_COST
 from agent.membership.transport import RequestError
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import VirtualAgent, cores_of
-from agent.simulation.description import Description
-from agent.simulation.events import COORDINATOR
-from agent.simulation.events import Event as Fault
+from agent.simulation.described.description import Description
+from agent.simulation.described.events import COORDINATOR
+from agent.simulation.described.events import Event as Fault
 from agent.simulation.gateway import Disk, VirtualGateway
 from agent.simulation.loop import LoopClock
 from agent.simulation.network import MembershipNetwork, address_of

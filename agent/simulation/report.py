@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent.simulation.events import Event
+from agent.simulation.described.events import Event
 from agent.simulation.run import Outcome, Score
 
 TERMS: Final = ("latency_ms", "boards", "edges", "rows")

@@ -13,8 +13,8 @@ from typing import Any, Final
 from agent.fleet import local_gateway
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import BOARD, check_settings
-from agent.simulation.description import Description
-from agent.simulation.events import Event
+from agent.simulation.described.description import Description
+from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.loop import VirtualLoop

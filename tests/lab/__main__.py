@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.simulation.description import read
+from agent.simulation.described.description import read
 from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.simulation.description import BoardDescription
+from agent.simulation.described.description import BoardDescription
 from edgert.central.spark.die_with_parent import leashed
 from edgert.control.client import call
 from edgert.flow.document import to_toml

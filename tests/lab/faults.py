@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.simulation.description import CENTRAL, BoardDescription, Description
-from agent.simulation.ways import Way, ways
+from agent.simulation.described.description import CENTRAL, BoardDescription, Description
+from agent.simulation.described.ways import Way, ways
 from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.integration.boards import CoordinatorDied

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.placement.rendezvous import coordinator
-from agent.simulation.description import CENTRAL, BoardDescription, Description
+from agent.simulation.described.description import CENTRAL, BoardDescription, Description
 from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.lab.faults import BOARDS, FLOW, RATE, description, differences, landed, readings

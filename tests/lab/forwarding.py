@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from agent.simulation.ways import Way
+from agent.simulation.described.ways import Way
 
 BURST_BYTES = 2 * 1514
 """Bytes that a way with a bandwidth passes at once after a rest."""

@@ -13,8 +13,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from agent.simulation.description import CENTRAL, Description
-from agent.simulation.ways import DescriptionError, Way
+from agent.simulation.described.description import CENTRAL, Description
+from agent.simulation.described.ways import DescriptionError, Way
 from edgert.central.spark.die_with_parent import leashed
 from tests.integration.boards import LinkedGateways
 from tests.integration.rig import FLEET, ROOT

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, Final
 
-from agent.simulation.ways import Way
+from agent.simulation.described.ways import Way
 from tests.lab.forwarding import Switch
 
 FRAME_BYTES: Final = 65_536

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.simulation.description import CENTRAL, BoardDescription, Description
-from agent.simulation.ways import Way, ways
+from agent.simulation.described.description import CENTRAL, BoardDescription, Description
+from agent.simulation.described.ways import Way, ways
 from tests.lab.lab import Lab
 from tests.waiting import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.simulation.ways import Way
+from agent.simulation.described.ways import Way
 from tests.lab.forwarding import BURST_BYTES, Switch, hardware_address
 
 PORTS = ("a", "b", "c")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.simulation.description import CENTRAL, parse, read
-from agent.simulation.ways import DescriptionError, Way
+from agent.simulation.described.description import CENTRAL, parse, read
+from agent.simulation.described.ways import DescriptionError, Way
 
 HERE = Path(__file__).parents[2] / "lab"
 TWO: dict[str, Any] = {"boards": [{"name": "a"}, {"name": "b"}]}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.simulation.description import parse
-from agent.simulation.events import EARLIEST, LATEST, LONGEST_S, SHORTEST_S, Event, drawn
-from agent.simulation.ways import DescriptionError
+from agent.simulation.described.description import parse
+from agent.simulation.described.events import EARLIEST, LATEST, LONGEST_S, SHORTEST_S, Event, drawn
+from agent.simulation.described.ways import DescriptionError
 from tests.agent.simulation.worlds import boards
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.simulation.events import Event
+from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part, VirtualGateway
 from agent.simulation.run import Outcome, document_of, simulate

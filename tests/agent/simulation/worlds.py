@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from agent.simulation.description import parse
+from agent.simulation.described.description import parse
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.run import Job
 from agent.simulation.shape import Shapes

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agent.simulation.events import Event
-from agent.simulation.events_of import events_of
-from agent.simulation.tables import number, only, tables
-from agent.simulation.ways import DescriptionError, Way, ways
+from agent.simulation.described.events import Event
+from agent.simulation.described.events_of import events_of
+from agent.simulation.described.tables import number, only, tables
+from agent.simulation.described.ways import DescriptionError, Way, ways
 from edgert.core.ids import GATEWAY_NAME
 
 CENTRAL: Final = "central"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from agent.simulation.events import COORDINATOR, Event, Kind
-from agent.simulation.tables import number, only, tables
-from agent.simulation.ways import DescriptionError
+from agent.simulation.described.events import COORDINATOR, Event, Kind
+from agent.simulation.described.tables import number, only, tables
+from agent.simulation.described.ways import DescriptionError
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MOST: Final = {"kill": 1, "restart": 1, "cut": 2, "heal": 2, "clock": 1}

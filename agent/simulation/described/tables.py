@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.simulation.ways import DescriptionError
+from agent.simulation.described.ways import DescriptionError
 
 
 def tables(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
