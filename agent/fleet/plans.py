@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -39,8 +39,13 @@ PUBLISH: Final = "publish"
 class FleetPlans:
     """The agent's part that asks the heuristics."""
 
-    def __init__(self, roster: Roster, rounds: Rounds, flows: FleetFlows, random: Random) -> None:
+    def __init__(
+        self, roster: Roster, rounds: Rounds, flows: FleetFlows, random: Random,
+        budget: Callable[[], Budget] = lambda: Budget(seconds=SEARCH_S, clock=time.monotonic),
+    ) -> None:  # fmt: skip
+        """`budget`: of each search."""
         self._roster, self._rounds, self._flows, self._random = roster, rounds, flows, random
+        self._budget = budget
         flows.add("plan", self._plan)
         flows.add("replace", self._replace)
         flows.add("trace", self._trace)
@@ -89,11 +94,10 @@ class FleetPlans:
         takers = {one["gateway"]: frozenset(one["labels"]) for one in profiles if not one["drained"]}
         keep += [*rules.kept_copies(), *rules.held_back(on, takers)]
         keep += _stay(checked)
-        budget = Budget(seconds=SEARCH_S, clock=time.monotonic)
         # In a thread: the membership's probes must be answered meanwhile.
         return await asyncio.to_thread(
-            propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known), budget,
-            self._random.random, rules.for_problem(flow, takers),
+            propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known),
+            self._budget(), self._random.random, rules.for_problem(flow, takers),
         )  # fmt: skip
 
     async def _readings(self) -> tuple[dict[str, Reading], set[str]]:

@@ -171,6 +171,8 @@ class Parts:
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
         async with self._busy:
+            if flow in self._prepared:  # another coordinator may have decided for it: only that decision is to be ended
+                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
             stopped = self._stopped.get(flow)
             if stopped is None:
                 run = self._run(flow)

@@ -1,4 +1,5 @@
-"""`edgert simulate`: a flow on a virtual board, under each policy: what rate it bears, how long rows take."""
+"""`edgert simulate`: a flow on a virtual board, under each policy: what rate it bears, how long rows take; or on a
+virtual fleet (`fleet`)."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import get_args
 
 from edgert.cli._documents import load, registry
+from edgert.cli.simulate import fleet
 from edgert.core.errors import DocumentError, EdgertError, show
 
-HELP = "try a flow on a virtual clock: rates, latencies and queues under each scheduling policy"
+HELP = "try a flow on a virtual clock: on one board under each scheduling policy, or on a fleet with faults (--fleet)"
 ALL = "all"
 ANY = "any"
+SECONDS = 20.0
 WARM_UP = 0.1
 """Part of the simulated time, in which nothing counts."""
 WIDTHS = (8, 9, 9, 8, 8, 6, 8)
@@ -42,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fusion", choices=get_args(Fusion), default=fusion,
         help=f"what becomes one instance, as a gateway's pool.fusion (default: {fusion})",
     )  # fmt: skip
-    parser.add_argument("--seconds", type=_positive, default=20.0, help="simulated time (default: 20)")
+    parser.add_argument(
+        "--seconds", type=_positive, metavar="S",
+        help=f"simulated time (default: {SECONDS:g}; of a fleet {fleet.SECONDS:g})",
+    )  # fmt: skip
     parser.add_argument("--policy", choices=(*POLICIES, ALL), default=ALL, help="default: all, one after the other")
     parser.add_argument("--consumption", choices=tuple(CONSUMPTIONS), default="at-most", help="default: at-most")
     parser.add_argument("--rows", type=_count, default=200, help="of at-most (default: 200)")
@@ -69,9 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fission", choices=("on", "off"), default="on", help="off: one instance of each operator, whatever FILE says"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
+    fleet.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.fleet is not None:
+        return fleet.run(args)
+    return _one_board(args, args.seconds or SECONDS)
+
+
+def _one_board(args: argparse.Namespace, seconds: float) -> int:
     from edgert.cli.simulate.costs import known_of
     from edgert.flow.physical import plan
     from edgert.mqtt.coalesce import WORTH
@@ -91,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     here = known_of(apart, known, args.status, args.cost)
     profiles = {name: k.profile._replace(cost_s=k.profile.cost_s * slower) for name, k in here.items()}
     ratios = rows_per_row(apart, profiles)
-    rows = args.rate * (args.seconds * (1 + WARM_UP)) * sum(ratios.values())
+    rows = args.rate * (seconds * (1 + WARM_UP)) * sum(ratios.values())
     if not rows <= MOST_ROWS:
         raise EdgertError(
             f"expected a simulation of at most {MOST_ROWS:,} rows in all queues, got {rows:.3g} "
@@ -136,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
             policy=POLICIES[policy](choices), consumption=CONSUMPTIONS[args.consumption](args.rows),
             workers=args.workers, cost=exponential(costs), **fused._asdict(),
         )  # fmt: skip
-        outcome = made.run(poisson(args.rate, arrivals), args.seconds, args.seconds * WARM_UP, pause_s)
+        outcome = made.run(poisson(args.rate, arrivals), seconds, seconds * WARM_UP, pause_s)
         busy = sum(s.busy_s for s in outcome.instances.values()) / outcome.span_s / args.workers
         longest = max(s.longest for s in outcome.instances.values())
         late = (_latency(*outcome.latency_s(part)) for part in (0.5, 0.99))

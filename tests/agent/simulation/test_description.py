@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab.description import CENTRAL, DescriptionError, parse, read
-from tests.lab.forwarding import Way
+from agent.simulation.described.description import CENTRAL, parse, read
+from agent.simulation.described.ways import DescriptionError, Way
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[2] / "lab"
 TWO: dict[str, Any] = {"boards": [{"name": "a"}, {"name": "b"}]}
 
 
