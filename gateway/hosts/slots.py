@@ -104,7 +104,9 @@ class Slots:
 
     def _died(self, process: SlotProcess) -> None:
         """On the loop."""
-        self._deaths.died(process, [hosted for hosted in self._hosted.values() if process.number in hosted.slots])
+        flows = [hosted for hosted in self._hosted.values() if process.number in hosted.slots]
+        self.figures.died(process, flows)
+        self._deaths.died(process, flows)
 
     def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
