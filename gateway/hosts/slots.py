@@ -39,7 +39,7 @@ from gateway.hosts.slot_checkpoints import SlotCheckpoints
 from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slot_recovery import SlotDeaths
-from gateway.hosts.slotted_flow import Answer, Hosted, assign
+from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Answer, Fed, Hosted, assign
 from gateway.hosts.weights import Weights
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,9 @@ class Slots:
 
     def _died(self, process: SlotProcess) -> None:
         """On the loop."""
-        self._deaths.died(process, [hosted for hosted in self._hosted.values() if process.number in hosted.slots])
+        flows = [hosted for hosted in self._hosted.values() if process.number in hosted.slots]
+        self.figures.died(process, flows)
+        self._deaths.died(process, flows)
 
     def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
@@ -175,15 +177,27 @@ class Slots:
                 self._send_build(hosted, build)
                 hosted.since = hosted.since if since is None else since  # for its slots' deaths it just lives on
                 self._enter(hosted)
-                for one in fed:
-                    instance = new.heir(one.instance)
-                    if one.batch is None:
-                        hosted.drops[instance, "lost with a slot"] += sum((one.lost or {}).values())
-                        continue
-                    hosted.keep(instance, one.source, one.batch, one.producer)
-                    self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
+                self._feed_heirs(hosted, fed)
 
         return switch
+
+    def _feed_heirs(self, hosted: Hosted, fed: Iterable[Fed]) -> None:
+        """Feeds to a flow what came while it stood still, to be run by this plan."""
+        run, lost = hosted.run, 0
+        for one in fed:
+            if one.batch is None:
+                for instance, messages in (one.lost or {}).items():
+                    hosted.drops[run.heir(instance), STOOD_STILL] += messages
+                    lost += messages
+                continue
+            instance = run.heir(one.instance)
+            hosted.keep(instance, one.source, one.batch, one.producer)
+            self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
+        if lost:
+            log.warning(
+                "flow %s: %d messages of QoS 0 are lost: more came than are kept (%d bytes) while the flow stood "
+                "still for plan %d", run.flow.name, lost, KEPT_BYTES, run.plan.number,
+            )  # fmt: skip
 
     def go_on(self, run: FlowRun) -> None:
         if (hosted := self._hosted.get(run)) is not None:

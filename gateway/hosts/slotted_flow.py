@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 KEPT_BYTES: Final = 4_194_304
 """Bytes of input without an acknowledgement (QoS 0) that are kept for replay. Input that is owed an acknowledgement is
 always kept, and bounded by the point at which the gateway stops reading. No batch has both."""
-
+STOOD_STILL: Final = "change of plan, QoS 0"
+"""The reason of drops for such input that came while the flow stood still for another plan, and was not kept."""
 
 Place = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[str, Sequence[int]]]
 """See `edgert.scheduling.locality_fairness`."""

@@ -82,6 +82,8 @@ class WholePath(Rig):
         """Who has taken the fleet job's lease."""
         self.placed: list[str] = []
         """Answers to requests for another plan."""
+        self.plans: set[tuple[int, int]] = set()
+        """(version of the flow, number of the plan) of each change of plan that was answered."""
         self._wanted: set[Program] = set()
         self._plan = plan
         self._publisher: Publisher | None = None
@@ -132,9 +134,20 @@ class WholePath(Rig):
         assert answer["accepted"], answer
         publisher = UntimedPublisher if self._plan.untimed else Publisher
         self._publisher = publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+        if self._plan.least_plans:
+            self.slots_run(STILL_S)
+            self._publisher.keep_on = True
         if self._plan.spark:
             self.publisher.more(int(self.publisher.rate * FIRST_S))
             self._await(self.batches, "the fleet job's first batch")
+
+    def slots_run(self, timeout_s: float) -> None:
+        """Waits until all slots of the gateway run and have reported."""
+
+        def run(status: dict[str, Any]) -> bool:
+            return all(slot["running"] and "cpu_s" in slot for slot in status["slots"])
+
+        self.daemon.wait(run, "its slots", timeout_s)
 
     @property
     def delivery(self) -> Delivery:

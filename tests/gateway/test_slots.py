@@ -385,7 +385,7 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     assert list(walk.slots._hosted) == [new]
 
 
-def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan() -> None:
+def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(caplog: pytest.LogCaptureFixture) -> None:
     """Else another plan would forget that a flow kills its slots, and lose input without a word."""
     walk = Walk(random.Random(1), CHAINED, "locality", 2)
     walk.slots.begin(walk.run)
@@ -399,7 +399,8 @@ def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan() ->
     walk.slots.succeed(walk.run, new, [], b"")()
     after = walk.slots._hosted[new]
     assert 0 < kept < 20
-    assert after.drops == {(new.places["in"].instance, "lost with a slot"): 20 - kept}
+    assert after.drops == {(new.places["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"
+    assert f"flow f: {20 - kept} messages of QoS 0 are lost" in caplog.text
     assert sum(fed.batch is not None for fed in after.fed) == kept
     assert after.deaths == 2
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from edgert.core.batch import RawBatch, size_of
+from edgert.flow.physical import Fusion
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
 from edgert.runtime.instance.schedule import PROFILED_ROWS
@@ -30,9 +31,9 @@ MOST_FED = 20_000_000
 """Resident bytes of rows; what they are decoded from is no more than a source keeps."""
 
 
-def begun() -> tuple[Walk, InThisProcess, InThisProcess]:
+def begun(fusion: Fusion = "full") -> tuple[Walk, InThisProcess, InThisProcess]:
     """The flow in two slots that have started: of its source, and of its window."""
-    walk = Walk(random.Random(1), APART, "locality", 2, "full")
+    walk = Walk(random.Random(1), APART, "locality", 2, fusion)
     walk.slots.begin(walk.run)
     near, far = walk.processes
     for process in walk.processes:
