@@ -1,4 +1,4 @@
-"""One simulation from its beginning to its end, and what came of it."""
+"""One simulation from its beginning to its end, and its result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Score = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be simulated. `seconds`: from the deployment on; `asked`: the board at which the flow is deployed."""
+    """A simulation that is asked for. `seconds`: from the deployment on; `asked`: the board that is asked to deploy."""
 
     description: Description
     shapes: Shapes
@@ -53,7 +53,7 @@ class Job:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a simulation."""
+    """The result of a simulation."""
 
     heuristic: str
     seed: int
@@ -160,7 +160,7 @@ async def _score(fleet: VirtualFleet, job: Job, after_s: float = 0.0) -> Score:
 
 
 class _Words(logging.Handler):
-    """What agents write into their logs, with the board that says it."""
+    """Lines that agents write into their logs, each with its board."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__(logging.INFO)

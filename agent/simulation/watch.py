@@ -1,4 +1,4 @@
-"""What really happens in a simulated fleet: who runs what, when the flow stands still and why, who knows of a death.
+"""The truth about a simulated fleet: owners of operators, times in which the flow stands still and why, known deaths.
 
 It looks at every change of what a gateway runs, of boards and of ways, so no state is missed however short.
 """
