@@ -25,24 +25,20 @@ from edgert.core.settings import Connection
 from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic
+from edgert.mqtt.packets import MAX_PACKET_BYTES, MAX_PACKET_ID
 from edgert.mqtt.paho_client import PahoClient
 from edgert.mqtt.reasons import TAKEN_OVER, sentence
 from edgert.mqtt.suspicion import STABLE_S, Suspicion
+from edgert.mqtt.versions import PROBE_TIMEOUT_S, UNSUPPORTED
 
 log = logging.getLogger(__name__)
 
-UNSUPPORTED_VERSION = 132
 RECONNECT_S = (1, 60)
-PROBE_TIMEOUT_S = 3.0
-"""How long `auto` waits for an answer to version 5. Some brokers (amqtt) leave such a CONNECT without one."""
 REMEMBER_S = 600.0
 """How long `auto` stays with 3.1.1 after a broker refused version 5, or left it without an answer."""
 QUEUED_MESSAGES = 1_000
 """Messages of ours that paho keeps; `publish` is false past them. The outbox keeps what it sends until it landed."""
 MAX_MESSAGE_BYTES = 1 << 20
-MAX_PACKET_BYTES = 268_435_460
-"""What MQTT allows where the broker does not say."""
-MAX_PACKET_ID = 65_535
 LEAST_PACKET_BYTES = 1_024
 """A broker that hangs up at less does so for another reason than the size."""
 MOST_SHORT = 3
@@ -278,7 +274,7 @@ class ControlConnection:
         self._answered = True
         self._end_probe()
         if reason.is_failure:
-            if reason.value == UNSUPPORTED_VERSION and self._settings.protocol == "auto":
+            if reason.value in UNSUPPORTED and self._settings.protocol == "auto":
                 self._old_until = time.monotonic() + REMEMBER_S
                 self._change_version()
             else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgert.core.errors import EdgertError
 from edgert.mqtt import encode
-from edgert.mqtt.packets import MAX_PACKET_ID, Properties, reason_text
+from edgert.mqtt.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, Properties, reason_text
 from edgert.mqtt.suspicion import Sent
 
 
@@ -23,7 +23,7 @@ class Limits:
     receive_maximum: int = MAX_PACKET_ID
     maximum_qos: int = 2
     retain_available: bool = True
-    maximum_packet_size: int = 268_435_460
+    maximum_packet_size: int = MAX_PACKET_BYTES
 
     @classmethod
     def of(cls, properties: Properties) -> Limits:
@@ -31,7 +31,7 @@ class Limits:
             properties.get("receive_maximum", MAX_PACKET_ID),
             properties.get("maximum_qos", 2),
             bool(properties.get("retain_available", 1)),
-            properties.get("maximum_packet_size", 268_435_460),
+            properties.get("maximum_packet_size", MAX_PACKET_BYTES),
         )
 
     def problem(self, qos: int, retain: bool, size: int) -> int:

@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
-from typing import cast
 
 from edgert.mqtt.client_types import Address, Handlers, Status, Tls
 from edgert.mqtt.coalesce import Coalescer
@@ -30,24 +29,13 @@ from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Oversized, Properties, Subscription, count
 from edgert.mqtt.reconnect import Backoff
 from edgert.mqtt.session import Session
+from edgert.mqtt.wire import CLOSE_TIMEOUT_S, Wire
 
 __all__ = ["Address", "Handlers", "MqttClient", "Status", "Tls"]
 
 log = logging.getLogger("edgert.mqtt")
 
 _LOG_EVERY_S = 1.0
-_CLOSE_TIMEOUT_S = 2.0
-_MOST_UNWRITTEN = 1 << 20
-"""Bytes beside our own messages that wait for a broker which does not read. Beyond, nothing is read of it either,
-whatever it would oblige us to answer."""
-_UNWRITTEN_S = 60.0
-"""After so long such a broker is left."""
-_LONG_READ_S = 0.02
-_YIELD_S = 0.002
-"""After what took so long, whatever was in it, the loop has so long for everything else; and the next is shorter."""
-_LEAST_BYTES = 1 << 12
-_MOST_BYTES = 1 << 20
-"""Of what was read, so much is worked on at once."""
 
 
 class MqttClient:
@@ -70,9 +58,9 @@ class MqttClient:
         self._session = Session(options)
         self._backoff = backoff or Backoff()
         self._budget_s = latency_budget_s
-        self._clock = clock
+        self.clock = clock
         self._draw = draw
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = None
         self._task: asyncio.Task[None] | None = None
         self._paused = False
         self._flush_due = False
@@ -100,7 +88,7 @@ class MqttClient:
             wire.drain()
         else:
             wire.close()
-        await asyncio.wait([wire.closed], timeout=_CLOSE_TIMEOUT_S)
+        await asyncio.wait([wire.closed], timeout=CLOSE_TIMEOUT_S)
         wire.abort()
 
     # -- what the application asks for
@@ -118,6 +106,11 @@ class MqttClient:
     def outgoing(self) -> int:
         """QoS 1 messages of ours that the broker has not acknowledged."""
         return self._session.outgoing
+
+    @property
+    def outgoing_bytes(self) -> int:
+        """Of their payloads."""
+        return self._session.outgoing_bytes
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
         """See `Session.subscribe`. To be repeated after each `on_connected` without a session."""
@@ -174,23 +167,23 @@ class MqttClient:
         attempt = 0
         while True:
             self._retry = False
-            connections, began = self.status.connections, self._clock()
-            wire = _Wire(self, Coalescer(self._budget_s, began))
+            connections, began = self.status.connections, self.clock()
+            wire = Wire(self, Coalescer(self._budget_s, began))
             try:
                 async with asyncio.timeout(self._session.options.connect_timeout_s):
                     await self._open(wire)
             except (OSError, ValueError) as error:
-                self._failed(f"cannot connect to {self.address}: {self._told(error)}")
+                self.failed(f"cannot connect to {self.address}: {self._told(error)}")
             else:
                 await asyncio.shield(wire.closed)
             if self._retry:
                 continue
-            if self.status.connections > connections and self._clock() - began >= self._backoff.stable_s:
+            if self.status.connections > connections and self.clock() - began >= self._backoff.stable_s:
                 attempt = 0
             await asyncio.sleep(self._backoff.delay(attempt, self._draw))
             attempt += 1
 
-    async def _open(self, wire: _Wire) -> None:
+    async def _open(self, wire: Wire) -> None:
         address = self.address
         context = client_context(*astuple(address.tls)) if address.tls else None
         await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
@@ -200,18 +193,18 @@ class MqttClient:
         refused = isinstance(error, ConnectionRefusedError)
         return text + hint(text, tls=self.address.tls is not None, port=self.address.port, accepted=not refused)
 
-    def _failed(self, text: str) -> None:
+    def failed(self, text: str) -> None:
         if text != self.status.error:
             log.warning("%s", text)
         self.status.error = text
 
     # -- called by the wire
 
-    def _made(self, wire: _Wire) -> None:
+    def made(self, wire: Wire) -> None:
         self._wire = wire
-        wire.write(self._session.connect(self._clock()))
+        wire.write(self._session.connect(self.clock()))
 
-    def _received_untrusted(self, data: bytes, now: float) -> int:
+    def received_untrusted(self, data: bytes, now: float) -> int:
         """Handle one read; returns the number of messages in it."""
         status = self.status
         before = status.messages
@@ -226,13 +219,13 @@ class MqttClient:
         self._schedule_flush()
         return status.messages - before
 
-    def _tick(self, wire: _Wire) -> None:
-        for event in self._session.tick(self._clock(), reading=not self._paused and wire.takes):
+    def tick(self, wire: Wire) -> None:
+        for event in self._session.tick(self.clock(), reading=not self._paused and wire.takes):
             self._handle(event)
             wire.abort()
         self._flush()
 
-    def _lost(self, wire: _Wire, error: Exception | None) -> None:
+    def lost(self, wire: Wire, error: Exception | None) -> None:
         if wire is not self._wire:
             return
         text = f"connection lost: {error or 'closed by the broker'}"
@@ -275,7 +268,7 @@ class MqttClient:
 
     def _ended(self, event: Closed | Refused) -> None:
         self._retry = event.retry
-        self._failed(f"{self.address}: {event.text}" + ("; trying MQTT 3.1.1" if event.retry else ""))
+        self.failed(f"{self.address}: {event.text}" + ("; trying MQTT 3.1.1" if event.retry else ""))
         if self._wire is not None:
             self._flush()
             self._wire.close()
@@ -294,7 +287,7 @@ class MqttClient:
         except Exception as error:
             self.status.callback_errors += 1
             self.status.error = f"a callback failed: {type(error).__name__}: {error}"
-            now = self._clock()
+            now = self.clock()
             if now - self._logged_at >= _LOG_EVERY_S:
                 self._logged_at = now
                 log.exception("a callback failed (%d so far)", self.status.callback_errors)
@@ -309,151 +302,13 @@ class MqttClient:
 
     def _flush(self) -> None:
         self._flush_due = False
-        data = self._session.take_output(self._clock())
+        data = self._session.take_output(self.clock())
         if data and self._wire is not None:
             self._wire.write(data)
 
     @property
-    def _tick_s(self) -> float:
+    def tick_s(self) -> float:
+        """Seconds between two calls of `tick`."""
         options = self._session.options
         spans = [options.ping_timeout_s, options.connect_timeout_s, options.keep_alive_s or 4.0]
         return max(0.05, min(1.0, *(span / 4 for span in spans)))
-
-
-class _Wire(asyncio.Protocol):
-    """One connection: reads, coalesced, go to the client."""
-
-    def __init__(self, client: MqttClient, coalescer: Coalescer) -> None:
-        self._client = client
-        self._coalescer = coalescer
-        self._transport: asyncio.Transport | None = None
-        self._reading = True
-        self._stopped_by_client = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._ticker: asyncio.TimerHandle | None = None
-        self._killer: asyncio.TimerHandle | None = None
-        self._unwritten: asyncio.TimerHandle | None = None
-        """Runs while too much is unwritten."""
-        self._unread = b""
-        """What was read, and not worked on yet."""
-        self._at_once = _MOST_BYTES
-        self._loop = asyncio.get_running_loop()
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-        self.writable = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._client._made(self)
-        self._tick()
-
-    def data_received(self, data: bytes) -> None:
-        waits = bool(self._unread)
-        self._unread += data
-        if not waits:
-            self._work()
-
-    def _work(self) -> None:
-        """On a part of what was read, as large as can be worked on in a short time."""
-        data, self._unread = self._unread[: self._at_once], self._unread[self._at_once :]
-        client = self._client
-        now = client._clock()
-        messages = client._received_untrusted(data, now)
-        pause_s = self._coalescer.pause_s(messages, len(data), now)
-        took_s = client._clock() - now
-        if took_s >= _LONG_READ_S:
-            self._at_once = max(_LEAST_BYTES, int(len(data) * _LONG_READ_S / took_s))
-            pause_s = max(pause_s, _YIELD_S)
-        else:
-            self._at_once = min(_MOST_BYTES, 2 * self._at_once)
-        if (pause_s and self._reading) or self._unread:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_later(pause_s, self._resume)
-            self._update()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        for handle in (self._timer, self._ticker, self._killer, self._unwritten):
-            if handle is not None:
-                handle.cancel()
-        while self._unread:
-            data, self._unread = self._unread, b""
-            self._client._received_untrusted(data, self._client._clock())
-        self._transport = None
-        self._client._lost(self, exc)
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def pause_writing(self) -> None:
-        self.writable = False
-
-    def resume_writing(self) -> None:
-        self.writable = True
-        if self._unwritten is not None:
-            self._unwritten.cancel()
-            self._unwritten = None
-            self._update()
-
-    def write(self, data: bytes) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        transport.write(data)
-        most = _MOST_UNWRITTEN + self._client._session.outgoing_bytes  # which has a bound of its own
-        if not self.writable and self._unwritten is None and transport.get_write_buffer_size() > most:
-            self._unwritten = self._loop.call_later(_UNWRITTEN_S, self._reads_nothing)
-            self._update()
-
-    def _reads_nothing(self) -> None:
-        self._client._failed(f"{self._client.address}: the broker has read nothing for {_UNWRITTEN_S:g} s")
-        self.abort()
-
-    @property
-    def takes(self) -> bool:
-        """Whether the broker reads what is written."""
-        return self._unwritten is None
-
-    def close(self) -> None:
-        """Writes what is left, and ends; within a while, even if the peer takes nothing more and keeps TCP open."""
-        if self._transport is not None:
-            self._transport.close()
-            self._killer = self._loop.call_later(_CLOSE_TIMEOUT_S, self.abort)
-
-    def drain(self) -> None:
-        """Reads on until the broker closes, as it does once it has read our DISCONNECT. To close before would reset the
-        connection if something is unread here, and the broker drops what it has not read of ours: acknowledgements."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._resume()
-        self.update_reading(False)
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def update_reading(self, paused: bool) -> None:
-        """The application's own pause, which outlasts the one that coalesces."""
-        self._stopped_by_client = paused
-        self._update()
-
-    def _resume(self) -> None:
-        self._timer = None
-        if self._unread:
-            self._work()
-        else:
-            self._update()
-
-    def _update(self) -> None:
-        """Reads, unless there is a reason not to."""
-        on = not self._stopped_by_client and self._timer is None and self._unwritten is None
-        if self._transport is None or on is self._reading or self._transport.is_closing():
-            return
-        self._reading = on
-        if on:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
-
-    def _tick(self) -> None:
-        if self._transport is not None:
-            self._client._tick(self)
-            self._ticker = self._loop.call_later(self._client._tick_s, self._tick)

@@ -8,7 +8,7 @@ PROTOCOLS = {V5: "5", V311: "3.1.1"}
 PROBE_TIMEOUT_S = 3.0
 """How long `auto` waits for an answer to version 5. Some brokers (amqtt) read such a CONNECT as if it were 3.1.1, take
 properties for lengths and wait for bytes that never come."""
-_UNSUPPORTED = (0x01, 0x84)
+UNSUPPORTED = (0x01, 0x84)
 
 
 class Versions:
@@ -39,7 +39,7 @@ class Versions:
 
     def refused(self, reason: int) -> bool:
         """The broker refused it. Whether to connect again at once, in another version."""
-        return self._next(fall_back=reason in _UNSUPPORTED)
+        return self._next(fall_back=reason in UNSUPPORTED)
 
     def ended(self, unanswered: bool) -> bool:
         """The connection ended, `unanswered`: without CONNACK (some brokers close without a word on a version that they

@@ -18,6 +18,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgert.core.settings import Connection
 from edgert.mqtt import control_plane
 from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.packets import MAX_PACKET_BYTES
+from edgert.mqtt.versions import PROBE_TIMEOUT_S
 from tests.brokers import Broker, Certificates, free_port
 from tests.waiting import wait_until
 
@@ -50,10 +52,10 @@ def test_a_broker_that_leaves_version_5_without_an_answer_is_spoken_to_in_3_1_1_
         subscriptions=[("t", 1)],
         on_message=lambda topic, payload, request: got.append(payload),
     ) as made:
-        wait_until(lambda: made.connected, "the connection", control_plane.PROBE_TIMEOUT_S + 3)
+        wait_until(lambda: made.connected, "the connection", PROBE_TIMEOUT_S + 3)
         waited = time.monotonic() - began
         assert made.protocol == "3.1.1"
-        assert (waited >= control_plane.PROBE_TIMEOUT_S) == (will is not None)
+        assert (waited >= PROBE_TIMEOUT_S) == (will is not None)
         made.publish("t", b"1")
         wait_until(lambda: got == [b"1"], "the message")
         assert made.connects == 1
@@ -180,7 +182,7 @@ def test_a_message_at_which_the_broker_hangs_up_stops_no_other(
         connection(broker.port, settings={"protocol": "3.1.1"}) as made,
     ):
         wait_until(lambda: made.connected and reader.connected, "the connections")
-        assert made.max_packet_bytes == control_plane.MAX_PACKET_BYTES
+        assert made.max_packet_bytes == MAX_PACKET_BYTES
         assert made.publish("t", b"before")
         assert made.publish("t", bytes(20_000))
         assert made.publish("t", b"after")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from paho.mqtt import publish
 
-from edgert.mqtt import transport
+from edgert.mqtt import wire as wire_module
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.packets import Oversized, Publish, Publishes, Subscription, Will
@@ -424,7 +424,7 @@ async def test_a_broker_that_says_good_bye_reads_nothing_and_keeps_tcp_open_is_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What waits in our buffer can never be written; closing alone would wait for it for ever."""
-    monkeypatch.setattr(transport, "_CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(wire_module, "CLOSE_TIMEOUT_S", 0.1)
     said = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

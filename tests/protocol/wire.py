@@ -38,16 +38,16 @@ class Wire:
 
     def connect(self, present: bool) -> None:
         self._cut = False
-        self._client._made(self)  # type: ignore[arg-type]
-        self._client._received_untrusted(bytes((0x20, 3, present, 0, 0)), 0.0)
+        self._client.made(self)  # type: ignore[arg-type]
+        self._client.received_untrusted(bytes((0x20, 3, present, 0, 0)), 0.0)
 
     def lose(self) -> None:
         self._cut = True
-        self._client._lost(self, None)  # type: ignore[arg-type]
+        self._client.lost(self, None)  # type: ignore[arg-type]
 
     def bring(self, packets: list[Packet]) -> None:
         """In one read."""
-        self._client._received_untrusted(b"".join(map(self._as_bytes, packets)), 0.0)
+        self._client.received_untrusted(b"".join(map(self._as_bytes, packets)), 0.0)
 
     def _as_bytes(self, packet: Packet) -> bytes:
         kind, what = packet
