@@ -18,9 +18,11 @@ from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings import GatewaySettings, agent_socket, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
+from edgert.limits import service_memory
 from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.control_plane import ControlConnection, Request
 from edgert.operators.logic import PlainMessage
+from edgert.operators.memory import state_bytes
 from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
@@ -144,18 +146,20 @@ class Daemon:
 
     def _make_host(self) -> Host:
         settings = self.settings.pool
+        state_limit = state_bytes(settings.memory_bytes or service_memory(), settings.slots + 1)
         if settings.slots:
             from gateway.hosts.slots import Slots  # costs a megabyte, so only where it is wanted
 
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send, recovery=self.flow_registry,
+                state_limit_bytes=state_limit,
             )  # fmt: skip
         pool = make_pool(
             self.clock, policy=settings.policy, consumption=settings.consumption,
             consumption_rows=settings.consumption_rows, workers=settings.workers, send=self._send,
         )  # fmt: skip
-        return InProcess(pool, self.clock)
+        return InProcess(pool, self.clock, state_limit)
 
     def _make_links(self) -> FlowLinks:
         from gateway.links.flow_links import FlowLinks  # costs memory, so only where it is wanted
@@ -340,7 +344,7 @@ class Daemon:
             if self.links:
                 self.links.tick()
             if self._garbage:
-                self._garbage.look(self.clock.monotonic())
+                self._garbage.look(self.clock.monotonic(), self.host.memory.held_bytes)
 
     async def _write_table(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.position import Position
 from edgert.operators.logic import PlainMessage
+from edgert.operators.memory import Memory
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
@@ -153,6 +154,8 @@ class Host(Protocol):
 
     weights: Weights
     """The weights of operators of the host's flows."""
+    memory: Memory
+    """The budget for what operators of all flows keep by key; what is held in slots is not in it."""
 
     @property
     def checkpoints(self) -> Checkpoints:
