@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import edgert
 from edgert.core.errors import EdgertError, StoreError
+from edgert.core.log_sampling import is_told
 from edgert.core.settings import GatewaySettings, agent_socket, data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
@@ -64,6 +65,7 @@ FIRST_CONNECTION_S = 0.5
 """How long the line that says that the gateway is ready waits for the brokers' answers;"""
 FIRST_LOOKS = 20
 """and how often it looks for them."""
+TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -395,8 +397,12 @@ class Daemon:
             try:
                 queue.put_nowait((topic, payload, request))
             except asyncio.QueueFull:
-                self.control_drops["too many control messages"] += 1
-                log.error("more than %d control messages wait; one on %s is dropped", queue.maxsize, topic)
+                self.control_drops[TOO_MANY] += 1
+                if is_told(dropped := self.control_drops[TOO_MANY]):
+                    log.error(
+                        "more than %d control messages wait; one on %s is dropped (%d so far)",
+                        queue.maxsize, topic, dropped,
+                    )  # fmt: skip
 
         self._on_loop(enter)
 
@@ -420,5 +426,6 @@ class Daemon:
             try:
                 await handle(topic, payload, request)
             except Exception:
-                self.control_drops["control message that could not be handled"] += 1
-                log.exception("a control message on %s could not be handled", topic)
+                self.control_drops[UNHANDLED] += 1
+                if is_told(count := self.control_drops[UNHANDLED]):
+                    log.exception("a control message on %s could not be handled (%d so far)", topic, count)

@@ -21,6 +21,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
+from edgert.core.log_sampling import is_told
 from edgert.core.pieces import PACKET_BYTES
 from edgert.core.settings import Connection
 from edgert.mqtt.connection_hints import hint
@@ -103,12 +104,13 @@ class ControlConnection:
         self.error = ""
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
-        self.oversized = 0
+        self.oversized = self.unhandled = 0
         self.too_large = 0
         """Messages of ours that the broker does not take for their size."""
         self.hung_up = 0
         """Messages of ours that are not sent any more, since the broker hung up at them."""
         self._connected_at = 0.0
+        self._unpublished = 0
         self._short = 0
         """Connections in a row that ended before they were stable."""
         self._stated = self._learned = MAX_PACKET_BYTES
@@ -186,7 +188,9 @@ class ControlConnection:
             self._check_size(topic, payload)
             info = self._client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:  # a response topic is whatever the asker wrote
-            log.warning("nothing was published on %s: %s", show(topic), error)
+            self._unpublished += 1
+            if is_told(self._unpublished):
+                log.warning("nothing was published on %s: %s (%d so far)", show(topic), error, self._unpublished)
             return False
         return bool(info.rc == paho.MQTT_ERR_SUCCESS)
 
@@ -419,10 +423,11 @@ class ControlConnection:
         size = len(message.payload)
         if size > self._max_message_bytes:
             self.oversized += 1
-            log.warning(
-                "%r: expected at most %d bytes, got %d: dropped (%d so far)",
-                message.topic, self._max_message_bytes, size, self.oversized,
-            )  # fmt: skip
+            if is_told(self.oversized):
+                log.warning(
+                    "%r: expected at most %d bytes, got %d: dropped (%d so far)",
+                    message.topic, self._max_message_bytes, size, self.oversized,
+                )  # fmt: skip
             return
         properties = message.properties
         answer = getattr(properties, "ResponseTopic", None)
@@ -434,4 +439,6 @@ class ControlConnection:
         try:
             call()
         except Exception:
-            log.exception("a message of the control plane could not be handled")
+            self.unhandled += 1
+            if is_told(self.unhandled):
+                log.exception("a message of the control plane could not be handled (%d so far)", self.unhandled)

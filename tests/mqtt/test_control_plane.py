@@ -325,7 +325,9 @@ def test_password_file_that_is_away_for_a_moment_does_not_end_the_connection(
         assert made.error == ""
 
 
-def test_message_over_the_limit_is_counted_and_goes_nowhere(mosquitto: MakeBroker) -> None:
+def test_messages_over_the_limit_are_counted_go_nowhere_and_make_few_lines(
+    mosquitto: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     got: list[int] = []
     with connection(
         mosquitto().port,
@@ -334,10 +336,11 @@ def test_message_over_the_limit_is_counted_and_goes_nowhere(mosquitto: MakeBroke
         max_message_bytes=1_000,
     ) as made:
         wait_until(lambda: made.connected, "the connection")
-        for size in (1_000, 1_001, 5):
+        for size in (1_000, *range(1_001, 1_101), 5):
             made.publish("t", bytes(size))
         wait_until(lambda: len(got) == 2, "the others")
-        assert (got, made.oversized) == ([1_000, 5], 1)
+        assert (got, made.oversized) == ([1_000, 5], 100)
+    assert sum("expected at most 1000 bytes" in record.getMessage() for record in caplog.records) == 7
 
 
 def test_what_waits_for_the_broker_is_bounded() -> None:
