@@ -28,7 +28,7 @@ from edgert.operators.registry import with_installed
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pools import make_pool
-from edgert.runtime.ticks import TICK_S
+from edgert.runtime.ticks import IDLE_TICK_S, TICK_S
 from edgert.store.database import Database
 from edgert.store.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
@@ -336,12 +336,13 @@ class Daemon:
     async def _tick(self) -> None:
         """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them; tells
         the policy what operators cost."""
+        busy = True
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(TICK_S if busy or self.links else IDLE_TICK_S)
             notify("WATCHDOG=1")
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
-            self.host.tick(list(self.flows.runs.values()))
+            busy = self.host.tick(list(self.flows.runs.values()))
             self.status.look()
             if self.links:
                 self.links.tick()

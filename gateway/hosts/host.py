@@ -214,8 +214,8 @@ class Host(Protocol):
         Raises `StoreError` where the checkpoint does not fit."""
         ...
 
-    def tick(self, runs: Iterable[FlowRun]) -> None:
-        """To be called four times a second."""
+    def tick(self, runs: Iterable[FlowRun]) -> bool:
+        """To be called four times a second; once a second suffices after it was false."""
         ...
 
     def consume(self, consumption: Consumption, rows: int) -> None:

@@ -207,7 +207,7 @@ class InProcess:
 
         return switch
 
-    def tick(self, runs: Iterable[FlowRun]) -> None:
+    def tick(self, runs: Iterable[FlowRun]) -> bool:
         now = self._clock.monotonic()
         if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
             self._next_profile = now + PROFILE_S
@@ -215,8 +215,8 @@ class InProcess:
         for run in [r for r in self._leaving if self.pool.at_rest(r.local)]:
             self.pool.remove(run.local)
             self._leaving.remove(run)
-        for run in runs:
-            tick(run, self.pool, self._clock)
+        due = [tick(run, self.pool, self._clock) for run in runs]
+        return any(due) or bool(self._leaving)
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self.pool.consumption = consumption

@@ -340,10 +340,11 @@ class Slots:
 
     # -- the rest of a host
 
-    def tick(self, runs: Iterable[FlowRun]) -> None:
+    def tick(self, runs: Iterable[FlowRun]) -> bool:
         """The slots do it themselves; one that is silent hangs, and is ended."""
         for process in self._processes:
             process.look(self._clock.monotonic())
+        return False
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self._settings["pool"]["consumption_rows"] = rows  # for those that are started later, too
