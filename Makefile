@@ -8,7 +8,7 @@ BOARD ?= amd64
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image image-test docs lock clean
+.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image bundle image-test docs docs-site lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -57,14 +57,23 @@ image: ## the image of a board: make image BOARD=amd64 (needs root)
 	@scripts/setup image
 	@.venv/bin/python -m images.build $(BOARD) $(ARGS)
 
-image-test: ## boots an image in QEMU, sends it messages, cuts its power: make image-test BOARD=amd64 (some 6 minutes)
+bundle: ## a signed update of an image: make bundle BOARD=amd64 ARGS="--cert updates.pem --key updates.key"
 	@scripts/setup image
-	@.venv/bin/python -m images.build $(BOARD) $(ARGS)
-	@.venv/bin/python -m images.boot $(BOARD)
+	@.venv/bin/python -m images.bundle $(BOARD) $(ARGS)
+
+image-test: ## builds an image, boots it in QEMU: messages, updates, power cuts: make image-test BOARD=amd64 (TIME)
+	@scripts/setup image
+	@.venv/bin/python -m images.build $(BOARD)
+	@.venv/bin/python -m images.boot $(BOARD) $(ARGS)
 
 docs: ## writes anew what the docs take from the code
 	@scripts/setup lint
 	@exec scripts/docs
+
+docs-site: ## the docs as a site that needs no network, into build/docs-site; fails at a broken link
+	@scripts/setup lint
+	@.venv/bin/python -m sphinx -W --keep-going -q docs build/docs-site
+	@echo "edgert: build/docs-site/index.html"
 
 lock: ## writes requirements/ anew from pyproject.toml (needs uv)
 	@exec scripts/lock

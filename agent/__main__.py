@@ -63,9 +63,9 @@ def _run(config: Path | None) -> int:
     import uvloop
 
     from agent.daemon import Agent
-    from edgert.core.agent_settings import AgentSettings
     from edgert.core.config import load
     from edgert.core.log import set_up
+    from edgert.core.settings.agent import AgentSettings
     from edgert.machine import own_gateway_id
 
     settings = load(AgentSettings, config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None), os.environ)

@@ -1,4 +1,4 @@
-"""What a board allows the agent to do: read from the system, changing nothing that stays.
+"""Abilities of a board for the agent, read from the system without lasting changes.
 
 The agent will renice threads and set shares of cgroups (Lachesis, §4 and §5), and will measure the way to other
 boards. So it needs cores that it can count, CAP_SYS_NICE, a cgroup (version 1 or 2) that it may write to, and a
@@ -44,7 +44,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Whether this process may set nice values below its own."""
+    """Result of setting a nice value below our own."""
 
     cap_sys_nice: bool
     can_raise: bool
@@ -105,7 +105,7 @@ def look(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Board:
 
 
 def missing(board: Board) -> list[str]:
-    """What the agent will need and this board does not give, each with what to do about it."""
+    """Abilities that the agent needs and this board lacks, each with a remedy."""
     cgroup = board.cgroup
     lacks: Mapping[str, bool] = {
         "permission to raise priorities: give CAP_SYS_NICE (systemd: AmbientCapabilities=CAP_SYS_NICE)": not (
@@ -122,7 +122,7 @@ def missing(board: Board) -> list[str]:
 
 
 def has_capability(status: str, bit: int) -> bool:
-    """Whether the effective set in the text of /proc/self/status has the capability of number `bit`."""
+    """True if the effective set in the text of /proc/self/status has the capability of number `bit`."""
     for line in status.splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> bit & 1)

@@ -1,4 +1,4 @@
-"""What this board can do and how loaded it is, as the agent tells it to the others."""
+"""Capacity and load of this board, as the agent tells them to the others."""
 
 from __future__ import annotations
 

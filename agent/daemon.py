@@ -29,7 +29,7 @@ from agent.fleet.rings import SECTION, FleetRings
 from agent.fleet.sched_peers import SchedPeers
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, read_revoked, stamp, store_epoch
-from agent.membership.keys import KeyFileError, KeyRing
+from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
@@ -40,10 +40,11 @@ from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
 from edgert.control.server import ControlServer
 from edgert.control.server import Handler as ControlHandler
-from edgert.core.agent_settings import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
+from edgert.core.settings.agent import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.system_clock import SystemClock
+from edgert.core.text.key_lines import KeyFileError
 from edgert.limits import limits
 from edgert.machine import notify
 
@@ -280,7 +281,7 @@ class Agent:
         return self.status()
 
     def status(self) -> Mapping[str, Any]:
-        """What this agent knows of the fleet."""
+        """The fleet as this agent knows it."""
         own = self.membership.roster.own
         return {
             "gateway": self.name,

@@ -34,7 +34,7 @@ def command(extra: str) -> str:
 
 
 def requirement(extra: str) -> str:
-    """What pip is to install."""
+    """The requirement for pip."""
     origin = _origin()
     if origin is None:
         return f".[{extra}]"  # in the folder of the source, wherever that is

@@ -1,4 +1,4 @@
-"""What control groups leave of the board to a process: cores and memory, by groups of version 2 or 1."""
+"""Limits of a process by control groups: cores and memory, by groups of version 2 or 1."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from edgert import __version__
-from edgert.core.cautions import cautions
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.cautions import cautions
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.credentials import others_may_read
 
 log = logging.getLogger(__name__)

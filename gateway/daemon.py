@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import edgert
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.log_sampling import is_told
-from edgert.core.settings import GatewaySettings, agent_socket, data_folder
+from edgert.core.settings.folders import data_folder
+from edgert.core.settings.gateway import GatewaySettings, agent_socket
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.limits import service_memory
 from edgert.machine import notify, own_gateway_id
-from edgert.mqtt.control_plane import ControlConnection, Request
-from edgert.operators.logic import PlainMessage
-from edgert.operators.memory import state_bytes
+from edgert.mqtt.credentials import read_mac_key
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import with_installed
+from edgert.operators.state.memory import state_bytes
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pools import make_pool
+from edgert.runtime.pool.pools import make_pool
 from edgert.runtime.ticks import IDLE_TICK_S, TICK_S
 from edgert.store.database import Database
-from edgert.store.outbox import BatchLimits
+from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
 from gateway.control.agent_socket import AgentSocket
+from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
 from gateway.control.live_settings import apply_settings
-from gateway.control.mailbox import Mailbox, Received
 from gateway.control.mqtt_api import Deployment
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
@@ -47,6 +44,7 @@ from gateway.hosts.in_process import InProcess
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
 from gateway.status.sections import not_connected, status_of
+from gateway.uplink.macs import Macs
 from gateway.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Inbound = asyncio.Queue[Received] | Mailbox
 FILES_S = 60.0
 """So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
 for the start."""
@@ -65,7 +62,6 @@ FIRST_CONNECTION_S = 0.5
 """How long the line that says that the gateway is ready waits for the brokers' answers;"""
 FIRST_LOOKS = 20
 """and how often it looks for them."""
-TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -99,10 +95,11 @@ class Daemon:
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
             lock=self.flow_registry.feeding,
         )  # fmt: skip
+        self.central = CentralConnection(settings, self.gateway)
         self.uplink = Uplink(
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
-            lambda topic, payload: bool(self.link and self.link.publish(topic, payload)), settings.uplink,
-            lambda: self.link.max_packet_bytes if self.link else 0,
+            self.central.publish, settings.uplink, self.central.max_packet_bytes,
+            macs=Macs(read_mac_key(settings.central.mac_key_file)),
         )  # fmt: skip
         self.checkpointer = Checkpointer(
             self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
@@ -115,28 +112,21 @@ class Daemon:
         self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock)
         self.flow_registry.stands, self.flow_registry.check_free = self.parts.stands, self.parts.check_free
         self.uplink.on_epoch = self.flows.epoch_renamed
-        self.control_drops: Counter[str] = Counter()
-        """Messages of the control plane, by reason."""
         self.links = self._make_links() if settings.links.enabled else None
         self.status = status_of(
             settings, self.gateway, self.ingest, self.uplink, self.checkpointer, self.flows, self.host, self.links,
-            self.control_drops, lambda: self.link,
+            self.central.drops, lambda: self.central.connection,
         )  # fmt: skip
         about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
         commands = Commands(*about)
         self.deployment = Deployment(
-            settings.gateway.fleet, self.gateway, self.flows, self._publish,
+            settings.gateway.fleet, self.gateway, self.flows, self.central.publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
             commands.of_control_plane(),
         )  # fmt: skip
-        self.link: ControlConnection | None = self._make_link() if settings.central.enabled else None
+        self.central.connect(self.deployment, self.uplink, self.flows)
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._documents = Mailbox()
-        self._commands: Inbound = asyncio.Queue(1_000)
-        self._questions: Inbound = asyncio.Queue(1_000)
-        self._acks: Inbound = asyncio.Queue(1_000)
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._fault = ""
@@ -184,7 +174,7 @@ class Daemon:
     async def run(self, garbage: Garbage | None = None) -> None:
         """Starts, serves until `stop` or a signal, ends cleanly. `garbage`: None where the process is not ours."""
         self._garbage = garbage
-        self._loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         await self._start()
@@ -204,10 +194,10 @@ class Daemon:
     async def _not_connected(self) -> list[str]:
         """Brokers that there is no connection to, once there was a moment for it; with the reason where it is known."""
         for _ in range(FIRST_LOOKS):
-            if self._stop.is_set() or not not_connected(self.ingest, self.link):
+            if self._stop.is_set() or not not_connected(self.ingest, self.central.connection):
                 break
             await asyncio.sleep(FIRST_CONNECTION_S / FIRST_LOOKS)
-        return not_connected(self.ingest, self.link)
+        return not_connected(self.ingest, self.central.connection)
 
     def stop(self) -> None:
         """Asked for twice (a second Ctrl-C or SIGTERM), the process ends at once: a crash costs a redelivery only."""
@@ -268,17 +258,13 @@ class Daemon:
         elif not done:
             log.error("a document of flows.files still waits; the rest of the gateway begins without it")
         await self.ingest.start()
-        if self.link:
-            self.link.start()
+        self.central.start()
         work = (
             self.checkpointer.run(),
             self.ahead.run(),
             self.uplink.run(),
             self._tick(),
-            self._serve_documents(files),
-            self._serve(self._commands, self.deployment.handle_untrusted),
-            self._serve(self._questions, self.deployment.handle_untrusted),
-            self._serve(self._acks, self._acknowledged),
+            *self.central.serving(files),
         )
         self._tasks = [asyncio.create_task(w) for w in work]
         for task in self._tasks:
@@ -286,7 +272,7 @@ class Daemon:
         self._tasks.append(files)  # which ends by itself
 
     async def _end(self) -> None:
-        """What was taken in is processed and committed, so that the next start has nothing to do again."""
+        """Processes and commits all input, so that the next start repeats nothing."""
         self.ingest.close()
         self.checkpointer.hurries = True
         await self.flow_registry.settled(END_S)
@@ -308,12 +294,11 @@ class Daemon:
         await asyncio.sleep(0)  # lets the last acknowledgements be written
         ends = [
             self._leave_sensors(written),
+            self.central.stop(),
             self.host.stop(),
             self.control.stop(),
             *([self.links.stop()] if self.links else []),
         ]  # together: each may wait some seconds for what hangs
-        if self.link:
-            ends.append(asyncio.to_thread(self.link.stop, self._death("stopped")))
         if self.web:
             ends.append(self.web.stop())
         for found in await asyncio.gather(*ends, return_exceptions=True):  # one that fails costs no other its end
@@ -351,82 +336,3 @@ class Daemon:
 
     async def _write_table(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))
-
-    # -- the control plane
-
-    def _make_link(self) -> ControlConnection:
-        deployment = self.deployment
-        return ControlConnection(
-            self.settings.central,
-            f"edgert-{self.gateway}-central",
-            subscriptions=[*deployment.subscriptions, (self.uplink.acks_topic, 1)],
-            will=self._death("connection lost"),
-            on_message=self._message_untrusted,
-            on_retained=self._retained_untrusted,
-            on_connected=lambda: self._on_loop(self._linked),
-            on_disconnected=lambda reason: self._on_loop(self.uplink.disconnected),
-            on_refused=lambda reason: self._on_loop(lambda: self.uplink.refused(reason)),
-        )
-
-    def _on_loop(self, call: Callable[[], None]) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call)
-
-    def _linked(self) -> None:
-        birth = {"state": "online", "version": edgert.__version__, "flows": sorted(self.flows.runs)}
-        self._publish(f"{self.deployment.base}/status", json.dumps(birth).encode(), True, None)
-        self.uplink.connected()
-
-    def _death(self, reason: str) -> tuple[str, bytes]:
-        topic = f"edgert/v1/{self.settings.gateway.fleet}/{self.gateway}/status"
-        return topic, json.dumps({"state": "offline", "reason": reason}).encode()
-
-    def _publish(self, topic: str, payload: bytes, retain: bool, request: Request | None) -> bool:
-        return bool(self.link and self.link.publish(topic, payload, retain=retain, request=request))
-
-    def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
-        """On paho's thread. Acknowledgements, commands and questions have queues of their own: a document that waits
-        for a full disk must not keep the outbox from being freed, nor a command that waits for a flow anybody from
-        asking what goes on."""
-        queue: Inbound | Mailbox = self._documents
-        if topic == self.uplink.acks_topic:
-            queue = self._acks
-        elif topic.startswith(f"{self.deployment.base}/cmd/"):
-            queue = self._questions if topic.endswith("/cmd/status") else self._commands
-
-        def enter() -> None:
-            try:
-                queue.put_nowait((topic, payload, request))
-            except asyncio.QueueFull:
-                self.control_drops[TOO_MANY] += 1
-                if is_told(dropped := self.control_drops[TOO_MANY]):
-                    log.error(
-                        "more than %d control messages wait; one on %s is dropped (%d so far)",
-                        queue.maxsize, topic, dropped,
-                    )  # fmt: skip
-
-        self._on_loop(enter)
-
-    def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
-        """A kept acknowledgement may be older than the tables: what counts is the answer to our hello."""
-        if topic != self.uplink.acks_topic:
-            self._message_untrusted(topic, payload, request)
-
-    async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
-        await self.uplink.acknowledged_untrusted(payload)
-
-    async def _serve_documents(self, files: asyncio.Task[None]) -> None:
-        """Those that come after those of the files: they count more."""
-        await files
-        await self._serve(self._documents, self.deployment.handle_untrusted)
-
-    async def _serve(self, queue: Inbound, handle: Callable[[str, bytes, Request | None], Awaitable[None]]) -> None:
-        """Handles what comes, one after the other, until cancelled."""
-        while True:
-            topic, payload, request = await queue.get()
-            try:
-                await handle(topic, payload, request)
-            except Exception:
-                self.control_drops[UNHANDLED] += 1
-                if is_told(count := self.control_drops[UNHANDLED]):
-                    log.exception("a control message on %s could not be handled (%d so far)", topic, count)

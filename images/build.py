@@ -26,39 +26,44 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from images import debian, ext4, initramfs, sbom
+import edgert
+from images import debian, ext4, initramfs, layout, sbom, updates
+from images.card import Card
 from images.check import check, memory
 from images.programs import SYSTEM_FOLDERS, BuildError, run
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARDS: Final = Path(__file__).with_name("boards")
 FILES: Final = Path(__file__).with_name("files")
-SAMPLE: Final = Path(__file__).with_name("provisioning.sample.toml")
 PYTHON: Final = "313"
 """Python of the suite."""
 PACKAGES: Final = (
     "systemd", "systemd-sysv", "udev", "dbus", "kmod", "python3", "mosquitto", "iproute2",
+    "rauc", "rauc-service", "libdevmapper1.02.1", "libubootenv-tool",
 )  # fmt: skip
 UNPACKED: Final = ("e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2")
 """Check and growth of file systems; no script of theirs is needed."""
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "kmod"}
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
-UNITS: Final = ("edgert-gateway.service",)
+LOADER: Final = {
+    "grub": {"grub-mkimage": "grub-common"}, "u-boot": {"mkimage": "u-boot-tools"}, "firmware": {},
+}  # fmt: skip
+UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
 GROUP, GROUP_ID = "edgert-board", 900
 """Reads the key of the board's certificate; see provisioning/on_board.py and the drop-in of the gateway's unit."""
 MASKED: Final = (
     "systemd-update-done.service", "systemd-journal-catalog-update.service", "systemd-hwdb-update.service",
-    "ldconfig.service", "getty@tty1.service", "serial-getty@.service",
+    "ldconfig.service", "getty@tty1.service", "serial-getty@.service", "systemd-logind.service",
+    "systemd-user-sessions.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
+    "e2scrub_all.timer", "modprobe@drm.service", "modprobe@efi_pstore.service", "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount", "dev-hugepages.mount",
 )  # fmt: skip
-"""They would write to the root file system at each start, or offer a login to nobody."""
+"""They would write to the root file system, offer a login to nobody, or make each start longer for nothing."""
 CLOSED: Final = "# The board's broker and page are for the board alone, until a provisioning file says otherwise.\n"
 OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.0.0.0"\n'
 UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")
 """A gateway has no screen, camera or loudspeaker."""
-DATA_MIB: Final = 256
-FAT_MIB: Final = 96
-FAT_ID: Final = "0ED6E870"
 
 
 def say(text: str) -> None:
@@ -89,7 +94,7 @@ class Image:
 
     @property
     def _foreign(self) -> bool:
-        """Whether this machine runs the board's programs by emulation only."""
+        """True if this machine runs the board's programs by emulation only."""
         return os.uname().machine != {"amd64": "x86_64", "arm64": "aarch64"}[self.architecture]
 
     def build(self) -> None:
@@ -103,8 +108,7 @@ class Image:
             self._step("edgert and its Python packages", self._install)
             self._step("units and settings", self._configure)
             self._step("file systems", self._file_systems)
-            if "card" in self.spec:
-                self._step("card", self._card)
+            self._step("card", self._card)
             self._step("check", self._look_into)
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
@@ -119,7 +123,7 @@ class Image:
     def _check(self) -> None:
         if os.geteuid():
             raise BuildError("expected root: file owners of the image are set")
-        needed = NEEDED | (FOREIGN if self._foreign else {}) | (CARD if "card" in self.spec else {})
+        needed = NEEDED | (FOREIGN if self._foreign else {}) | CARD | LOADER[self.spec["card"]["loader"]]
         path = f"{os.environ['PATH']}:{SYSTEM_FOLDERS}"
         if missing := sorted(package for command, package in needed.items() if not shutil.which(command, path=path)):
             raise BuildError(f"missing here: apt-get install {' '.join(missing)}")
@@ -155,11 +159,13 @@ class Image:
         shutil.copy(kernel, self.out / "vmlinuz")
         for path in (self.tree / "boot").iterdir():
             path.unlink()
-        if "card" in self.spec:
+        for name in ("vmlinuz", "initrd.img"):  # of a slot: the boot loader takes them from there
+            shutil.copy(self.out / name, self.tree / "boot" / name)
+        if "firmware" in self.spec["card"]:
             self._firmware()
 
     def _firmware(self) -> None:
-        """What the board's own boot loader reads, and what its radio wants."""
+        """Adds the files that the board's own boot loader reads, and the firmware of its radio."""
         if (self.out / "vmlinuz").read_bytes()[4:8] == b"zimg":
             raise BuildError("expected a plain arm64 kernel, got one that only an EFI firmware unpacks")
         firmware = self.work / "firmware"
@@ -217,7 +223,12 @@ class Image:
         for unit in UNITS:
             shutil.copy(ROOT / "systemd" / unit, self.tree / "etc/systemd/system" / unit)
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
-        (wanted / "edgert-provision.service").symlink_to("/etc/systemd/system/edgert-provision.service")
+        for unit in ("edgert-provision.service", "edgert-confirm.service"):
+            (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
+        loader = self.spec["card"]["loader"]
+        about = {"board": self.board, "version": image_version(self.epoch), "updates": loader != "firmware"}
+        (config / "image.json").write_text(json.dumps(about) + "\n")
+        updates.configure(self.board, loader, self.archive, self.tree)
         (wanted / "systemd-networkd.service").symlink_to("/usr/lib/systemd/system/systemd-networkd.service")
         for unit in MASKED:
             (self.tree / "etc/systemd/system" / unit).symlink_to("/dev/null")
@@ -240,41 +251,22 @@ class Image:
         shutil.rmtree(self.tree / "var/lib/apt", ignore_errors=True)
         (self.tree / "var").rename(data)
         (self.tree / "var").mkdir()
-        ext4.write(data, self.out / "data.ext4", "edgert-data", DATA_MIB, self.epoch)
+        ext4.write(data, self.out / "data.ext4", "edgert-data", layout.DATA_MIB, self.epoch)
         ext4.write(
             self.tree, self.out / "root.ext4", "edgert-root", ext4.needed_mib(self.tree), self.epoch, journal=False
         )
 
     def _card(self) -> None:
-        """A card as the firmware of the board wants it: FAT with firmware and kernel, root, data."""
-        card, fat = self.spec["card"], self.work / "fat"
-        fat.mkdir()
-        for name in card["firmware"]:
-            shutil.copy(self.work / "firmware/usr/lib/raspi-firmware" / name, fat)
-        for name in card["device_trees"]:
-            shutil.copy(self.work / "device_trees" / name, fat)
-        for name in ("vmlinuz", "initrd.img"):
-            shutil.copy(self.out / name, fat)
-        shutil.copy(SAMPLE, fat / "edgert.sample.toml")
-        (fat / "config.txt").write_text(card["config"].lstrip())
-        (fat / "cmdline.txt").write_text(f"root=LABEL=edgert-root ro rootwait console={card['console']} panic=10\n")
-        described = self.work / "genimage.cfg"
-        names = "\n".join(f'file {path.name} {{ image = "{path}" }}' for path in sorted(fat.iterdir()))
-        described.write_text(
-            f"image boot.vfat {{ size = {FAT_MIB}M\n"
-            f' vfat {{ label = "EDGERT" extraargs = "-i {FAT_ID} --invariant"\n {names} }} }}\n'
-            "image card.img { hdimage { partition-table-type = mbr align = 1M }\n"
-            ' partition boot { partition-type = 0x0c bootable = true image = "boot.vfat" }\n'
-            f' partition root {{ partition-type = 0x83 image = "{self.out / "root.ext4"}" }}\n'
-            f' partition data {{ partition-type = 0x83 image = "{self.out / "data.ext4"}" }} }}\n'
-        )
-        (self.work / "empty").mkdir()
-        run("genimage", "--config", described, "--rootpath", self.work / "empty", "--tmppath", self.work / "tmp",
-            "--inputpath", "/", "--outputpath", self.out)  # fmt: skip
+        Card(self.spec, self.archive, self.work, self.out).write(self.work / "firmware", self.work / "device_trees")
 
     def _look_into(self) -> None:
         for line in check(self.board, self.out):
             say(line)
+
+
+def image_version(epoch: int) -> str:
+    """Of an image and of its bundle: the version of edgert, and the time of the commit (UTC)."""
+    return f"{edgert.__version__}+{time.strftime('%Y%m%d%H%M%S', time.gmtime(epoch))}"
 
 
 def commit_time() -> int:

@@ -14,7 +14,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from images.programs import BuildError, run
 
@@ -29,9 +29,16 @@ EMPTY: Final = ("etc/machine-id", "var/lib/dbus/machine-id")
 LOCKED: Final = re.compile(r"[!*].*")
 PROGRAMS: Final = (
     "usr/sbin/e2fsck", "usr/sbin/resize2fs", "usr/bin/partx", "usr/sbin/blkid", "usr/sbin/mosquitto",
-    "usr/bin/python3", "usr/lib/systemd/systemd", "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/__main__.py",
+    "usr/bin/python3", "usr/lib/systemd/systemd", "usr/bin/rauc", "boot/vmlinuz", "boot/initrd.img",
+    "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/__main__.py",
 )  # fmt: skip
 """Started by the initramfs, by the provisioning, and by systemd."""
+LOADER_FILES: Final = {
+    "grub": {"grubenv"},
+    "u-boot": {"boot.scr"},
+    "firmware": {"config.txt", "cmdline.txt", "vmlinuz", "initrd.img"},
+}
+"""On the FAT partition, by boot loader."""
 LARGEST_KEY: Final = 1 << 20
 SECTOR: Final = 512
 FAT: Final = 0x0C
@@ -39,7 +46,7 @@ LINUX: Final = 0x83
 
 
 def identities(tree: Path) -> list[str]:
-    """What in a root file system belongs to one machine, or is secret; each with its reason."""
+    """Files of a root file system that belong to one machine, or are secret; each with its reason."""
     found = []
     for path in _files(tree):
         name = str(path.relative_to(tree))
@@ -72,32 +79,39 @@ def partitions(card: bytes) -> list[tuple[int, int, int]]:
     return [(kind, first * SECTOR, count * SECTOR) for kind, first, count in found]
 
 
-def _check_card(card: Path, spec: dict[str, list[str]], work: Path) -> str:
+def _check_card(card: Path, spec: dict[str, Any], work: Path) -> str:
     with card.open("rb") as file:
         table = partitions(file.read(SECTOR))
     if any(offset % 2**20 for _, offset, _ in table):
         raise BuildError(f"expected partitions at multiples of 1 MiB (a card erases large blocks), got {table}")
-    if [kind for kind, _, _ in table] != [FAT, LINUX, LINUX] or sum(table[-1][1:]) > card.stat().st_size:
-        raise BuildError(f"expected partitions of FAT, root and data within the card, got {table}")
-    parts = []
-    for number, (_, offset, size) in enumerate(table):
-        part = work / f"part{number}"
-        run("dd", f"if={card}", f"of={part}", "bs=512", f"skip={offset // SECTOR}", f"count={size // SECTOR}")
-        parts.append(part)
-    run("fsck.vfat", "-n", parts[0])
-    for part in parts[1:]:
-        run("e2fsck", "-fn", part)
-    listed = subprocess.run(["mdir", "-b", "-i", parts[0]], capture_output=True, text=True, check=True).stdout.split()
+    if [kind for kind, _, _ in table] != [FAT, LINUX, LINUX, LINUX] or sum(table[-1][1:]) > card.stat().st_size:
+        raise BuildError(f"expected partitions of FAT, slot A, slot B and data within the card, got {table}")
+    if table[1][2] != table[2][2]:
+        raise BuildError(f"expected slots of one size, as each takes any bundle, got {table}")
+    parts = {}
+    for name, (_, offset, size) in zip(("fat", "a", "b", "data"), table, strict=True):
+        parts[name] = work / f"part-{name}"
+        run("dd", f"if={card}", f"of={parts[name]}", "bs=1M", "conv=sparse",
+            f"skip={offset // 2**20}", f"count={size // 2**20}")  # fmt: skip
+    run("fsck.vfat", "-n", parts["fat"])
+    for name in ("a", "data"):
+        run("e2fsck", "-fn", parts[name])
+    with parts["b"].open("rb") as slot:
+        if any(any(block) for block in iter(lambda: slot.read(1 << 20), b"")):
+            raise BuildError("expected an empty slot B")
+    listed = subprocess.run(
+        ["mdir", "-b", "-i", parts["fat"]], capture_output=True, text=True, check=True
+    ).stdout.split()
     there = {name.removeprefix("::/") for name in listed}
-    trees = [Path(name).name for name in spec["device_trees"]]
-    wanted = {"config.txt", "cmdline.txt", "vmlinuz", "initrd.img", "edgert.sample.toml", *trees, *spec["firmware"]}
+    trees = [Path(name).name for name in spec.get("device_trees", ())]
+    wanted = {"edgert.sample.toml", *LOADER_FILES[spec["loader"]], *trees, *spec.get("firmware", ())}
     if missing := sorted(wanted - there):
         raise BuildError(f"missing on the FAT partition: {missing}")
-    return f"card.img: FAT with {len(there)} files, root and data; all three file systems are whole"
+    return f"card.img: FAT with {len(there)} files, slot A and data are whole, slot B is empty"
 
 
 def check(board: str, images: Path) -> list[str]:
-    """What was found good, a line each. Raises `BuildError` for the first fault."""
+    """Checks an image. Returns the checks that passed, a line each. Raises `BuildError` for the first fault."""
     spec = tomllib.loads((Path(__file__).with_name("boards") / f"{board}.toml").read_text())
     said = []
     with tempfile.TemporaryDirectory(prefix="edgert-check-", dir=memory()) as folder:
@@ -111,7 +125,7 @@ def check(board: str, images: Path) -> list[str]:
         if found := identities(tree):
             raise BuildError("expected no secret and no identity in the image, got:\n" + "\n".join(found))
         said.append(f"root.ext4, data.ext4: whole; no secret or identity among {sum(1 for _ in _files(tree))} files")
-        if "card" in spec:
+        if (images / "card.img").exists():
             said.append(_check_card(images / "card.img", spec["card"], Path(folder)))
     return said
 

@@ -13,22 +13,41 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from images.layout import STATE_SIZE
 from images.programs import BuildError
 
 INIT: Final = r"""#!/bin/busybox sh
-# Mounts the file system with the label of the kernel's argument root=LABEL=..., read-only, and starts its init.
-# A board without it starts again after a minute: there may be another slot, and nobody is there to type.
+# Finds the disk by its data partition (the fourth, labelled edgert-data), mounts the slot that the kernel's argument
+# edgert.slot=A or =B names read-only (the second or third partition), and starts its init. A board on which that fails
+# starts again: the boot loader counts the attempts of a slot, there may be another, and nobody is there to type.
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 say() { echo "edgert: $*" >/dev/kmsg; }
 again() { say "$*; starting again in 10 s"; /bin/busybox sleep 10; /bin/busybox reboot -f; }
 trap 'again "the first script failed"' EXIT
+in_root() { /bin/busybox chroot /root "$@" >/dev/kmsg 2>&1; }
+
+name_partitions() { # for the update client, which writes to the slot that is not in use
+    whole=$(/bin/busybox readlink -f "/sys/class/block/${data##*/}/..")
+    /bin/busybox mkdir -p /dev/edgert
+    /bin/busybox ln -s "/dev/${whole##*/}" /dev/edgert/disk
+    /bin/busybox ln -s "${data%4}2" /dev/edgert/slot-a
+    /bin/busybox ln -s "${data%4}3" /dev/edgert/slot-b
+}
+
+name_boot_state() { # GRUB's tool wants a file of the size of the state
+    in_root /usr/sbin/losetup --offset "$state" --sizelimit STATE_SIZE /dev/loop0 /dev/edgert/disk || return 1
+    /bin/busybox ln -s /dev/loop0 /dev/edgert/boot-state
+}
+
+mount_data() {
+    in_root /usr/sbin/e2fsck -p "$data"
+    [ $? -lt 4 ] || say "the data partition has faults that need a decision"
+    /bin/busybox mount -t ext4 -o noatime "$data" /root/var
+}
 
 keep_machine_id() { # the id is made at the first start and kept with the data, as the root is never written
-    data=$(/bin/busybox findfs LABEL=edgert-data) || return 1
-    /bin/busybox chroot /root /usr/sbin/e2fsck -p "$data" >/dev/kmsg 2>&1
-    /bin/busybox mount -t ext4 -o noatime "$data" /root/var || return 1
     id=/root/var/edgert/machine-id
     if ! /bin/busybox grep -qxE '[0-9a-f]{32}' "$id" 2>/dev/null; then
         /bin/busybox mkdir -p /root/var/edgert
@@ -39,29 +58,37 @@ keep_machine_id() { # the id is made at the first start and kept with the data, 
     /bin/busybox mount -o bind "$id" /root/etc/machine-id
 }
 
-root= init=/sbin/init
+slot= state= init=/sbin/init
 for argument in $(/bin/busybox cat /proc/cmdline); do
     case $argument in
-    root=LABEL=*) root=${argument#root=} ;;
+    edgert.slot=*) slot=${argument#edgert.slot=} ;;
+    edgert.state=*) state=${argument#edgert.state=} ;;
     init=*) init=${argument#init=} ;;
     esac
 done
 while read -r module; do
     /bin/busybox insmod "/modules/$module.ko" 2>/dev/null || say "module $module: not for this board"
 done </modules/order
-[ -n "$root" ] || again "expected root=LABEL=NAME among the kernel's arguments"
-device= tries=0
-while [ -z "$device" ]; do
-    device=$(/bin/busybox findfs "$root" 2>/dev/null)
+data= tries=0
+while [ -z "$data" ]; do
+    data=$(/bin/busybox findfs LABEL=edgert-data 2>/dev/null)
     tries=$((tries + 1))
-    [ "$tries" -lt 600 ] || again "no file system $root within a minute"
-    [ -n "$device" ] || /bin/busybox sleep 0.1
+    [ "$tries" -lt 600 ] || again "no file system edgert-data within a minute"
+    [ -n "$data" ] || /bin/busybox sleep 0.1
 done
+case $slot in
+A) device=${data%4}2 ;;
+B) device=${data%4}3 ;;
+*) again "expected edgert.slot=A or edgert.slot=B among the kernel's arguments" ;;
+esac
 /bin/busybox mount -t ext4 -o ro "$device" /root || again "cannot mount $device"
 [ -x "/root$init" ] || [ -L "/root$init" ] || again "no $init on $device"
+name_partitions
+/bin/busybox mount -o bind /dev /root/dev
+[ -z "$state" ] || name_boot_state || say "the boot state has no name: attempts of slots cannot be given back"
+mount_data || again "cannot mount the data partition $data"
 keep_machine_id || say "the machine's id is of this start only"
-for folder in proc sys; do /bin/busybox umount "/$folder"; done
-/bin/busybox mount -o move /dev /root/dev
+for folder in proc sys dev; do /bin/busybox umount -l "/$folder"; done
 exec /bin/busybox switch_root /root "$init"
 """
 TRAILER: Final = "TRAILER!!!"
@@ -70,7 +97,8 @@ TRAILER: Final = "TRAILER!!!"
 def build(busybox: Path, modules: Path, names: Sequence[str]) -> bytes:
     """The initramfs, compressed. `modules` is a folder such as /usr/lib/modules/6.12, in which depmod has run."""
     order = load_order((modules / "modules.dep").read_text(), names, (modules / "modules.builtin").read_text())
-    files = {"init": (0o755, INIT.encode()), "bin/busybox": (0o755, busybox.read_bytes())}
+    script = INIT.replace("STATE_SIZE", str(STATE_SIZE))
+    files = {"init": (0o755, script.encode()), "bin/busybox": (0o755, busybox.read_bytes())}
     for path in order:
         files[f"modules/{module_name(path)}.ko"] = (0o644, _plain(modules / path))
     files["modules/order"] = (0o644, "".join(f"{module_name(path)}\n" for path in order).encode())

@@ -1,31 +1,35 @@
-"""A board in QEMU: the disks of its image, a USB stick or card with a provisioning file, ports of loopback."""
+"""A board in QEMU: a copy of its card with a provisioning file on it, ports of loopback, a shell for the test."""
 
 from __future__ import annotations
 
-import base64
 import re
-import shutil
+import shlex
 import socket
-import struct
 import subprocess
+import time
 import tomllib
 from pathlib import Path
 from typing import Any, Final
+
+from images.layout import FAT_OFFSET
 
 MEMORY_MIB: Final = 1024
 QUIET: Final = "quiet systemd.show_status=error"
 PATIENT: Final = "systemd.default_timeout_start_sec=600 systemd.default_device_timeout_sec=600"
 """An emulated start on a busy machine is ten times slower than a real one."""
-SECTOR: Final = 512
-PROBE_UNIT: Final = """[Unit]
-After=edgert-gateway.service
+PORT: Final = "edgert.probe"
+SHELL_UNIT: Final = f"""[Unit]
+StartLimitIntervalSec=0
 [Service]
-Type=oneshot
-ExecStart=/bin/sh -c 'echo "machine-id: $(cat /etc/machine-id)" >/dev/console'
-ExecStart=/bin/sh -c 'sleep 20; grep -E "Mem(Total|Available)" /proc/meminfo >/dev/console'
-ExecStart=/bin/sh -c 'echo "data: $(stat -f -c "%%b %%S" /var)" >/dev/console'
+ExecStart=/bin/sh -c 'exec 3<>/dev/virtio-ports/{PORT}; exec /bin/sh <&3 >&3 2>&1'
+Restart=always
+RestartSec=1
 """
-"""Tells machine id, memory and room on the console. It comes with the kernel's arguments: nobody can log in."""
+"""A root shell for the test. It comes from QEMU alone: the image has none, and nobody can log in."""
+WANTS_RULE: Final = 'SUBSYSTEM=="virtio-ports", TAG+="systemd", ENV{SYSTEMD_WANTS}+="x.service"\n'
+CREDENTIALS: Final = {"systemd.extra-unit.x.service": SHELL_UNIT, "udev.rules.x": WANTS_RULE}
+"""QEMU takes no longer names."""
+ANSWER_S: Final = 60.0
 
 
 class BootError(Exception):
@@ -39,72 +43,62 @@ def free_port() -> int:
 
 
 class Machine:
-    """One board in QEMU; its disks are copies, so the image stays as it is."""
+    """One board in QEMU; its card is a copy, so the image stays as it is."""
 
     def __init__(self, board: str, images: Path, folder: Path, provisioning: str) -> None:
         """`provisioning` is the text of edgert.toml."""
         spec = tomllib.loads((Path(__file__).with_name("boards") / f"{board}.toml").read_text())
         if "qemu" not in spec:
             raise BootError(f"board {board} cannot be emulated here")
+        if not (images / "card.img").exists():
+            raise BootError(f"expected {images / 'card.img'}: build the image first (make image BOARD={board})")
         self._qemu: dict[str, Any] = spec["qemu"]
-        self._board, self._images, self._folder = board, images, folder
+        self._folder = folder
+        self.has_slots = spec["card"]["loader"] != "firmware"
         self.broker, self.page = free_port(), free_port()
         self.log = folder / "serial.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._start: tuple[str, ...] = ()
-        self._fat = ""
+        self.card = folder / "card.img"
+        subprocess.run(["cp", "--sparse=always", images / "card.img", self.card], check=True)
+        self._fat = f"{self.card}@@{FAT_OFFSET}"
         given = folder / "edgert.toml"
         given.write_text(provisioning)
-        self._disks = self._card() if "card" in spec else self._slots()
         subprocess.run(["mcopy", "-i", self._fat, given, "::"], check=True)
+        self._arguments = self._virtio() if self.has_slots else self._raspberry()
 
-    def _copy(self, name: str) -> Path:
-        if not (self._images / name).exists():
-            raise BootError(f"expected {self._images / name}: build the image first (make image BOARD={self._board})")
-        return Path(shutil.copy(self._images / name, self._folder / name))
-
-    def _slots(self) -> list[str]:
-        """Root, data and a USB stick; the kernel comes from beside them."""
-        root, data = self._copy("root.ext4"), self._copy("data.ext4")
-        stick = self._folder / "stick.vfat"
-        self._fat = str(stick)
-        subprocess.run(["mkfs.vfat", "-C", "-n", "EDGERT", stick, "8192"], check=True, stdout=subprocess.DEVNULL)
-        self._start = (
-            "-kernel", str(self._images / "vmlinuz"), "-initrd", str(self._images / "initrd.img"),
-            "-append", f"root=LABEL=edgert-root ro console={self._qemu['console']} panic=5 {self._arguments()}",
-        )  # fmt: skip
+    def _virtio(self) -> list[str]:
+        """The boot loader of the card (or QEMU's) does what it does on a board."""
+        given = []
+        for name, text in CREDENTIALS.items():
+            (self._folder / name).write_text(text)
+            given.append(f"name=opt/io.systemd.credentials/{name},file={self._folder / name}")
         return [
-            "-drive", f"file={root},format=raw,if=virtio,readonly=on",
-            "-drive", f"file={data},format=raw,if=virtio",
-            "-drive", f"file={stick},format=raw,if=virtio",
+            "-drive", f"file={self.card},format=raw,if=virtio",
             "-netdev", f"user,id=n,{self._forwards}", "-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
-            "-m", str(MEMORY_MIB),
+            "-m", str(MEMORY_MIB), "-device", "virtio-serial-pci",
+            "-chardev", f"socket,id=probe,path={self._shell},server=on,wait=off",
+            "-device", f"virtserialport,chardev=probe,name={PORT}",
+            *(word for one in given for word in ("-fw_cfg", one)),
         ]  # fmt: skip
 
-    def _card(self) -> list[str]:
-        """The card; kernel, initramfs, device tree and the kernel's arguments are those on its first partition."""
-        card = self._copy("card.img")
-        with card.open("rb+") as file:
-            first = struct.unpack("<I", file.read(SECTOR)[454:458])[0]
-            file.truncate(1 << (card.stat().st_size - 1).bit_length())  # QEMU takes only sizes that are powers of two
-        self._fat = f"{card}@@{first * SECTOR}"
+    def _raspberry(self) -> list[str]:
+        """Kernel, initramfs, device tree and the kernel's arguments are those on the card's first partition."""
+        with self.card.open("rb+") as file:
+            file.truncate(1 << (self.card.stat().st_size - 1).bit_length())  # QEMU takes only powers of two
         for name in ("vmlinuz", "initrd.img", "cmdline.txt", self._qemu["device_tree"]):
             subprocess.run(["mcopy", "-i", self._fat, f"::{name}", self._folder], check=True)
         arguments = (self._folder / "cmdline.txt").read_text().strip()
-        self._start = (
-            "-kernel", str(self._folder / "vmlinuz"), "-initrd", str(self._folder / "initrd.img"),
-            "-dtb", str(self._folder / self._qemu["device_tree"]),
-            "-append", f"{arguments} {self._qemu['append']} {self._arguments()}",
-        )  # fmt: skip
         return [
-            "-drive", f"file={card},format=raw,if=sd",
+            "-kernel", str(self._folder / "vmlinuz"), "-initrd", str(self._folder / "initrd.img"),
+            "-dtb", str(self._folder / self._qemu["device_tree"]), "-no-reboot",
+            "-append", f"{arguments} {self._qemu['append']} {QUIET} {PATIENT}",
+            "-drive", f"file={self.card},format=raw,if=sd",
             "-netdev", f"user,id=n,{self._forwards}", "-device", "usb-net,netdev=n",
         ]  # fmt: skip
 
-    def _arguments(self) -> str:
-        unit = base64.b64encode(PROBE_UNIT.encode()).decode()
-        probe = f"systemd.set_credential_binary=systemd.extra-unit.probe.service:{unit} systemd.wants=probe.service"
-        return f"{QUIET} {PATIENT} {probe}"
+    @property
+    def _shell(self) -> Path:
+        return self._folder / "shell"
 
     @property
     def _forwards(self) -> str:
@@ -112,8 +106,8 @@ class Machine:
 
     def start(self) -> None:
         command = [
-            self._qemu["command"], *self._qemu["arguments"], "-display", "none", "-monitor", "none", "-no-reboot",
-            *self._start, *self._disks, *self._qemu.get("serial", ["-serial", "stdio"]),
+            self._qemu["command"], *self._qemu["arguments"], "-nodefaults", "-display", "none",
+            *self._arguments, *self._qemu.get("serial", ["-serial", "stdio"]),
         ]  # fmt: skip
         with self.log.open("ab") as log, (self._folder / "qemu.log").open("ab") as errors:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
@@ -124,31 +118,59 @@ class Machine:
             self._process.kill()
             self._process.wait()
 
+    def ask(self, command: str, within_s: float = ANSWER_S) -> tuple[int, str]:
+        """Exit status and output of a command on the board. Raises `BootError` if it does not answer in time."""
+        ends = time.monotonic() + within_s
+        while time.monotonic() < ends:
+            if (found := self._ask_once(command, ends)) is not None:
+                return found
+            time.sleep(1.0)
+        raise BootError(f"no answer within {within_s:.0f} s to: {command}\n{self.tail()}")
+
+    def _ask_once(self, command: str, ends: float) -> tuple[int, str] | None:
+        """None if no shell is there yet, or the board was started again under it."""
+        mark = f"done-{time.monotonic_ns()}"
+        try:
+            with socket.socket(socket.AF_UNIX) as shell:
+                shell.settimeout(5.0)
+                shell.connect(str(self._shell))
+                shell.sendall(f"echo ready-{mark}\n".encode())
+                self._read(shell, f"ready-{mark}\n", min(ends, time.monotonic() + 5.0))
+                shell.sendall(f"sh -c {shlex.quote(command)} 2>&1; echo {mark} $?\n".encode())
+                said = self._read(shell, rf"{mark} \d+\n", ends)
+        except OSError:
+            return None
+        output, _, status = said.rpartition(mark)
+        return int(status), output
+
+    @staticmethod
+    def _read(shell: socket.socket, pattern: str, ends: float) -> str:
+        said = b""
+        while (left := ends - time.monotonic()) > 0:
+            shell.settimeout(left)
+            block = shell.recv(65536)
+            if not block:
+                raise ConnectionError("the shell has ended")
+            said += block
+            if re.search(pattern, said.decode(errors="replace")):
+                return said.decode(errors="replace")
+        raise TimeoutError(pattern)
+
     def left(self) -> list[str]:
         """The names on the FAT partition that the provisioning file was on."""
         listed = subprocess.run(["mdir", "-b", "-i", self._fat], capture_output=True, text=True, check=False)
         return [name.removeprefix("::/") for name in listed.stdout.split()]
 
-    def used_mib(self) -> float | None:
-        """Memory in use, without what the kernel could give back; None until the board has told."""
-        said = re.search(r"MemTotal: +(\d+) kB\s+MemAvailable: +(\d+) kB", self._said())
-        return None if said is None else (int(said[1]) - int(said[2])) / 1024
-
-    def data_mib(self) -> int | None:
-        """Size of the file system for data; None until the board has told."""
-        said = re.search(r"data: (\d+) (\d+)", self._said())
-        return None if said is None else int(said[1]) * int(said[2]) >> 20
-
-    def machine_ids(self) -> list[str]:
-        """The machine's id, of each start that has told it."""
-        return re.findall(r"machine-id: ([0-9a-f]{32})", self._said())
-
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def starts(self) -> list[str]:
+        """The slots that were started, in order, as the boot loader said."""
+        return re.findall(r"edgert: starts slot ([AB])", self._said())
+
     def tail(self) -> str:
-        """What board and QEMU said last."""
+        """The last output of board and QEMU."""
         qemu = self._folder / "qemu.log"
         return self._said()[-3_000:] + (qemu.read_text(errors="replace")[-500:] if qemu.exists() else "")
 

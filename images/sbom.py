@@ -1,4 +1,4 @@
-"""What is in an image, with versions and licences: a software bill of materials in CycloneDX 1.6 (ECMA-424)."""
+"""The packages of an image with versions and licences: a software bill of materials in CycloneDX 1.6 (ECMA-424)."""
 
 from __future__ import annotations
 

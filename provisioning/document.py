@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import date, time
 from typing import Any, Final, TypeVar
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.board_settings import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
 from edgert.core.config import parse, sections
 from edgert.core.errors import DocumentError, Problem, show
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
+from edgert.core.settings.gateway import GatewaySettings
 
 S = TypeVar("S")
 STORED: Final = "/var/edgert"
@@ -23,16 +23,17 @@ LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 TLS_PORT: Final = 8883
 BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SENSORS_ACL: Final = "topic readwrite #\ntopic deny edgert/#\n"
-"""Who publishes as a sensor can neither deploy flows nor read results."""
+"""Rules by which a client without a name publishes as a sensor, and can neither deploy flows nor read results."""
 IDENTITY: Final = {
     "certificate": "identity/board.pem",
     "key": "identity/board.key",
     "ca": "identity/ca.pem",
     "crl": "identity/crl.pem",
     "fleet_key": "identity/fleet.key",
+    "mac_key": "identity/mac.key",
 }
 """Setting of `[identity]` -> file below `STORED`."""
-SECRETS: Final = frozenset(IDENTITY[name] for name in ("key", "fleet_key"))
+SECRETS: Final = frozenset(IDENTITY[name] for name in ("key", "fleet_key", "mac_key"))
 """Files that not everybody may read."""
 
 
@@ -84,8 +85,8 @@ def _names(cls: type[Any]) -> set[str]:
 
 
 def _identify(gateway: dict[str, Any], agent: dict[str, Any], identity: Identity) -> None:
-    """Sets the files of an identity where a setting names no others: those of links, of the agent, and of the
-    connection to a central broker elsewhere."""
+    """Sets the files of an identity where a setting names no others: those of links, of the agent, of the connection to
+    a central broker elsewhere, and the key of MACs."""
     path = {name: f"{STORED}/{file}" for name, file in IDENTITY.items() if getattr(identity, name)}
     if {"certificate", "key", "ca"} <= set(path):
         links = {"certificate": path["certificate"], "key": path["key"], "ca": path["ca"]}
@@ -95,6 +96,8 @@ def _identify(gateway: dict[str, Any], agent: dict[str, Any], identity: Identity
         if central.get("host", "127.0.0.1") not in LOCAL and central.get("tls", True):
             files = {"ca_file": path["ca"], "cert_file": path["certificate"], "key_file": path["key"]}
             gateway["central"] = {"tls": True, "port": TLS_PORT} | files | central
+    if "mac_key" in path:
+        gateway["central"] = {"mac_key_file": path["mac_key"]} | gateway.get("central", {})
     if "fleet_key" in path:
         files = {"key_file": path["fleet_key"]} | ({"crl_file": path["crl"]} if "crl" in path else {})
         agent["agent"] = files | agent.get("agent", {})

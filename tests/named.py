@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgert.operators.logic import Message, PlainMessage
+from edgert.operators.base.logic import Message, PlainMessage
 
 
 def named(messages: Iterable[PlainMessage]) -> list[Message]:

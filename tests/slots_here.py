@@ -13,8 +13,8 @@ from edgert.flow.plan import copy_name
 from edgert.flow.spec import Registry
 from edgert.links.unix import UnixLink
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.slot import Slot
+from edgert.runtime.pool.thread_roles import FAST_TURNS
+from edgert.runtime.slot.__main__ import Slot
 from gateway.hosts.slot_process import SlotProcess
 
 

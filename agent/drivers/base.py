@@ -1,4 +1,4 @@
-"""What a driver is. One file per engine; third parties add theirs by an entry point.
+"""The interface of a driver. One file per engine; third parties add theirs by an entry point.
 
 A driver reads what an engine says of itself in public (a socket, a REST interface, names of threads), and changes
 nothing in it. It reports physical operators with their threads, the graph between them, and those metrics of

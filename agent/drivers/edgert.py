@@ -73,8 +73,8 @@ class EdgertDriver:
 
 
 def owned_as(socket: str) -> Callable[[int], bool]:
-    """Whether a process belongs to the user who serves the socket: an unprivileged gateway cannot have the agent
-    change processes of others by naming them. Raises `DriverError`."""
+    """True if a process belongs to the user who serves the socket: an unprivileged gateway cannot have the agent change
+    processes of others by naming them. Raises `DriverError`."""
     try:
         owner = os.stat(socket).st_uid
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a driver reports: queries, operators and the threads that run them (Lachesis §3), with raw metrics."""
+"""A driver's report: queries, operators and the threads that run them (Lachesis §3), with raw metrics."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Report:
     weighable: bool = False
     """The engine takes pool weights of its instances."""
     notes: tuple[str, ...] = ()
-    """What the driver could not attribute or measure, for `sched status`."""
+    """Threads and metrics that the driver could not attribute or measure, for `sched status`."""
 
 
 def downstream_first(driver: str, operators: Mapping[str, Operator]) -> list[Operator]:

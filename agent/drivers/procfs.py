@@ -1,4 +1,4 @@
-"""What /proc says of threads and of the board. Only reads; a thread that is gone gives None."""
+"""Threads and the board by /proc. Only reads; a thread that is gone gives None."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProcFs:
         return Seen(Thread(pid, tid, int(fields[19])), name, int(fields[16]), cpu_s)
 
     def is_same(self, thread: Thread) -> bool:
-        """Whether the thread lives; false too where its id belongs to another one by now."""
+        """True if the thread lives; false too where its id belongs to another one by now."""
         seen = self.look(thread.pid, thread.tid)
         return seen is not None and seen.thread == thread
 
@@ -113,7 +113,7 @@ class ProcFs:
         return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
     def autogroup_on(self) -> bool:
-        """Whether the kernel groups the threads of each session, so that nice compares only within a session."""
+        """True if the kernel groups the threads of each session, so that nice compares only within a session."""
         return (self._read("sys/kernel/sched_autogroup_enabled") or "").strip() == "1"
 
     def autogroup(self, pid: int) -> str:

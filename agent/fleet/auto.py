@@ -45,7 +45,7 @@ class FleetAuto:
 
     async def look(self) -> None:
         """One look at all flows that this agent coordinates and whose rules name a heuristic."""
-        parts = await self._flows.parts()
+        parts = await self._flows.parts() if self._flows.concerned() else {}
         names = {flow for told in parts.values() for flow, part in told.items() if part.get("assignment")}
         wanted = {
             flow

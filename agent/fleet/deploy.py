@@ -42,7 +42,7 @@ class FleetDeploy:
             before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
             if before:
                 return await self._deploy_again(flow, document, on, before, rules)
-            fence = 1 + max((parts[flow]["fence"] for parts in known.values() if flow in parts), default=0)
+            fence = flows.next_fence(parts[flow] for parts in known.values() if flow in parts)
             await self._deploy_parts(document, on, set(on.values()), 1, fence, rules)
             return {"flow": flow, "plan": 1, "assignment": on, "coordinator": flows.name}
 
@@ -65,7 +65,7 @@ class FleetDeploy:
                 raise EdgertError(f"flow {flow} has a part on {listed(lacking)}, which does not answer or has lost it")
             log.warning("flow %s: %s has no part of it yet", flow, listed(lacking))
             flows.check_boards(now, await flows.parts())
-            await self._deploy_parts(document, now, lacking, plan, _fence(parts), rules)
+            await self._deploy_parts(document, now, lacking, plan, flows.next_fence(parts.values()), rules)
         parts = await flows.running(flow)
         if not same:
             return await self._next_version(flow, document, on, parts, rules)
@@ -92,7 +92,7 @@ class FleetDeploy:
             parts = await flows.running(flow)
         plan = 1 + max(part["plan"] for part in parts.values())
         gathered = dict.fromkeys(on, home)
-        await self._deploy_parts(document, gathered, {home}, plan, _fence(parts), rules, undo=False)
+        await self._deploy_parts(document, gathered, {home}, plan, flows.next_fence(parts.values()), rules, undo=False)
         return await flows.change(flow, await flows.running(flow), on)
 
     async def _deploy_parts(
@@ -128,10 +128,6 @@ class FleetDeploy:
                 rules = Rules.untrusted(changed if heuristic is None else {**changed, "heuristic": heuristic})
                 await flows.write_rules(flow, parts, rules)
             return {"flow": flow, **rules.plain()}
-
-
-def _fence(parts: Parts) -> int:
-    return 1 + max(int(part.get("fence", 0)) for part in parts.values())
 
 
 def assignment(

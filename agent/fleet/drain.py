@@ -51,7 +51,7 @@ class FleetDrain:
 
     @property
     def drained(self) -> bool:
-        """Whether no operator is to come here."""
+        """True if no operator is to come here."""
         return self.moved is not None
 
     def _on(self, verb: str) -> Handler:
@@ -119,7 +119,7 @@ class FleetDrain:
         return {member.name for member in self._roster if needed <= labels_untrusted(member)}
 
     async def _fill(self) -> Mapping[str, Any]:
-        """What the drain moved away comes back, unless it has been moved on or is gone."""
+        """Moves operators back that the drain had moved away, unless they have been moved on or are gone."""
         moved, pause_s = self.moved or {}, 0.0
         stays: dict[str, str] = {}
         for flow, moves in moved.items():

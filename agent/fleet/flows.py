@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
+from agent.fleet.fences import next_fence
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
 from agent.membership.members import State
@@ -41,6 +42,9 @@ VERBS: Final = frozenset({
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
+ALL_S: Final = 15.0
+"""Time between two looks at all boards of an agent that coordinates no flow it has heard of. In a fleet of 100, each
+asking all others every `LOOK_S`, an agent would answer 50 requests per second that are about nothing."""
 MEND_S: Final = 10.0
 """A change of plan that nobody goes on with is ended after so long by the flow's coordinator of then."""
 ASK_S: Final = 75.0
@@ -61,6 +65,11 @@ class FleetFlows:
         """By flow: held while this agent changes it."""
         self._left: dict[str, int] = {}
         """Flows whose change of plan nobody goes on with, and for how many looks."""
+        self._heard: set[str] = set()
+        """Flows that members tell of, or had when all boards were asked last."""
+        self._told: dict[str, tuple[int, int]] = {}
+        """Member -> version of its flows that `_heard` has."""
+        self._all_at = float("-inf")
 
     def add(self, verb: str, do: Handler) -> None:
         """A verb `fleet.<verb>` that the coordinator of the flow carries out, whichever agent is asked."""
@@ -103,6 +112,17 @@ class FleetFlows:
         """Is this agent the flow's coordinator?"""
         return coordinator(flow, self._alive()) == self.name
 
+    def concerned(self) -> bool:
+        """Does this agent coordinate a flow that it has heard of?"""
+        for member in self._roster:
+            section = member.sections.get("flows")
+            if section is not None and self._told.get(member.name) != (section.epoch, section.version):
+                self._told[member.name] = section.epoch, section.version
+                flows = section_untrusted(member, "flows").get("flows")
+                self._heard.update(map(str, flows) if isinstance(flows, dict) else ())
+        alive = self._alive()
+        return any(coordinator(flow, alive) == self.name for flow in self._heard)
+
     def _alive(self) -> list[str]:
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
@@ -122,6 +142,7 @@ class FleetFlows:
     async def parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
         found = await self.ask_all(self._alive(), "part.status")
+        self._heard.update(*found.values())
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
 
     # -- what can be asked for
@@ -155,7 +176,7 @@ class FleetFlows:
             if len(sources) == 1 and set(before.values()) != sources:
                 await self.change(flow, parts, dict.fromkeys(before, *sources))
                 parts = await self.running(flow)
-            fence = 1 + max(part["fence"] for part in parts.values())
+            fence = self.next_fence(parts.values())
             for gateway in dict.fromkeys(before[name] for name in operators if before[name] in parts):
                 await self.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
                 await self._drained(flow, gateway)
@@ -205,10 +226,10 @@ class FleetFlows:
         known = await self.parts()
         self.check_boards({**before, **after}, known)
         self.check_boards(before, known)
-        fences = [part.get("fence", 0) for found in known.values() if (part := found.get(flow))]
+        fence = self.next_fence(part for found in known.values() if (part := found.get(flow)))
         document = next(iter(parts.values()))["document"]
         rules = newest(parts.values()).plain()
-        change = Change(document, before, dict(after), plan + 1, 1 + max(fences, default=0), rules)
+        change = Change(document, before, dict(after), plan + 1, fence, rules)
         pause_s = await change_plan(change, self.ask)
         log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
         return {
@@ -220,7 +241,7 @@ class FleetFlows:
     ) -> dict[str, dict[str, Any]]:
         """Has every gateway with a part of the flow keep the rules of its placement; returns the parts with them."""
         rules.check(placed(parts))
-        fence = 1 + max(part["fence"] for part in parts.values())
+        fence = self.next_fence(parts.values())
         told = {"flow": flow, "rules": rules.plain(), "fence": fence}
         await asyncio.gather(*(self.ask(gateway, "part.rules", told) for gateway in parts))
         new = {"rules": rules.plain(), "rules_fence": fence, "fence": fence}
@@ -238,6 +259,10 @@ class FleetFlows:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
         return parts
 
+    def next_fence(self, parts: Iterable[Mapping[str, Any]]) -> int:
+        """A fencing number of this agent's for a flow with these parts."""
+        return next_fence((int(part.get("fence", 0)) for part in parts), self.name)
+
     def check_boards(self, on: Mapping[str, str], known: Iterable[str]) -> None:
         """Raises `EdgertError` where an operator would run on a gateway that does not answer."""
         for operator, gateway in on.items():
@@ -247,6 +272,7 @@ class FleetFlows:
                 )
 
     def lock(self, flow: str) -> asyncio.Lock:
+        self._heard.add(flow)
         return self._busy.setdefault(flow, asyncio.Lock())
 
     # -- what runs beside
@@ -276,6 +302,11 @@ class FleetFlows:
     async def _mend(self) -> None:
         """A change of plan is left when its coordinator died, or could not reach a gateway. The coordinator of now ends
         it, when all gateways that take part answer."""
+        now = asyncio.get_running_loop().time()
+        if now - self._all_at >= ALL_S:  # no member tells of a flow that is only prepared
+            self._all_at, self._heard, self._told = now, set(), {}
+        elif not self.concerned():
+            return
         alive = self._alive()
         known = await self.parts()
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
@@ -294,7 +325,7 @@ class FleetFlows:
                 "flow %s stands still: its plan is being changed, and %s does not answer", flow, listed(lacking)
             )
             return
-        fence = 1 + max(part["fence"] for part in parts.values())
+        fence = self.next_fence(parts.values())
         verdict, plan = decision({name: parts.get(name, {}) for name in boards})
         log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
         if verdict == "commit":

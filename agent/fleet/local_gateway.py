@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from edgert.control.client import ControlClient
 from edgert.control.messages import ControlError
@@ -15,11 +15,23 @@ MAX_FLOWS = 40
 """Flows that are told to the others: more do not fit into a packet."""
 
 
-class LocalGateway:
-    """What the gateway last said; `connected` is False while it does not answer."""
+class Client(Protocol):
+    """The asking end of a control socket."""
 
-    def __init__(self, socket: str, name: str) -> None:
-        self.client = ControlClient(socket)
+    @property
+    def path(self) -> str: ...
+
+    async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+class LocalGateway:
+    """The last answers of this board's gateway; `connected` is False while it does not answer."""
+
+    def __init__(self, socket: str, name: str, client: Client | None = None) -> None:
+        """`client`: another way to ask the gateway than its socket."""
+        self.client: Client = client or ControlClient(socket)
         self.connected = False
         self.error = "not asked yet"
         self.figures: Mapping[str, Any] = {}

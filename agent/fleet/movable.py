@@ -91,8 +91,8 @@ def check_leaving(
 
 
 def crossing(one: Movable, to: str) -> float:
-    """What the move adds to the part of the flow's edges that lie between boards; below 0 where it brings the instance
-    to its neighbours."""
+    """The change, by the move, of the part of the flow's edges that lie between boards; below 0 where it brings the
+    instance to its neighbours."""
     if not one.edges:
         return 0.0
     after = {**one.on, **dict.fromkeys(one.operators, to)}

@@ -27,9 +27,9 @@ from agent.interference.score import Crowd, Footprint, Room
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
 from agent.placement.rules import newest
-from edgert.core.agent_settings import Moves
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, ProtocolError, show
+from edgert.core.settings.agent import Moves
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -85,7 +85,7 @@ class FleetMoves:
 
     @property
     def room(self) -> Room:
-        """What operators may use of this board."""
+        """The part of this board that operators may use."""
         return Room(
             self._rings.cores * self._settings.cpu, self._settings.bandwidth_mbit * 125_000 * self._settings.bandwidth
         )
@@ -200,7 +200,7 @@ class FleetMoves:
         self.history.append({"at": self._clock.wall(), "from": self._roster.own.name, **told})
 
     async def _settle_expected(self, now: float) -> None:
-        """What was admitted and did not come is not reckoned with any longer."""
+        """Forgets instances that were admitted and did not come."""
         for instance, expected in list(self._expected.items()):
             if tuple(instance.split("/", 1)) in self._rings.rings:
                 del self._expected[instance]

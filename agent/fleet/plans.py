@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -19,9 +19,9 @@ from agent.fleet.rings import REFERENCE_SPEED
 from agent.fleet.status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
 from agent.membership.roster import Roster
-from agent.placement.budget import Budget
+from agent.placement.heuristics.registry import HEURISTICS
+from agent.placement.problem.budget import Budget
 from agent.placement.proposal import Proposal, Reading, propose
-from agent.placement.registry import HEURISTICS
 from agent.placement.rules import Rules, newest
 from agent.placement.trace import trace
 from edgert.core.errors import EdgertError, show
@@ -39,8 +39,13 @@ PUBLISH: Final = "publish"
 class FleetPlans:
     """The agent's part that asks the heuristics."""
 
-    def __init__(self, roster: Roster, rounds: Rounds, flows: FleetFlows, random: Random) -> None:
+    def __init__(
+        self, roster: Roster, rounds: Rounds, flows: FleetFlows, random: Random,
+        budget: Callable[[], Budget] = lambda: Budget(seconds=SEARCH_S, clock=time.monotonic),
+    ) -> None:  # fmt: skip
+        """`budget`: of each search."""
         self._roster, self._rounds, self._flows, self._random = roster, rounds, flows, random
+        self._budget = budget
         flows.add("plan", self._plan)
         flows.add("replace", self._replace)
         flows.add("trace", self._trace)
@@ -89,11 +94,10 @@ class FleetPlans:
         takers = {one["gateway"]: frozenset(one["labels"]) for one in profiles if not one["drained"]}
         keep += [*rules.kept_copies(), *rules.held_back(on, takers)]
         keep += _stay(checked)
-        budget = Budget(seconds=SEARCH_S, clock=time.monotonic)
         # In a thread: the membership's probes must be answered meanwhile.
         return await asyncio.to_thread(
-            propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known), budget,
-            self._random.random, rules.for_problem(flow, takers),
+            propose, flow, heuristic, readings, on, fleet, keep, profiles, self._distances(known),
+            self._budget(), self._random.random, rules.for_problem(flow, takers),
         )  # fmt: skip
 
     async def _readings(self) -> tuple[dict[str, Reading], set[str]]:
@@ -140,7 +144,8 @@ def _asked(flow: str, args: Mapping[str, Any], rules: Rules, on: Mapping[str, st
 
 
 def _profile_untrusted(member: Member) -> dict[str, Any] | None:
-    """What `agent.placement.build` needs of a board; None of one that takes no batches of others, or tells nonsense."""
+    """The profile of a board for `agent.placement.problem.build`; None of a board that takes no batches of others, or
+    tells nonsense."""
     board = section_untrusted(member, "board")
     cores, speed, memory, link = (board.get(key) for key in ("cores", "speed", "memory_mib", "link"))
     numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]

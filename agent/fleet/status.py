@@ -67,7 +67,7 @@ def _member(member: Member, own: Member, rounds: Rounds, now: float) -> dict[str
 
 
 def counters(transport: Transport) -> dict[str, Any]:
-    """What was sent, received and dropped since the start."""
+    """Packets that were sent, received and dropped since the start."""
     membership = transport.membership
     return {
         "sent_bytes": transport.sent_bytes,

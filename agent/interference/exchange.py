@@ -1,4 +1,4 @@
-"""Who moves, and whether it pays: an offer of the most disturbed instance, and the best other board (TPDS 2017, 4.2).
+"""Offers of the most disturbed instance, and the choice of the best other board (TPDS 2017, 4.2).
 
 Every board decides by itself: it offers one instance, looks at the rings that the others gossip, and picks; the other
 board admits or refuses by its own state. Against moves to and fro stand a threshold on the gain, several evaluations in
@@ -57,7 +57,7 @@ class Candidate(NamedTuple):
     high: Load
     """The board's peaks of the last half hour."""
     cost: float = 0.0
-    """What the move adds to the placement's score; the interference score there counts 1 + cost times."""
+    """The change of the placement's score by the move; the interference score there counts 1 + cost times."""
 
 
 class Move(NamedTuple):
@@ -110,11 +110,11 @@ class Exchange:
     """Evaluations in a row in which it was that."""
 
     def cooling(self, now: float) -> bool:
-        """Whether the board may neither offer nor take an instance."""
+        """True if the board may neither offer nor take an instance."""
         return now < self.cool_until
 
     def crowded(self, crowd: Crowd, now: float) -> bool:
-        """Whether the board needs so much that it may offer an instance; else no footprint need be made."""
+        """True if the board needs so much that it may offer an instance; else no footprint need be made."""
         warm = now - self.since >= self.rules.warm_s
         return crowd.load.most >= (self.rules.crowded if warm else self.rules.full)
 
@@ -153,11 +153,11 @@ class Exchange:
         return move if move.gain > least else None
 
     def bearable(self, there: Load, here: float) -> bool:
-        """Whether a board that will need `there` can take an instance of one that needed `here`."""
+        """True if a board that will need `there` can take an instance of one that needed `here`."""
         return there.most <= self.rules.full and there.most < here
 
     def admits(self, footprint: Footprint, crowd: Crowd, here: float, now: float) -> bool:
-        """Whether this board takes an instance that another offers, by its own newest state. `here`: peak of the board
+        """True if this board takes an instance that another offers, by its own newest state. `here`: peak of the board
         that it comes from."""
         return not self.cooling(now) and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), here)
 

@@ -1,4 +1,4 @@
-"""What the instances of a board will use in the next three minutes, from what its gateway counts.
+"""Forecasts of the use of a board by its instances in the next three minutes, from the gateway's figures.
 
 Two readings of the figures give the rate of arrivals, the time per row and the bytes per row of each instance. The
 rates go to a forecast of its own (`holt_winters`), and forecast × time per row is its ring (TPDS 2017, 4.1.1).

@@ -94,13 +94,13 @@ class HoltWinters:
         self._missed = 0
         self._rest = 0
         self.due = False
-        """Whether a fit would better the forecasts."""
+        """True if a fit would better the forecasts."""
         self.refits = 0
         """Fits after the first."""
 
     @property
     def seasonal(self) -> bool:
-        """Whether two seasons were observed."""
+        """True if two seasons were observed."""
         return self._smoothing is not None
 
     def observe(self, rate: float) -> None:

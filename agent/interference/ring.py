@@ -33,7 +33,7 @@ _NOW: Final = tuple(range(WINDOWS))
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """What is used in each window: `cpu` in cores of the reference board, `link` in bytes per second."""
+    """The use in each window: `cpu` in cores of the reference board, `link` in bytes per second."""
 
     cpu: tuple[float, ...]
     link: tuple[float, ...]

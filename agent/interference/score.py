@@ -32,7 +32,7 @@ NEARNESS: Final = tuple((1 - start / HORIZON) / seconds for start, seconds in zi
 
 
 class Room(NamedTuple):
-    """What a board lets operators use."""
+    """The part of a board that operators may use."""
 
     cpu: float
     """Cores of the reference board: cpuFrac × its capacity."""
@@ -86,7 +86,7 @@ class Crowd:
         n = self.amplifier
         of_cpu, of_link = (_powers(values, n - 1) for values in self._smoothed)
         self._terms: list[list[float]] = []
-        """What the k-th power of a footprint is multiplied by, for each k below n."""
+        """Factors of the k-th power of a footprint, for each k below n."""
         for k in range(1, n):
             both = zip((of_cpu[n - k - 1], of_link[n - k - 1]), self._scales, strict=True)
             self._terms.append(

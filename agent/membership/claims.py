@@ -20,7 +20,7 @@ CONFLICT_PAUSE_S = 30.0
 
 
 class Claims:
-    """What this agent believes of each member. Events are appended to `events`."""
+    """The state of each member, as this agent believes it. Events are appended to `events`."""
 
     def __init__(
         self, roster: Roster, queue: GossipQueue, health: LocalHealth, parameters: Parameters, events: list[Event]

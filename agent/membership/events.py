@@ -1,4 +1,4 @@
-"""What the membership protocol tells its owner, and what it asks the transport to do."""
+"""Events of the membership protocol for its owner, and outputs for the transport."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from agent.membership.keys import KeyFileError, parse_keys
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
+from edgert.core.text.key_lines import KeyFileError, parse_keys
 
 EPOCH_FILE: Final = "agent.epoch"
 MAX_KEY_FILE: Final = 65_536
@@ -27,9 +27,15 @@ def read_keys(path: Path) -> list[bytes]:
             f"{path}: expected the fleet's key file: {error.strerror or error}; make one with: edgert fleet key FILE, "
             "and copy it to the other boards of the fleet"
         ) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if mode & (stat.S_IRWXG | stat.S_IRWXO) and not _is_credential(path):
         raise KeyFileError(f"{path}: expected a file that only its owner may read; run: chmod 600 {path}")
     return parse_keys(text, str(path))
+
+
+def _is_credential(path: Path) -> bool:
+    """A file that systemd handed to this service alone. The access list that says so shows in the mode of the group."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY", "")
+    return folder != "" and path.parent == Path(folder)
 
 
 def read_revoked(path: Path) -> frozenset[str]:
@@ -44,7 +50,7 @@ def read_revoked(path: Path) -> frozenset[str]:
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written or replaced; zeros where there is none."""
+    """Values that change when a file is written or replaced; zeros where there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -1,14 +1,11 @@
-"""The fleet's keys: their text form, and the ring that seals with one and opens with any.
+"""The fleet's keys: the ring that seals with one and opens with any.
 
-A key file has one key per line: base64 of 32 random bytes; empty lines and lines that begin with # do not count. The
-first key seals. To rotate: append the new key on every board, then move it to the front on every board, then remove
-the old one.
+A key file (`edgert.core.text.key_lines`) has one key per line. The first key seals. To rotate: append the new key on
+every board, then move it to the front on every board, then remove the old one.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,49 +14,14 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from edgert.core.errors import EdgertError
-
-KEY_BYTES: Final = 32
 ID_BYTES: Final = 4
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
-MAX_KEYS: Final = 8
-
-
-class KeyFileError(EdgertError):
-    """The text of a key file is not as it must be. The message never shows a key."""
-
-
-def key_line(secret: bytes) -> str:
-    """A key as a line of a key file."""
-    return base64.b64encode(secret).decode()
 
 
 def key_id(secret: bytes) -> bytes:
     """The public name of a key: packets carry it."""
     return hashlib.blake2s(secret, digest_size=ID_BYTES, person=b"edgertky").digest()
-
-
-def parse_keys(text: str, where: str) -> list[bytes]:
-    """The keys in the text of the file `where`, the sealing one first. Raises `KeyFileError`."""
-    keys: list[bytes] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        try:
-            secret = base64.b64decode(line, validate=True)
-        except (binascii.Error, ValueError):
-            secret = b""
-        if len(secret) != KEY_BYTES:
-            raise KeyFileError(
-                f"{where}, line {number}: expected base64 of {KEY_BYTES} bytes (a key), got another text"
-            )
-        if secret not in keys:
-            keys.append(secret)
-    if not 0 < len(keys) <= MAX_KEYS:
-        raise KeyFileError(f"{where}: expected 1 to {MAX_KEYS} keys, got {len(keys)}; make one: edgert fleet key")
-    return keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is known of a member, and which of two claims about it holds."""
+"""A member, and the order of claims about it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ class Prober:
         return sequence
 
     def acknowledge(self, sequence: int, sender: str, now: float) -> Answered | None:
-        """What the acknowledgement of `sequence` by member `sender` ends; None: nothing waits for it."""
+        """Takes the acknowledgement of `sequence` by member `sender`. Returns the probe that it ends; None: no probe
+        waits for it."""
         if probe := self._probes.pop(sequence, None):
             rtt = now - probe.sent if sender == probe.target else None
             return Answered(probe.target, rtt, probed=True)

@@ -134,9 +134,10 @@ class Membership:
 
     # Time
 
-    def next_wakeup(self) -> float:
-        """When `tick` is to be called next, at the latest."""
-        gossip = self._next_gossip if len(self._queue) else float("inf")
+    def next_wakeup(self, now: float) -> float:
+        """When `tick` is to be called next, at the latest. News after a calm time finds the time of the last gossip,
+        long ago: it goes out `now`, and does not show that we were starved."""
+        gossip = max(self._next_gossip, now) if len(self._queue) else float("inf")
         deadlines = (self._prober.next_deadline(), self.claims.next_deadline())
         self._expected_tick = min(self._next_probe, self._next_sync, self._next_forget, gossip, *deadlines)
         return self._expected_tick

@@ -85,7 +85,7 @@ class Roster:
 
 
 def claim_of(member: Member, witness: str) -> Claim:
-    """What we hold of a member, as a claim by `witness`."""
+    """The state of a member as a claim by `witness`."""
     version, (host, port) = member.version, member.address
     return Claim(member.name, version.epoch, version.incarnation, version.state, host, port, witness)
 

@@ -116,7 +116,8 @@ class Transport(asyncio.DatagramProtocol):
                     self._begin(self._stream_ping(address, target, sequence))
         if self._timer is not None:
             self._timer.cancel()
-        wait = self.membership.next_wakeup() - self._clock.monotonic()
+        now = self._clock.monotonic()
+        wait = self.membership.next_wakeup(now) - now
         self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._tick)
 
     def _send(self, address: Address, payload: bytes) -> None:

@@ -19,6 +19,8 @@ Ask = Callable[[str, str, Mapping[str, Any]], Awaitable[Any]]
 """(gateway, verb, arguments) -> result. Raises `EdgertError`."""
 On = Mapping[str, str]
 """Operator copy -> gateway."""
+NO_PLAN: Final = 0
+"""Undoes a stop only: what a part has prepared then is another coordinator's, which may have decided for it."""
 COMMIT_TRIES: Final = 10
 RETRY_S: Final = 1.0
 
@@ -57,15 +59,19 @@ class Change:
 async def change_plan(change: Change, ask: Ask) -> float:
     """Makes the change; returns how long the flow stood still, seconds. Raises `PlanChangeError` where it was undone,
     `UnfinishedError` where it is decided and not everywhere done."""
+    plan = NO_PLAN
     try:
-        await _prepare(change, ask)
+        exports = await _stop(change, ask)
+        plan = change.plan
+        await _prepare(change, exports, ask)
     except EdgertError as error:
-        await abort(change.flow, change.gateways, change.plan, change.fence, ask)
+        await abort(change.flow, change.gateways, plan, change.fence, ask)
         raise PlanChangeError(f"flow {change.flow} stays where it is: {error}") from error
     return await commit(change.flow, change.gateways, change.plan, change.fence, ask)
 
 
-async def _prepare(change: Change, ask: Ask) -> None:
+async def _stop(change: Change, ask: Ask) -> list[Any]:
+    """What all givers export."""
     told = {"flow": change.flow, "fence": change.fence}
     givers = sorted(set(change.before.values()))
     stopped = dict(zip(givers, await asyncio.gather(*(ask(g, "part.stop", told) for g in givers)), strict=True))
@@ -75,7 +81,10 @@ async def _prepare(change: Change, ask: Ask) -> None:
         taken = {other: one["links"][giver] for other, one in stopped.items() if giver in one["links"]}
         return await ask(giver, "part.export", {"flow": change.flow, "operators": leaving, "taken": taken})
 
-    exports = await asyncio.gather(*map(export, givers))
+    return await asyncio.gather(*map(export, givers))
+
+
+async def _prepare(change: Change, exports: list[Any], ask: Ask) -> None:
     part = {
         "document": change.document,
         "assignment": {operator: [gateway, -1] for operator, gateway in change.after.items()},
@@ -112,7 +121,7 @@ async def abort(flow: str, gateways: Iterable[str], plan: int, fence: int, ask: 
 
 
 Part = Mapping[str, Any]
-"""What a gateway says of its part of a flow (`part.status`); empty where it has none."""
+"""A gateway's answer about its part of a flow (`part.status`); empty where it has none."""
 
 
 def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "none"], int]:

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from agent.osched.component import OsScheduling
 from edgert.control.server import ControlServer
-from edgert.core.agent_settings import Sched
 from edgert.core.config import parse, section
 from edgert.core.errors import EdgertError
-from edgert.core.settings import data_folder, runtime_folder
+from edgert.core.settings.agent import Sched
+from edgert.core.settings.folders import data_folder, runtime_folder
 from edgert.core.text_files import ENCODING
 
 

@@ -14,9 +14,9 @@ from agent.osched import tell
 from agent.osched.cooperation.exchange import Peers
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
-from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
+from edgert.core.settings.agent import Sched
 from edgert.core.system_clock import SystemClock
 
 JOURNAL: Final = "osched.journal"

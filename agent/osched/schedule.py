@@ -18,10 +18,10 @@ from agent.osched.translate import to_cores, to_groups, to_nice, to_slices, to_w
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What the translators are told."""
+    """The kernel's mechanism, as translators see it."""
 
     name: str = "nice"
-    """One of `edgert.core.agent_settings.MECHANISMS`."""
+    """One of `edgert.core.settings.agent.MECHANISMS`."""
     best: int = 0
     worst: int = 19
     weights: bool = False
@@ -35,7 +35,7 @@ class Mechanism:
 
 @dataclass(slots=True)
 class Schedule:
-    """What one period decided."""
+    """The decisions of one period."""
 
     policy: str = ""
     metrics: dict[str, dict[str, Values]] = field(default_factory=dict)

@@ -20,9 +20,9 @@ from agent.osched.normalise import Smoothing
 from agent.osched.policy.policies import NONE, POLICIES, Random
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
-from edgert.core.agent_settings import Sched
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
+from edgert.core.settings.agent import Sched
 
 log = logging.getLogger(__name__)
 COMPARE_S: Final = 10.0

@@ -1,4 +1,4 @@
-"""What the verbs `sched.status`, `sched.explain` and `sched.dry-run` answer: plain values, made from a scheduler."""
+"""Answers of the verbs `sched.status`, `sched.explain` and `sched.dry-run`: plain values, made from a scheduler."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def status(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def cooperation(scheduler: Scheduler) -> dict[str, Any]:
-    """What is exchanged with the agents of other boards, and what followed from it."""
+    """The exchange with agents of other boards, and its effects."""
     state = "on" if scheduler.peers is not None else "off" if not scheduler.settings.cooperate else "alone"
     return {
         "state": state,
@@ -181,7 +181,7 @@ def explain(scheduler: Scheduler, name: str) -> dict[str, Any]:
 
 
 def _of_remote(metrics: Mapping[str, Values], name: str) -> dict[str, float]:
-    """What another board told of an operator of its."""
+    """Metrics of another board's operator."""
     return {m.removeprefix(REMOTE): of[name] for m, of in metrics.items() if m.startswith(REMOTE) and name in of}
 
 

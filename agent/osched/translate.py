@@ -14,7 +14,7 @@ from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, Set
 from agent.osched.normalise import log_min_max, min_max, nice_values
 
 SLICE_MS: Final = (0.1, 20.0)
-"""What the kernel takes as the slice of a normal thread (sched_setattr, Linux 6.12 and newer)."""
+"""Limits of the slice of a normal thread (sched_setattr, Linux 6.12 and newer)."""
 
 
 def to_nice(priorities: Mapping[Thread, float], best: int, worst: int, over: Sequence[float] = ()) -> list[Action]:

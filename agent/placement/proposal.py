@@ -1,7 +1,7 @@
 """Where the operators of one running flow should run: a heuristic's placement beside the one that runs now.
 
 The problem holds everything that runs in the fleet, so that a board that other flows use counts as used; only operators
-of the one flow may move. Costs and rates come from two readings of the figures (`agent.placement.build`).
+of the one flow may move. Costs and rates come from two readings of the figures (`agent.placement.problem.build`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agent.placement.budget import Budget, Draw
-from agent.placement.build import Figures, Profile, Rule, build
-from agent.placement.cost import Evaluation, Rank, Terms
-from agent.placement.model import Placement, Problem
-from agent.placement.registry import place
+from agent.placement.heuristics.registry import place
+from agent.placement.problem.budget import Budget, Draw
+from agent.placement.problem.build import Figures, Profile, Rule, build
+from agent.placement.problem.cost import Evaluation, Rank, Terms
+from agent.placement.problem.model import Placement, Problem
 from edgert.flow.plan import copy_name, uncopied
 
 Reading = tuple[Figures, Figures]
@@ -25,7 +25,7 @@ SEPARATOR: Final = "@"
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a placement is judged by."""
+    """The judgement of a placement."""
 
     rank: Rank
     terms: Terms

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.placement.cost import Rank
+from agent.placement.problem.cost import Rank
 
 
 @dataclass(frozen=True, slots=True)

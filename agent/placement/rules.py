@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent.placement.build import Rule
-from agent.placement.registry import HEURISTICS
+from agent.placement.heuristics.registry import HEURISTICS
+from agent.placement.problem.build import Rule
 from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import uncopied
 
@@ -89,8 +89,8 @@ class Rules:
         return any(pin in (None, gateway) and needed <= has for gateway, has in takers.items())
 
     def for_problem(self, flow: str, takers: Takers) -> dict[str, Rule]:
-        """As `agent.placement.build` takes them. Pins of single copies are not among them: such a copy is kept where it
-        is; nor is what no board can obey now (`held_back`)."""
+        """As `agent.placement.problem.build` takes them. Pins of single copies are not among them: such a copy is kept
+        where it is; nor is what no board can obey now (`held_back`)."""
         names = {n for n in (*self.pins, *self.labels) if not uncopied(n)[1] and self._has_board(n, takers)}
         return {
             f"{flow}/{name}": Rule(frozenset({self.pins[name]} if name in self.pins else ()), self.labels_of(name))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from agent.placement.build import Figures, rates_of
+from agent.placement.problem.build import Figures, rates_of
 from agent.placement.proposal import Reading
 from agent.placement.rules import Rules
 from edgert.flow.plan import uncopied

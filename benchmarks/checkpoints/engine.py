@@ -13,17 +13,17 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.checkpoints.flow import FLOW, READ, publishes
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import Clock
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import from_plain
 from edgert.mqtt.decode import Decoder
 from edgert.mqtt.packets import V311
 from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.pools import make_pool
+from edgert.runtime.pool.pools import make_pool
 from edgert.store.database import Database
-from edgert.store.records import Spill
+from edgert.store.state.records import Spill
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.hosts.in_process import InProcess

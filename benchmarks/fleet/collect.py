@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.fleet.landings import Fleet, Landings
-from edgert.central.upkeep import Upkeep
-from edgert.core.settings import Upkeep as Settings
+from edgert.central.upkeep.upkeep import Upkeep
+from edgert.core.settings.central import Upkeep as Settings
 
 START: Final = 1_760_054_400.0
 """A midnight (UTC)."""

@@ -19,10 +19,10 @@ import psutil
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from benchmarks.fleet.landings import FLOW, clear
-from edgert.central.fleet_job import FleetJob
-from edgert.central.session import make_session
-from edgert.central.tables import join
-from edgert.core.settings import FleetJob as Settings
+from edgert.central.fleet.job import FleetJob
+from edgert.central.spark.session import make_session
+from edgert.central.tables.table import join
+from edgert.core.settings.central import FleetJob as Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

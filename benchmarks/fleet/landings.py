@@ -11,14 +11,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from benchmarks.outage.rows import COLUMNS, RATE, SCHEMA, Rows
-from edgert.central.collector import Collector
-from edgert.central.collector_main import HOLD_BYTES
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.central.show import select
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.collector.main import HOLD_BYTES
+from edgert.central.landing.landing import Landing
+from edgert.central.tables.show import select
 from edgert.core.ids import make_epoch
-from edgert.core.result_schema import Schema
-from edgert.core.results import OpenBatch, RowsBatch, pack_result, results_topic
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import OpenBatch, RowsBatch, pack_result, results_topic
 from edgert.core.system_clock import SystemClock
 
 FLOW: Final = "city-air"

@@ -18,11 +18,11 @@ from benchmarks.fleet.picture import LATE, draw
 from benchmarks.outage.rows import READINGS, START
 from benchmarks.processes import module
 from benchmarks.report import Benchmark, Options, Report
-from edgert.central.query import query
 from edgert.central.spark.install import check_java
-from edgert.central.upkeep import Upkeep
+from edgert.central.tables.query import query
+from edgert.central.upkeep.upkeep import Upkeep
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Upkeep as UpkeepSettings
+from edgert.core.settings.central import Upkeep as UpkeepSettings
 
 RATE: Final = 150_000.0
 """Landing rows per second in catch-up."""

@@ -8,19 +8,19 @@ import time
 
 from benchmarks.ingest.flows import measured
 from benchmarks.ingest.load import Packets
-from edgert.core.position import Position
-from edgert.core.settings import GatewaySettings
+from edgert.core.checkpoint.position import Position
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.mqtt.decode import Decoder
 from edgert.mqtt.packets import V311, Packet
 from edgert.operators.registry import with_installed
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.inbox import Reader
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from gateway.hosts.in_process import InProcess
+from gateway.ingest.delivery import Reader
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import Source
 

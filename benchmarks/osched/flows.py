@@ -17,7 +17,7 @@ SELECTIVITY: Final = (0.8, 1.0)
 BURN: Final = '''
 import time
 from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.logic import Emission, Logic
+from edgert.operators.base.logic import Emission, Logic
 
 
 class Burn(Logic):

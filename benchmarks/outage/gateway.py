@@ -21,15 +21,15 @@ from typing import Any, Final
 import uvloop
 
 from benchmarks.outage.rows import COLUMNS, EPOCH, FLEET, FLOW, GATEWAY, RATE, SCHEMA, Rows
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.compression import expanded_size
-from edgert.core.position import Position
-from edgert.core.results import results_topic
-from edgert.core.settings import Central
+from edgert.core.results.results import results_topic
+from edgert.core.settings.gateway import Central
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.control_plane import ControlConnection
 from edgert.store.database import Database
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.uplink.uplink import Uplink
 
 INTERVAL_S: Final = 5

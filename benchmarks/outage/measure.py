@@ -38,7 +38,7 @@ def _once(options: Options, report: Report, folder: Path, hours: float) -> None:
         collect = ("--root", tables, "--fleet", FLEET, "--broker", f"127.0.0.1:{port}")
         arguments = ("--data", data, "--port", port, "--hours", hours)
         with (
-            module("edgert.central.collector_command", folder / "collector.log", *collect) as collector,
+            module("edgert.central.collector", folder / "collector.log", *collect) as collector,
             module("benchmarks.outage.gateway", folder / "gateway.log", *arguments) as gateway,
         ):
             filled = json.loads(gateway.read())
@@ -82,7 +82,7 @@ def landed_at(landed: Iterable[tuple[float, Mapping[int, int]]], stream: int, se
 
 def _fault(tables: Path, expected: int) -> str:
     """What is wrong with the table: every row has to be there, once."""
-    from edgert.central.show import select
+    from edgert.central.tables.show import select
 
     text = (
         "SELECT count(*), count(DISTINCT concat(cast(window_start AS varchar), source)) "

@@ -7,7 +7,7 @@ import statistics
 from typing import Any, Final
 
 from edgert.core.ids import make_epoch
-from edgert.core.result_schema import Schema, row_columns
+from edgert.core.results.result_schema import Schema, row_columns
 
 FLEET: Final = "bench"
 GATEWAY: Final = "g1"

@@ -18,15 +18,15 @@ from benchmarks.overload.offer import Offer
 from benchmarks.overload.watch import WatchedPool, ledger
 from benchmarks.riotbench.engine import LEND_S, Seen, outcome, waiting_in
 from benchmarks.riotbench.flows import APPLICATIONS
-from edgert.core.position import Position
-from edgert.core.settings import GatewaySettings
+from edgert.core.checkpoint.position import Position
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.progress import Progress
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

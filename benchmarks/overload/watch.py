@@ -12,7 +12,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import report
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 
 NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
 """Reasons that end so count something else than rows that are gone."""

@@ -7,10 +7,10 @@ import time
 from functools import partial
 from typing import Final
 
-from agent.placement.budget import Budget, Draw
-from agent.placement.cost import PAPER, Evaluation
-from agent.placement.model import Problem
-from agent.placement.registry import HEURISTICS, place
+from agent.placement.heuristics.registry import HEURISTICS, place
+from agent.placement.problem.budget import Budget, Draw
+from agent.placement.problem.cost import PAPER, Evaluation
+from agent.placement.problem.model import Problem
 from benchmarks.bars import draw
 from benchmarks.placement.topologies import SEED, SHAPES, large, topology
 from benchmarks.report import Benchmark, Options, Report

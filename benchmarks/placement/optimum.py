@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import highspy
 
-from agent.placement.cost import PAPER
-from agent.placement.model import Problem
+from agent.placement.problem.cost import PAPER
+from agent.placement.problem.model import Problem
 
 
 class Bound(NamedTuple):

@@ -12,7 +12,7 @@ import random
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from agent.placement.model import Board, Edge, Operator, Problem
+from agent.placement.problem.model import Board, Edge, Operator, Problem
 
 SEED: Final = 3141592653589793238
 """The first 19 digits of π, as the paper's."""

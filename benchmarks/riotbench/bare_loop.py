@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgert.core.batch import RawBatch
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 

@@ -23,11 +23,11 @@ from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool import Pool
-from edgert.runtime.pools import make_pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.pools import make_pool
 
 WARM_UP: Final = 50
 """Batches of a hundred that each side is given before."""

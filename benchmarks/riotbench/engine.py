@@ -20,18 +20,18 @@ from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from benchmarks.riotbench.probe import LOOP
 from edgert.core.batch import RawBatch
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency, quantile_s
-from edgert.runtime.pool import Pool
-from edgert.runtime.pools import OWPOA, make_pool
-from edgert.runtime.progress import Progress
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.pools import OWPOA, make_pool
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

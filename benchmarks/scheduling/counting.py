@@ -17,14 +17,14 @@ from edgert.codecs.shapes import Body, Value
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Emission, Now
-from edgert.operators.pipeline import Pipeline
-from edgert.operators.region import Region, Step, Waiting
+from edgert.operators.base.logic import Emission, Now
+from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.region import Region, Step, Waiting
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import at_most
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from benchmarks.riotbench.flows import split
 from benchmarks.slots.slot import RATE
-from edgert.core.position import Position
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.checkpoint.position import Position
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.latency import quantile_s
-from edgert.runtime.progress import Progress
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slots import Slots
 

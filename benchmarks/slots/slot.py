@@ -18,12 +18,12 @@ from benchmarks.ingest.trace import messages
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.links.unix import UnixLink
-from edgert.operators.division import CopiesByTopic
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.doing import Doing
+from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.slot import Slot
+from edgert.runtime.pool.activity import Doing
+from edgert.runtime.slot.__main__ import Slot
 
 BATCH_ROWS: Final = 100
 AHEAD_ROWS: Final = 400

@@ -5,12 +5,12 @@ root.pem             its certificate: what boards and brokers trust (`cafile`)
 intermediate.pem     signs boards, with intermediate.key
 crl.pem              what is revoked (`crlfile`); there from the beginning, empty
 fleet.key            what the agents' packets are sealed with (`edgert fleet key`)
+mac.key              the central key (`edgert fleet mac-key`): the collector takes it, the gateways' keys are made of it
 issued/<name>/       each certificate that was made, named by its serial number
 """
 
 from __future__ import annotations
 
-import base64
 import re
 import secrets
 import shutil
@@ -30,11 +30,12 @@ from edgert.boards import certificates as made_of
 from edgert.boards import files
 from edgert.boards.certificates import EARLIER, Key, key_pem, pem
 from edgert.boards.revocation import name_extension, read_list_untrusted, revoked_names_untrusted
-from edgert.core.board_settings import FLEET_KEY
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import GATEWAY_NAME
+from edgert.core.results.macs import gateway_key
+from edgert.core.settings.board import FLEET_KEY
+from edgert.core.text.key_lines import KEY_BYTES, key_line, parse_keys
 
-FLEET_KEY_BYTES: Final = 32
 HOST: Final = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
 """A host name or an IP address."""
 LEAST_LIFE: Final = timedelta(days=90)
@@ -65,7 +66,8 @@ def create(folder: Path, fleet: str, now: datetime) -> None:
     files.write(part / "intermediate.key", key_pem(key))
     files.write(part / "intermediate.pem", pem(intermediate), files.PUBLIC)
     files.write(part / "crl.pem", _signed_list(intermediate, key, None, [], now), files.PUBLIC)
-    files.write(part / "fleet.key", base64.b64encode(secrets.token_bytes(FLEET_KEY_BYTES)) + b"\n")
+    files.write(part / "fleet.key", key_line(secrets.token_bytes(KEY_BYTES)).encode() + b"\n")
+    files.write(part / "mac.key", key_line(secrets.token_bytes(KEY_BYTES)).encode() + b"\n")
     part.rename(folder)
 
 
@@ -87,12 +89,17 @@ class Authority:
             ) from None
         self.root_pem = pem(root)
         self.fleet_key = _fleet_key(folder / "fleet.key")
+        self._central_key = _central_key(folder / "mac.key")
         self.fleet = made_of.fleet_of(self._intermediate)
         self._read_list()
 
     @property
     def crl_pem(self) -> bytes:
         return self._crl_pem
+
+    def mac_key(self, name: str) -> str:
+        """The line with the MAC key of the board `name`."""
+        return key_line(gateway_key(self._central_key, self.fleet, name)) + "\n"
 
     # -- certificates
 
@@ -105,10 +112,13 @@ class Authority:
 
     def user(self, name: str, now: datetime, life: timedelta) -> Issued:
         """Of a client of the broker that is no gateway. Raises `EdgertError` for a name that is taken."""
-        if self.certificates(name):
-            raise EdgertError(f"{show(name)}: expected a name without a certificate; that of a board stays the board's")
         key = made_of.new_key()
-        return self._issue(name, made_of.user(self.fleet, self._free(name), key, self._signer, now, life), key)
+        return self._issue(name, made_of.user(self.fleet, self._new(name), key, self._signer, now, life), key)
+
+    def updates(self, name: str, now: datetime, life: timedelta) -> Issued:
+        """Signs update bundles. Raises `EdgertError` for a name that is taken."""
+        key = made_of.new_key()
+        return self._issue(name, made_of.updates(self.fleet, self._new(name), key, self._signer, now, life), key)
 
     def server(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Issued:
         """Of a broker. It is revoked by the name of its first host. Raises `EdgertError` for what is no host."""
@@ -149,6 +159,11 @@ class Authority:
 
     def _uri(self, name: str) -> str:
         return f"{made_of.URI}{self.fleet}/{name}"
+
+    def _new(self, name: str) -> str:
+        if GATEWAY_NAME.fullmatch(name) and self.certificates(name):
+            raise EdgertError(f"{show(name)}: expected a name without a certificate; that of a board stays the board's")
+        return self._free(name)
 
     def _free(self, name: str) -> str:
         if not GATEWAY_NAME.fullmatch(name):
@@ -239,6 +254,12 @@ def _fleet_key(path: Path) -> str:
     if not FLEET_KEY.fullmatch(text):
         raise EdgertError(f"{path}: expected lines as `edgert fleet key` writes them, got another text")
     return text
+
+
+def _central_key(path: Path) -> bytes:
+    """The one in use."""
+    text = files.read(path, "the central key of MACs; make a file: edgert fleet mac-key").decode("ascii", "replace")
+    return parse_keys(text, str(path), "edgert fleet mac-key")[0]
 
 
 def _key(path: Path) -> Key:

@@ -60,7 +60,7 @@ def _one(authority: Authority, board: Board, folder: Path, now: datetime, life: 
     identity, state = _identity(authority, board.name, before, now), "updated"
     if identity is None:
         identity, state = authority.board(board.name, now, life), "made"
-    text = document(authority, board.settings, identity).encode()
+    text = document(authority, board.name, board.settings, identity).encode()
     if text == before:
         state = "kept"
     else:
@@ -70,14 +70,15 @@ def _one(authority: Authority, board: Board, folder: Path, now: datetime, life: 
     return Result(board.name, board.line, found, str(path), len(text))
 
 
-def document(authority: Authority, settings: Document, identity: Issued) -> str:
-    """The provisioning file of a board."""
+def document(authority: Authority, name: str, settings: Document, identity: Issued) -> str:
+    """The provisioning file of the board `name`."""
     keys = {
         "certificate": identity.certificate.decode(),
         "key": identity.key.decode(),
         "ca": authority.root_pem.decode(),
         "crl": authority.crl_pem.decode(),
         "fleet_key": authority.fleet_key,
+        "mac_key": authority.mac_key(name),
     }
     gateway = {**settings.get("gateway", {}), "fleet": authority.fleet}
     return to_toml({"gateway": gateway, **{k: v for k, v in settings.items() if k != "gateway"}, OF_THE_CA: keys})

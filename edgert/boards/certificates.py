@@ -89,6 +89,14 @@ def user(
     return _leaf(subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CLIENT_AUTH], key, issuer, now, life)
 
 
+def updates(
+    fleet: str, name: str, key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
+) -> x509.Certificate:
+    """Signs update bundles. A board's update client takes this use alone, so that no board can sign one."""
+    alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/@updates/{name}")
+    return _leaf(subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CODE_SIGNING], key, issuer, now, life)
+
+
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))

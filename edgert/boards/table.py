@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.board_settings import BoardSettings
 from edgert.core.config import Entry, entries, parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.board import BoardSettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import to_toml
 
 Document = dict[str, dict[str, Any]]
@@ -39,7 +39,8 @@ class Board:
 
 
 def common_untrusted(text: str, where: str, fleet: str) -> Document:
-    """What all boards have in common: a provisioning file without names and identity. Raises `DocumentError`."""
+    """Settings that all boards have in common: a provisioning file without names and identity. Raises
+    `DocumentError`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -169,7 +170,7 @@ def _faults(document: Document) -> list[Problem]:
 
 
 def _of_all(document: Mapping[str, Mapping[str, Any]], fleet: str) -> list[Problem]:
-    """What one class alone cannot see."""
+    """Problems between sections, which no class sees alone."""
     gateway, central = document.get("gateway", {}), document.get("central", {})
     problems = []
     if gateway.get("fleet", fleet) != fleet:

@@ -1,1 +1,1 @@
-"""The verbs of the `edgert` command, one file each."""
+"""The verbs of the `edgert` command: a file each, or a folder with `verb.py` where one needs several files."""

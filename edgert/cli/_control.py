@@ -46,7 +46,7 @@ def candidates(config: Path | None) -> list[str]:
     """Where the socket may be, likeliest first: as the settings say, in the runtime folder of a service or of root, in
     this user's."""
     from edgert.core.config import load
-    from edgert.core.settings import GatewaySettings, control_socket
+    from edgert.core.settings.gateway import GatewaySettings, control_socket
 
     path = config or (CONFIG if os.access(CONFIG, os.R_OK) else None)
     settings = load(GatewaySettings, path, os.environ)

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from edgert.core import config
-from edgert.core.cautions import cautions
-from edgert.core.programs import PROGRAMS
+from edgert.core.settings.cautions import cautions
+from edgert.core.settings.programs import PROGRAMS
 from edgert.mqtt.credentials import others_may_read
 
 HELP = "show and check settings: sample file, docs, check of a file and the environment"

@@ -87,7 +87,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: Callable[[], None]) -> Deployment:
-    from edgert.core.settings import Connection
+    from edgert.core.settings.connection import Connection
     from edgert.mqtt.address import PORT, TLS_PORT, split_broker
     from edgert.mqtt.deployment import Deployment
 
@@ -101,7 +101,7 @@ def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: 
 
 
 def _carry_out(args: argparse.Namespace, name: str, deployment: Deployment, changed: threading.Event) -> str:
-    """What to tell when it went well; raises `EdgertError` when not."""
+    """Carries it out and returns the sentence to print; raises `EdgertError` when not."""
     end = time.monotonic() + args.timeout_s
     broker = deployment.connection.address
 

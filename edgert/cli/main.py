@@ -1,5 +1,7 @@
 """The `edgert` command. Its verbs are the other modules of this package: to add one, add a file.
 
+A verb that needs several files is a folder, in which `verb.py` is the module of the verb.
+
 A verb module has `HELP: str` (one line), `add_arguments(parser)` and `run(args) -> int` (the exit status). What is
 heavy to import, it imports in `run`, so that `edgert --help` answers at once and a board loads only what it uses.
 """
@@ -30,7 +32,7 @@ exit status:
 
 
 class Verb(Protocol):
-    """What a module of `edgert.cli` offers."""
+    """The interface of a module of `edgert.cli`."""
 
     HELP: str
 
@@ -41,11 +43,13 @@ class Verb(Protocol):
 
 def verbs() -> dict[str, Verb]:
     """Name -> module of every verb, by name. A name with a leading underscore is no verb."""
-    names = sorted(m.name for m in pkgutil.iter_modules(edgert.cli.__path__))
+    found = sorted(pkgutil.iter_modules(edgert.cli.__path__), key=lambda module: module.name)
     return {
-        name.replace("_", "-"): cast(Verb, importlib.import_module(f"edgert.cli.{name}"))
-        for name in names
-        if name != "main" and not name.startswith("_")
+        m.name.replace("_", "-"): cast(
+            Verb, importlib.import_module(f"edgert.cli.{m.name}{'.verb' if m.ispkg else ''}")
+        )
+        for m in found
+        if m.name != "main" and not m.name.startswith("_")
     }
 
 

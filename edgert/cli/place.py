@@ -11,7 +11,10 @@ from edgert.cli._control import add_socket, ask, place, table
 from edgert.core.errors import EdgertError
 from edgert.scheduling.locality_fairness import PLACEMENTS
 
-HELP = "move operators of a running flow to other slots of the gateway on this board; no row is lost or doubled"
+HELP = (
+    "move operators of a running flow to other slots of the gateway on this board; no row is lost or doubled, except "
+    "input of QoS 0 beyond 4 MB that comes while the flow stands still"
+)
 LONGEST_S: Final = 90.0
 """The flow comes to a checkpoint first; a gateway gives up after a minute where it cannot."""
 

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from edgert.control.client import call
-    from edgert.core.agent_settings import AgentSettings, agent_socket
     from edgert.core.config import load
+    from edgert.core.settings.agent import AgentSettings, agent_socket
 
     socket = args.socket
     if socket is None:
@@ -66,7 +66,7 @@ def table(status: dict[str, Any]) -> str:
 
 
 def _cooperation(told: dict[str, Any]) -> list[str]:
-    """What the other boards told, a line each; nothing where no flow is shared."""
+    """Terms of other boards, a line each; nothing where no flow is shared."""
     if told["state"] == "off":
         return ["cooperation with other boards is off (sched.cooperate)"]
     lines = []

@@ -1,4 +1,4 @@
-"""What a codec is, and what all of them share: untrusted values to numbers, times, sources and clear errors."""
+"""The interface of a codec, and common parts of all: untrusted values to numbers, times, sources and clear errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BAD_BYTES: Final = (ValueError, RecursionError)
 
 @dataclass(slots=True)
 class Decoded:
-    """What a batch of payloads held."""
+    """The content of a batch of payloads."""
 
     rows: list[Row] = field(default_factory=list)
     bad_payloads: list[tuple[int, str]] = field(default_factory=list)

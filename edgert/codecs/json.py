@@ -32,7 +32,7 @@ INT64: Final = 1 << 63
 """Integers from here on become floats: the tables have 64 bits."""
 _encode = msgspec.json.Encoder().encode
 _KEYS: Final = re.compile(rb'"\s*:')
-"""What ends each key; it may stand in a string too."""
+"""The end of each key; it may stand in a string too."""
 
 
 class JsonCodec:

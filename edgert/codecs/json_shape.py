@@ -28,7 +28,7 @@ class JsonShape:
     present: tuple[str, ...]
     absent: tuple[str, ...]
     text_time: bool
-    """Whether the time is a string, which takes longer to read."""
+    """True if the time is a string, which takes longer to read."""
     texts: frozenset[str]
     """The present ones that hold a string: in the others one is another shape, so that only these are looked at for a
     quoted "nan"."""

@@ -15,7 +15,7 @@ _LONGEST: Final = 64
 
 
 def is_no_number(text: str) -> bool:
-    """Whether the text is a failed measurement rather than a text."""
+    """True if the text is a failed measurement rather than a text."""
     return len(text) <= _LONGEST and _ALONE.fullmatch(text) is not None
 
 

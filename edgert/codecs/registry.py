@@ -23,7 +23,8 @@ BUILT_IN: Final = {
 
 
 class Factory(Protocol):
-    """What an entry point must name: builds a codec that decodes `fields` (None: all), with options by keyword."""
+    """The object that an entry point names: builds a codec that decodes `fields` (None: all), with options by
+    keyword."""
 
     def __call__(self, fields: frozenset[str] | None, **options: Any) -> Codec: ...
 

@@ -16,7 +16,7 @@ MAX_LENGTH: Final = 256
 
 
 def is_legal(name: str) -> bool:
-    """Whether `name`, base name included, is a SenML name."""
+    """True if `name`, base name included, is a SenML name."""
     return len(name) <= MAX_LENGTH and _matches(name)
 
 

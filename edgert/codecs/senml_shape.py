@@ -34,7 +34,7 @@ Labels = tuple[tuple[str, object], ...]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the packs of one kind of sensor have in common."""
+    """Common structure of the packs of one kind of sensor."""
 
     old: bool
     top: Labels
@@ -80,7 +80,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _is_plain(shape: Shape) -> bool:
-    """Whether each record is one value under a name of its own, or base fields alone."""
+    """True if each record is one value under a name of its own, or base fields alone."""
     names: list[object] = []
     for labels in map(dict, shape.records):
         kinds = [kind for key, kind in shape.kinds.items() if key in labels]
@@ -184,7 +184,8 @@ class _Writer:
         return lines + self._source()
 
     def _source(self) -> list[str]:
-        """What the topic captured, else the base name, else a record of that name, else the topic."""
+        """Code of the source: the captured part of the topic, else the base name, else a record of that name, else the
+        topic."""
         lines = []
         candidates = [self._own_source] if self._own_source else []
         if "bn" in self._base:  # looked up even if not used: a name that is none makes the pack a bad one

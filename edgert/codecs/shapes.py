@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, run
 
 from edgert.codecs.base import BAD_BYTES, Captures, Codec, Decoded, decode_into
 from edgert.core.batch import Row
-from edgert.core.topic_template import MAX_KNOWN_LENGTH
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
 
 Shape = TypeVar("Shape", bound=Hashable)
 Reached = Generator[int, tuple[int, int], None]
@@ -81,7 +81,7 @@ class Value(NamedTuple):
 
 
 OfTopic = Callable[[Mapping[str, str]], Any]
-"""What follows from a topic alone: from what is captured of it."""
+"""Makes values that follow from the captured parts of a topic alone."""
 KNOWN_TOPICS: Final = 10_000
 """Of which that is remembered; of none that is long."""
 
@@ -107,11 +107,11 @@ class Body:
 
 
 class Tail(Protocol):
-    """What becomes of a message's values: generated lines behind the decoder's, in the same function."""
+    """Generated lines for a message's values, behind those of the decoder in the same function."""
 
     @property
     def misfits(self) -> tuple[type[Exception], ...]:
-        """What its lines may raise to refuse a message, before they have changed anything."""
+        """Exceptions by which its lines refuse a message, before they have changed anything."""
         ...
 
     def body(self, values: Mapping[str, Value]) -> Body:
@@ -129,7 +129,7 @@ class Fusible(Protocol):
 
 
 def fuses(codec: object) -> bool:
-    """Whether it is `Fusible` by its own class: one that builds on another and decodes otherwise is not."""
+    """True if it is `Fusible` by its own class: one that builds on another and decodes otherwise is not."""
     return "fuse" in vars(type(codec))
 
 
@@ -153,7 +153,7 @@ def row_display(code: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 
 
 def captured_values(captured: frozenset[str]) -> dict[str, Value]:
-    """What a topic gives to rows, as `function` brings it."""
+    """Values that a topic gives to rows, as `function` brings them."""
     others = enumerate(sorted(captured - {"time", "source"}))
     values = {name: Value(f"c{number}", sure=True, captured=name) for number, name in others}
     return {"source": Value("source", sure=True, captured="source"), **values} if "source" in captured else values
@@ -207,7 +207,7 @@ def _of_topic(captured: Mapping[str, Value], after: Body) -> tuple[list[str], di
 
 
 class Batch(NamedTuple):
-    """What is decoded at once: see `Run`."""
+    """Payloads that are decoded at once: see `Run`."""
 
     topics: Sequence[str]
     payloads: Sequence[bytes]
@@ -343,7 +343,7 @@ class Shapes(Generic[Shape]):
         return index
 
     def due(self) -> bool:
-        """Whether the message that was just decoded the tolerant way should be learned from."""
+        """True if the message that was just decoded the tolerant way should be learned from."""
         self._fruitless += 1
         return self._fruitless <= EAGER or self._fruitless % RARE == 0
 

@@ -1,4 +1,4 @@
-"""What moves between instances: a batch of rows, and before decoding a batch of raw messages.
+"""Batches, which move between instances: of rows, and before decoding of raw messages.
 
 Everything in the data path works on batches; nothing may cost a lock, an allocation or a log line per row.
 Rows are shared between branches and queues: an operator never changes a row that it was given.
@@ -51,7 +51,7 @@ class RawBatch:
     """The same moment as event time would tell it (seconds since the epoch, UTC)."""
     size: int = 0
     owed: bool = False
-    """Whether acknowledgements are owed for them (QoS 1 and 2): for all of a batch or for none, so that what may be
+    """True if acknowledgements are owed for them (QoS 1 and 2): for all of a batch or for none, so that what may be
     dropped can be told from what may not."""
 
     def __len__(self) -> int:

@@ -38,5 +38,5 @@ class VirtualClock:
         self._wall += seconds
 
     def set_wall(self, wall: float) -> None:
-        """What an administrator or NTP does: the wall clock jumps, the monotonic one does not."""
+        """Sets the wall clock as an administrator or NTP does; the monotonic one does not jump."""
         self._wall = wall

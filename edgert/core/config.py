@@ -41,7 +41,7 @@ _FALSE: Final = frozenset(("0", "false", "no", "off"))
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one setting beside its name, type and default."""
+    """Properties of one setting beside its name, type and default."""
 
     doc: str
     unit: str = ""

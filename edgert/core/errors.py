@@ -49,11 +49,11 @@ class StoreError(EdgertError):
 
 
 class DamagedError(StoreError):
-    """What is stored cannot be what was written: its card rots, or something else wrote there."""
+    """Stored bytes are not those that were written: the card rots, or another program wrote there."""
 
 
 class MisfitError(StoreError):
-    """What is stored belongs to something else than what it is given to."""
+    """Stored bytes belong to something else than what they are given to."""
 
 
 def show(value: object, limit: int = 60) -> str:

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 TABLE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-"""What is short and safe as topic level, file name and table name."""
+"""Names that are short and safe as topic level, file name and table name."""
 FLOW_NAME: Final = re.compile(rf"(?!.*_v[0-9]+$){TABLE_NAME.pattern}")
 """Flows: `<flow>_v2` is the name of another table of `<flow>`."""
 GATEWAY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -51,7 +51,7 @@ def epoch_ordinal(epoch: int) -> int:
 
 
 def is_credible(epoch: int, greatest: int | None, margin: int = 0) -> bool:
-    """Whether a flow whose `greatest` epoch is known (None: there is none) can have come to `epoch`. A forged one must
+    """True if a flow whose `greatest` epoch is known (None: there is none) can have come to `epoch`. A forged one must
     not use up the numbers: it leaves room for more than `margin` others."""
     known = 0 if greatest is None else epoch_ordinal(greatest) + ORDINAL_STEP
     return epoch_ordinal(epoch) + margin <= max(MOST_ORDINAL, known)

@@ -29,7 +29,7 @@ def not_plain(value: Any, path: str = "") -> Iterator[Problem]:
 
 
 def is_text(value: Any) -> TypeGuard[str]:
-    """Whether it is a string that UTF-8 can carry: half a surrogate pair it cannot."""
+    """True for a string that UTF-8 can carry: half a surrogate pair it cannot."""
     if not isinstance(value, str):
         return False
     try:
@@ -40,10 +40,10 @@ def is_text(value: Any) -> TypeGuard[str]:
 
 
 def is_integer(value: Any) -> TypeGuard[int]:
-    """Whether it is one; true and false are none."""
+    """True for an integer; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_texts(value: Any) -> TypeGuard[list[str]]:
-    """Whether it is a list of strings."""
+    """True for a list of strings."""
     return isinstance(value, list) and all(isinstance(v, str) for v in value)

@@ -12,7 +12,7 @@ from edgert.core import log as logs
 
 HOST = "127.0.0.1"
 READY = "listening"
-"""What it says once connections are taken."""
+"""The line that says that it takes connections."""
 
 
 async def serve(port: int) -> None:

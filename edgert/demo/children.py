@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from edgert.central.leash import leashed
+from edgert.central.spark.die_with_parent import leashed
 from edgert.core.errors import EdgertError
 
 STOP_S = 10.0
@@ -86,7 +86,7 @@ class Child:
         return self._process.wait()
 
     def _end_session(self) -> None:
-        """What the child started and left behind (Spark's Java) ends with it."""
+        """Ends processes that the child left behind (Spark's Java)."""
         assert self._process is not None
         try:
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -113,7 +113,7 @@ enabled = false
 
 
 def commands(setup: Setup, made: list[Board]) -> dict[str, list[str]]:
-    """What the boards' children run, by name; the first gateway is `gateway`."""
+    """Command lines of the boards' children, by name; the first gateway is `gateway`."""
     python = [sys.executable, "-m"]
     found: dict[str, list[str]] = {}
     for board in made:

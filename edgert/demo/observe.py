@@ -1,4 +1,5 @@
-"""What the demo shows, gathered in helper threads: the gateway's status, and the last rows of the fleet table."""
+"""Observations for the demo's screen, made in helper threads: the gateway's status, and the last rows of the fleet
+table."""
 
 from __future__ import annotations
 

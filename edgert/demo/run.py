@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.demo import fleet
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
@@ -95,7 +95,7 @@ class Demo:
         )
 
     def _read_fleet(self) -> FleetRows:
-        from edgert.central.peek import newest_rows
+        from edgert.central.tables.peek import newest_rows
 
         found = newest_rows(str(self.setup.tables / "fleet" / self.setup.flow_name), ROWS)
         if found is None:
@@ -111,7 +111,7 @@ class Demo:
             return self._fleet.value or FleetRows()
 
     def _fleet_has_moved(self) -> bool:
-        """Whether the fleet table was written since this start."""
+        """True if the fleet table was written since this start."""
         fleet = self._fleet.value
         if fleet is None:
             return False

@@ -83,7 +83,7 @@ def health(view: View, level: str) -> list[Mapping[str, Any]]:
 
 
 def troubles(view: View) -> list[str]:
-    """What does not do its work, a line each."""
+    """Parts that do not work, a line each."""
     silent = [f"gateway: no answer: {view.problem}"] if view.problem and view.status else []
     return silent + [str(part["text"]) for part in health(view, "bad")]
 
@@ -100,7 +100,7 @@ def mark(stage: Stage, view: View) -> tuple[str, str]:
 
 
 def awaited(stages: tuple[Stage, ...]) -> list[Stage]:
-    """What is not up yet."""
+    """Stages that are not up yet."""
     return [stage for stage in stages if stage.state in ("waiting", "starting")]
 
 

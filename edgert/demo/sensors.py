@@ -53,7 +53,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was read at one moment. Counters are totals since the machine started."""
+    """Readings of one moment. Counters are totals since the machine started."""
 
     time: float
     """Seconds since the epoch, UTC."""
@@ -112,7 +112,7 @@ def name(text: str) -> str:
 
 
 def read(time: float) -> Snapshot:
-    """What psutil finds on this machine; what a machine lacks (frequencies, temperatures) is left out.
+    """Reads psutil's figures of this machine; those that it lacks (frequencies, temperatures) are left out.
 
     The first reading's CPU figures are since the start of the process and worth nothing: throw it away.
     """

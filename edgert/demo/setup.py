@@ -1,4 +1,4 @@
-"""What the demo puts in place before it starts anything: folder, ports, names, files, commands."""
+"""Preparations of the demo before it starts anything: folder, ports, names, files, commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NEEDED = {"amqtt": "the embedded broker", "rich": "the summary", "deltalake": "
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line said."""
+    """Options of the command line."""
 
     data: Path = Path("demo-data")
     broker: str = ""
@@ -67,7 +67,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What stands ready: names, addresses, files."""
+    """Prepared names, addresses and files."""
 
     options: Options
     data: Path
@@ -116,7 +116,7 @@ class Setup:
 
 
 def missing_parts(embedded_broker: bool) -> str:
-    """What is not installed, and what to do; empty when all is there."""
+    """Names missing packages and the remedy; empty when all are there."""
     needed = dict(_NEEDED)
     if not embedded_broker:
         del needed["amqtt"]
@@ -242,7 +242,7 @@ protocol = "{setup.protocol}"
 
 
 def commands(setup: Setup) -> dict[str, list[str]]:
-    """What each child runs, in order of start. `broker` is missing when one is there already."""
+    """Command lines of the children, in order of start. `broker` is missing when one is there already."""
     python, options = [sys.executable, "-m"], setup.options
     publisher = [*python, "edgert.demo.publisher", "--broker", setup.broker, "--host", setup.gateway]
     if options.trace is not None:
@@ -252,7 +252,7 @@ def commands(setup: Setup) -> dict[str, list[str]]:
     found = {
         "broker": [*python, "edgert.demo.broker", "--port", str(setup.broker_port)],
         "gateway": [*python, "gateway", "--config", str(setup.data / "gateway.toml")],
-        "collector": [*python, "edgert.central.collector_command", *central],
+        "collector": [*python, "edgert.central.collector", *central],
         "spark": [*python, "edgert.cli.main", "central", "run", *central],
         "publisher": publisher,
     }
@@ -262,7 +262,7 @@ def commands(setup: Setup) -> dict[str, list[str]]:
 
 
 def further(setup: Setup, program: str) -> list[str]:
-    """What to look at next, as lines that can be pasted. `program` is how this one was called (`sys.argv[0]`)."""
+    """Commands to try next, as lines that can be pasted. `program` is how this one was called (`sys.argv[0]`)."""
     edgert = "edgert"
     if Path(program).name != edgert:
         edgert = f"{shlex.quote(sys.executable)} -m edgert"

@@ -117,11 +117,11 @@ class Term:
         return Term(Comparison(("<=", "<="), operands))
 
     def is_in(self, options: Iterable[float | str | bool]) -> Term:
-        """Whether it equals one of the constants."""
+        """A condition: the value equals one of the constants."""
         return Term(Membership(self.expression, tuple(Literal(o) for o in options)))
 
     def is_null(self) -> Term:
-        """Whether the value is null, or the field absent."""
+        """A condition: the value is null, or the field absent."""
         return Term(Call("is_null", (self.expression,)))
 
     def _compare(self, operator: str, other: object) -> Term:

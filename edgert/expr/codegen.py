@@ -129,7 +129,7 @@ class Scope:
         return f"({self.value_of(e, known)} is {'' if side else 'not '}None)", known
 
     def _otherwise(self, e: Expression, known: Known) -> Known:
-        """What is known where the code of `true(e)` was falsy: fields that were tested for null, and are not."""
+        """Knowledge where the code of `true(e)` was falsy: fields that were tested for null, and are not."""
         match e:
             case Logic(operator="or"):
                 for operand in e.operands:

@@ -133,7 +133,7 @@ class Inlined:
     numbers: frozenset[str]
     """Of them: numbers, or None."""
     misses: bool
-    """Whether the table of a step may let go: `which` is the number of that step then, -1 if another did."""
+    """True if the table of a step may let go: `which` is the number of that step then, -1 if another did."""
 
 
 def inline_chain(
@@ -348,7 +348,7 @@ class _Writer:
         ]
 
     def _unchanged(self) -> bool:
-        """Whether the row itself may be handed on: nobody behind would see a difference."""
+        """True if the row itself may be handed on: nobody behind would see a difference."""
         only, live, computed = self.scope.only, self.live, self.scope.computed.keys()
         if live is None:
             return only is None and not computed
@@ -370,7 +370,7 @@ def _bound(variable: str, expression: Expression, code: str) -> list[str]:
 
 
 def _is_given(expression: Expression) -> bool:
-    """Whether its value is one that a field has, or that the expression names."""
+    """True if its value is one that a field has, or that the expression names."""
     match expression:
         case Field() | Literal():
             return True

@@ -142,13 +142,13 @@ def _trim(s: str) -> str:
 
 @function("starts_with(s, prefix)", (STRING, STRING), BOOLEAN)
 def _starts_with(s: str, prefix: str) -> bool:
-    """Whether `s` begins with `prefix`."""
+    """True if `s` begins with `prefix`."""
     return _string(s).startswith(prefix)
 
 
 @function("contains(s, part)", (STRING, STRING), BOOLEAN)
 def _contains(s: str, part: str) -> bool:
-    """Whether `part` occurs in `s`."""
+    """True if `part` occurs in `s`."""
     return _string(part) in _string(s)
 
 
@@ -174,7 +174,7 @@ def _to_number(x: Any) -> float:
 
 @function("is_null(x)", (ANY,), BOOLEAN, special=True)
 def _is_null(x: Any) -> bool:
-    """Whether `x` is null (the field is absent or null); never null itself."""
+    """True if `x` is null (the field is absent or null); never null itself."""
     raise NotImplementedError
 
 

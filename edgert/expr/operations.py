@@ -28,7 +28,7 @@ def variables(known: Known) -> Known:
 
 
 def known_number(code: str) -> str:
-    """What stands in `Known` for a variable that is certainly a number, if it is not None."""
+    """Key in `Known` of a variable that is certainly a number, if it is not None."""
     return f"{code} is a number"
 
 
@@ -53,7 +53,7 @@ def as_numbers(
 
 
 def proven_by(e: Comparison, codes: Sequence[str]) -> Known:
-    """What is a number if the first pair of a chain did not raise: what was put in order with one."""
+    """Operands that are numbers if the first pair of a chain did not raise: those that were ordered with a number."""
     if e.operators[0] in EQUALITY or Type.NUMBER not in map(type_of_shallow, e.operands[:2]):
         return frozenset()
     return frozenset(known_number(code) for code in codes[:2])
@@ -80,7 +80,7 @@ def in_order(operator: str, parts: Sequence[Expression], codes: Sequence[str], k
 
 
 def equality(operator: str, parts: Sequence[Expression], codes: Sequence[str], known: Known) -> str:
-    """Whether two values are equal, or not, and of the same type: what Python takes for equal is looked at again."""
+    """Code of an equality of value and type: Python's equality alone ignores types."""
     a, b = codes
     types = [type_of_shallow(part) for part in parts]
     plain = f"{a} {operator} {b}"

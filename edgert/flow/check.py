@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from edgert.core.errors import Problem, show
 from edgert.core.ids import FLOW_NAME, TABLE_NAME
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow import delivery, full_outbox, latency, on_error
-from edgert.flow.delivery import Delivery
-from edgert.flow.full_outbox import WhenFull
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.loops import Loop, loops
-from edgert.flow.on_error import OnError
+from edgert.flow.options import delivery, full_outbox, latency, on_error
+from edgert.flow.options.delivery import Delivery
+from edgert.flow.options.full_outbox import WhenFull
+from edgert.flow.options.on_error import OnError
 from edgert.flow.parameters import parse_parameters, parse_values
 from edgert.flow.spec import COMMON, INSTANCES, SLOT, OperatorSpec, Registry
 from edgert.flow.structure import field_problems, graph_problems, in_order, keys_above

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.flow import full_outbox
-from edgert.flow.delivery import DEFAULT, Delivery
-from edgert.flow.full_outbox import WhenFull
-from edgert.flow.on_error import OnError
+from edgert.flow.options import full_outbox
+from edgert.flow.options.delivery import DEFAULT, Delivery
+from edgert.flow.options.full_outbox import WhenFull
+from edgert.flow.options.on_error import OnError
 
 
 @dataclass(frozen=True, slots=True)

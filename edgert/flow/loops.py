@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 
 DROPPING: Final = frozenset(("filter", "bloom_filter"))

@@ -5,8 +5,8 @@
 
 becomes `readings`, `valid+derived+by_sensor`, `minute` (keyed by by_sensor's key), `central`: the fewer instances,
 the fewer queues, and a fused chain is one compiled function. Then an instance is fused with the only
-one that feeds it, directly or through others, to a region (`edgert.operators.region`); here all four. Last, an operator
-with `instances = k` becomes k copies (`edgert.flow.fission`).
+one that feeds it, directly or through others, to a region (`edgert.operators.fusion.region`); here all four. Last, an
+operator with `instances = k` becomes k copies (`edgert.flow.fission`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from edgert.core.ids import FLOW_NAME, TABLE_NAME
-from edgert.flow import delivery, full_outbox, latency
 from edgert.flow.check import MAX_OPERATORS
-from edgert.flow.on_error import ACTIONS
+from edgert.flow.options import delivery, full_outbox, latency
+from edgert.flow.options.on_error import ACTIONS
 from edgert.flow.parameters import described
 from edgert.flow.spec import COMMON, INSTANCES, REQUIRED, SLOT, OperatorSpec, Parameter, Registry
 

@@ -89,7 +89,7 @@ class OperatorSpec:
     fields_beside: Callable[[Node], FieldUse] | None = None
     """The fields used of every input but the first, if these have rows of another kind; unsaid means the same."""
     logic: Callable[[Any], Any] | None = None
-    """Makes the logic of one instance from an `edgert.operators.logic.Build`; stateless ones are compiled instead."""
+    """Makes the logic of one instance from an `edgert.operators.base.logic.Build`; stateless ones are compiled."""
     keyed: bool = True
     """True if a stateful operator keeps state per key, as declared by a marker above it."""
     divides_by: Callable[[Node, Keys], Keys | None] | None = None

@@ -241,6 +241,7 @@ class Receiver:
         first = message.first
         if first <= self.accepted or first.sequence < 1:
             raise ProtocolError(f"expected a gap to lead to a number after {self.accepted}, got {first}")
+        self._check_epoch(first)
         self._skipping = first
 
     def take(self, message: Data) -> Taken | None:
@@ -256,6 +257,7 @@ class Receiver:
             raise ProtocolError(f"expected no batch beyond a credit of {self._granted} bytes, got {number}")
         spent = cost(message.body)
         self._used += spent
+        self._check_epoch(number)
         if number <= self.accepted:
             refusals.stale += number.epoch < self.accepted.epoch
             refusals.duplicates += number.epoch == self.accepted.epoch
@@ -269,6 +271,12 @@ class Receiver:
         self._held.append((number, spent))
         self._held_bytes += spent
         return taken
+
+    def _check_epoch(self, number: Number) -> None:
+        """Raises `ProtocolError` for an epoch that no flow can have come to. Once committed, the origin would refuse
+        the position in it at each connection, and with it all streams between the two gateways."""
+        if not is_credible(number.epoch, self.accepted.epoch):
+            raise ProtocolError(f"expected an epoch near that of {self.accepted}, got {number}")
 
     def _out_of_order(self, number: Number) -> None:
         self.refusals.out_of_order += 1

@@ -1,4 +1,4 @@
-"""Who may read and write which topic of the central broker, as Mosquitto's ACL file says it. Pure.
+"""Access rules of the central broker by topic, as a Mosquitto ACL file. Pure.
 
 Collector and gateways believe what a topic says of its sender: a result of gateway g1 is one that was published under
 g1's name, an acknowledgement is one that stands under `@acks`. The broker's rules are what makes that true.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgert.core.model_topic import model_topic
+from edgert.core.text.model_topic import model_topic
 
 Rule = tuple[str, str]
 """("read" or "write", topic filter)."""

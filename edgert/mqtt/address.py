@@ -11,7 +11,7 @@ TLS_PORT: Final = 8883
 
 
 def scheme_fault(text: str) -> str | None:
-    """What is expected instead of an address with a scheme (`mqtt://host:1883`); None if it has none."""
+    """The error text for an address with a scheme (`mqtt://host:1883`); None if it has none."""
     scheme, found, rest = text.partition("://")
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""What an application gives to the client (where, callbacks) and sees of it (status)."""
+"""Types between application and client: address and callbacks, status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody can do about a connection that does not come about. Pure: error texts in, a sentence out."""
+"""Hints for a connection that does not come about. Pure: error texts in, a sentence out."""
 
 from __future__ import annotations
 

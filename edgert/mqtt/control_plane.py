@@ -22,8 +22,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
 from edgert.core.log_sampling import is_told
-from edgert.core.pieces import PACKET_BYTES
-from edgert.core.settings import Connection
+from edgert.core.results.pieces import PACKET_BYTES
+from edgert.core.settings.connection import Connection
 from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic
@@ -123,7 +123,7 @@ class ControlConnection:
 
     @property
     def protocol(self) -> str:
-        """What is spoken: "5" or "3.1.1"."""
+        """The MQTT version in use: "5" or "3.1.1"."""
         return PROTOCOLS[self._level]
 
     @property

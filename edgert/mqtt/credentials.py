@@ -1,4 +1,4 @@
-"""What a connection to a broker needs from files: password and certificates."""
+"""Files of a connection to a broker: password and certificates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import stat
 from pathlib import Path
 
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
+from edgert.core.text.key_lines import parse_keys
 from edgert.core.text_files import ENCODING
 
 
@@ -23,8 +24,29 @@ def read_password(path: str) -> str | None:
         raise EdgertError(f"password_file {path}: {reason}") from None
 
 
+def read_mac_keys(path: str) -> list[bytes]:
+    """The keys in a file of MAC keys, the one in use first; none without a path. Raises `EdgertError` naming the file,
+    never a key."""
+    if not path:
+        return []
+    try:
+        text = Path(path).read_text(encoding=ENCODING)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise EdgertError(f"mac_key_file {path}: {reason}") from None
+    return parse_keys(text, path, "edgert fleet mac-key")
+
+
+def read_mac_key(path: str) -> bytes | None:
+    """The one key in a gateway's file; None without a path. Raises `EdgertError` as `read_mac_keys` does."""
+    keys = read_mac_keys(path)
+    if len(keys) > 1:
+        raise EdgertError(f"mac_key_file {path}: expected one key, that of this gateway, got {len(keys)} keys")
+    return keys[0] if keys else None
+
+
 def others_may_read(path: str) -> bool:
-    """Whether every user of this machine may read a file; not, if it cannot be told."""
+    """True if every user of this machine may read a file; not, if it cannot be told."""
     try:
         return bool(os.stat(path).st_mode & stat.S_IROTH)
     except OSError:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from edgert.core.errors import Problem, show
 from edgert.core.ids import GATEWAY_NAME
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.mqtt.control_plane import ControlConnection, Request
 
 MOST_GATEWAYS: Final = 10_000
@@ -27,7 +27,7 @@ def digest(payload: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a gateway says to a write."""
+    """A gateway's answer to a write."""
 
     accepted: bool
     version: int | None = None
@@ -87,7 +87,7 @@ class Deployment:
         self.gateway = gateway
         self.sent = False
         self.listening = False
-        """Whether the broker has taken our subscriptions: `seen` fills from now on."""
+        """True if the broker has taken our subscriptions: `seen` fills from now on."""
         self.seen: dict[str, str] = {}
         """Gateway → "online" or "offline", as the broker keeps it."""
         self.answer: Answer | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.errors import show
-from edgert.core.mqtt_text import UNFIT, fits
+from edgert.core.text.mqtt_text import UNFIT, fits
 from edgert.mqtt.packets import V5, Subscription, Will
 from edgert.mqtt.properties import encode_binary, encode_properties, encode_text, encode_varint
 

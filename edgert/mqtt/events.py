@@ -1,4 +1,4 @@
-"""What a session tells its application."""
+"""Events of a session for its application."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class KeepAlive:
         self._pinged_at = None
 
     def tick(self, now: float, reading: bool) -> Verdict:
-        """What is due at `now`; PING is taken as sent. While not `reading`, silence proves nothing."""
+        """The verdict at `now`; a PING is taken as sent. While not `reading`, silence proves nothing."""
         if not self._interval_s:
             return Verdict.FINE
         if not reading:

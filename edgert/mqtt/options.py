@@ -1,4 +1,4 @@
-"""What a session is told about the client that it speaks for."""
+"""Options of a session: the client that it speaks for."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class PublishRefused(EdgertError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the broker said in CONNACK; the defaults are those of the standard."""
+    """Limits that the broker stated in CONNACK; the defaults are those of the standard."""
 
     receive_maximum: int = MAX_PACKET_ID
     maximum_qos: int = 2

@@ -137,7 +137,7 @@ Publishes = list[Publish | PublishRun]
 Packet = (
     Publishes | Oversized | Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Pingresp | Disconnect
 )
-"""What a decoder yields; messages that follow each other come as one plain list."""
+"""Packets that a decoder yields; messages that follow each other come as one plain list."""
 
 
 @dataclass(frozen=True, slots=True)

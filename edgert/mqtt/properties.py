@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from edgert.core.errors import ProtocolError, show
-from edgert.core.mqtt_text import UNFIT, fits
+from edgert.core.text.mqtt_text import UNFIT, fits
 from edgert.mqtt.packets import Properties
 
 

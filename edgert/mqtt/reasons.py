@@ -1,4 +1,4 @@
-"""What a reason code of the broker means for the one who runs the gateway."""
+"""Sentences for reason codes of the broker, for the person who runs the gateway."""
 
 from __future__ import annotations
 

@@ -30,4 +30,4 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (State.CONNECTED, Input.LEAVE): State.IDLE,
     (State.CONNECTED, Input.LOST): State.IDLE,
 }
-"""What is not here is against the protocol: a packet before CONNACK, a second CONNACK, ..."""
+"""Transitions. All others are against the protocol: a packet before CONNACK, a second CONNACK, ..."""

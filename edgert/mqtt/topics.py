@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from edgert.core.errors import show
-from edgert.core.mqtt_text import UNFIT, fits
+from edgert.core.text.mqtt_text import UNFIT, fits
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def _apart_by_dollar(a: list[str], b: list[str]) -> bool:
 
 
 def overlaps(a: str, b: str) -> bool:
-    """Whether some topic matches both filters."""
+    """True if some topic matches both filters."""
     left, right = _levels(a), _levels(b)
     if _apart_by_dollar(left, right):
         return False
@@ -50,7 +50,7 @@ def overlaps(a: str, b: str) -> bool:
 
 
 def covers(a: str, b: str) -> bool:
-    """Whether every topic that matches `b` matches `a` too."""
+    """True if every topic that matches `b` matches `a` too."""
     left, right = _levels(a), _levels(b)
     if _apart_by_dollar(left, right):
         return False

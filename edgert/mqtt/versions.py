@@ -36,7 +36,7 @@ class Versions:
 
     @property
     def probing(self) -> bool:
-        """Whether 5 is tried on a broker that may not know it."""
+        """True if 5 is tried on a broker that may not know it."""
         return self._auto and self.level == V5 and not self._spoke_5
 
     def accepted(self) -> None:

@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
         self._unwritten: asyncio.TimerHandle | None = None
         """Runs while too much is unwritten."""
         self._unread = b""
-        """What was read, and not worked on yet."""
+        """Bytes that were read and are not decoded yet."""
         self._at_once = _MOST_BYTES
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -135,7 +135,7 @@ class Wire(asyncio.Protocol):
 
     @property
     def takes(self) -> bool:
-        """Whether the broker reads what is written."""
+        """True if the broker reads what is written."""
         return self._unwritten is None
 
     def close(self) -> None:

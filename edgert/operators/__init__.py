@@ -1,1 +1,1 @@
-"""What a flow is made of: each family's specification and logic in one file."""
+"""Operators: the specification and logic of each family in one file, with their base, state and fusion in rooms."""

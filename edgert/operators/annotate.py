@@ -11,7 +11,7 @@ from edgert.core.errors import DocumentError, Problem, show
 from edgert.expr.compile import Lookup
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name, new_field
+from edgert.operators.base.fields import field_name, new_field
 
 MOST_FIELDS: Final = 256
 MOST_VALUES: Final = 1_000_000
@@ -20,7 +20,7 @@ MOST_VALUES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is known of each key."""
+    """The fields known of each key."""
 
     fields: tuple[str, ...]
     rows: Mapping[str, tuple[Any, ...]]
@@ -57,7 +57,7 @@ def table_of(plain: Mapping[str, Any]) -> Table:
 
 
 def annotation(node: Node) -> Lookup:
-    """What `node` does to rows."""
+    """The step of `node` on rows."""
     table: Table = node.parameters["table"]
     return Lookup(node.parameters["field"], table.fields, table.rows, node.parameters["missing"] == "drop")
 

@@ -20,10 +20,10 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import SHORT
-from edgert.operators.fields import field_name, field_names, key_reader
-from edgert.operators.inline import Fields, Inlinable, Lines
-from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.base.fields import field_name, field_names, key_reader
+from edgert.operators.base.inline import Fields, Inlinable, Lines
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.bounded_keys import SHORT
 from edgert.sketches.bloom import Bloom, Seen
 from edgert.sketches.hashing import hash_of
 
@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 class _BloomFilter(Inlinable, ABC):
-    """What both modes share."""
+    """Common part of both modes."""
 
     at_once = True
 
@@ -61,7 +61,7 @@ class _BloomFilter(Inlinable, ABC):
 
 
 class _Verdicts(dict[Any, bool | None]):
-    """Whether a key goes through (None: it is no key), remembered: most rows come from few devices."""
+    """Cache of verdicts by key: true if the key goes through, None if it is no key. Most rows come from few devices."""
 
     def __init__(self, known: Bloom) -> None:
         super().__init__()

@@ -85,7 +85,7 @@ class agg:  # noqa: N801 - reads as a namespace
 
 @dataclass(frozen=True, slots=True)
 class Stream(builder.Stream):
-    """What one operator gives; each method adds an operator that reads it."""
+    """The output of one operator; each method adds an operator that reads it."""
 
     def filter(self, where: Condition, *, name: str = "", **parameters: Any) -> Stream:
         """Keep the rows for which `where` (an expression, or its text) is true."""

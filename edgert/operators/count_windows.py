@@ -8,7 +8,9 @@ from typing import Any, Final
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.aggregates import (
+from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.aggregates import (
     SKETCH_MEMORY_BYTES,
     Aggregate,
     Aggregates,
@@ -17,15 +19,13 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
-from edgert.operators.by_key import MAX_KEYS, MEMORY_BYTES, SHORT, SLOT_BYTES, ByKey
-from edgert.operators.columns import check_names
-from edgert.operators.division import shared_by_key
-from edgert.operators.inline import Fields, Inlinable, Lines, indented
-from edgert.operators.keys import CONSTANTS, key_source, may_fail
-from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.state.bounded_keys import MAX_KEYS, MEMORY_BYTES, SHORT, SLOT_BYTES, ByKey
+from edgert.operators.state.columns import check_names
+from edgert.operators.state.keys import CONSTANTS, key_source, may_fail
+from edgert.operators.state.partitioning import shared_by_key
 
 WINDOW_BYTES: Final = 80
-"""What an open window takes beside its slots, as measured; its sketches have a bound of their own."""
+"""Bytes of an open window beside its slots, as measured; its sketches have a bound of their own."""
 _BEGIN = ("accs, size, generation, dirty, weighs, full = adding()", "bad = bad_keys = 0")
 _FIND = (
     "if acc is None:",
@@ -94,7 +94,7 @@ class CountWindow(Inlinable):
         return _ADD.format(begin=begin, values=read, values_or_none=read_or_none, key=key, add=add, at=self._at)
 
     def _adding(self) -> tuple[Any, ...]:
-        """What the lines need until the next checkpoint."""
+        """Values for the lines until the next checkpoint."""
         return self.open, self.size, self._generation, self._by_key.changed, self._by_key.weighs, self._full
 
     def _added(self, bad: int, bad_keys: int) -> None:

@@ -11,16 +11,16 @@ from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, 
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey, forgets
-from edgert.operators.division import shared_by_key
-from edgert.operators.fields import field_name, field_names, key_reader
-from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
-from edgert.operators.logic import Build, Emission, Now
-from edgert.operators.marks import AHEAD_S, SLACK_S
+from edgert.operators.base.fields import field_name, field_names, key_reader
+from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.bounded_keys import ByKey, forgets
+from edgert.operators.state.marks import AHEAD_S, SLACK_S
+from edgert.operators.state.partitioning import shared_by_key
 
 ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60
-"""What is remembered of a key takes so much, and so much per field, as measured; long text and lists beside it."""
+"""Bytes of a remembered key, and bytes per field, as measured; long text and lists add to that."""
 
 
 class JoinLatest(Inlinable):
@@ -154,7 +154,7 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
 
 
 def _fields(node: Node) -> FieldUse:
-    """Whatever a row of the first input has in the joined fields is replaced."""
+    """Use of fields: values of the first input's row in the joined fields are replaced."""
     return FieldUse(frozenset(node.parameters["on"]), frozenset(node.parameters["fields"]))
 
 

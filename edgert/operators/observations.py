@@ -17,19 +17,19 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, great_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import MEMORY_BYTES, SHORT, Bounded
-from edgert.operators.division import divided
-from edgert.operators.fields import field_name, field_names, hashable, key_reader, new_field
-from edgert.operators.logic import Build, Emission, Logic, Now
-from edgert.operators.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.base.fields import field_name, field_names, hashable, key_reader, new_field
+from edgert.operators.base.logic import Build, Emission, Logic, Now
+from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, Bounded
+from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.state.partitioning import divided
 
 At = tuple[float, Any]
 """Event time and key."""
 _SLACK: Final = 64
 OPEN_BYTES: Final = 240
-"""What an observation takes beside key and fields, as measured: its place in the heap, and that of one that left."""
+"""Bytes of an observation beside key and fields, as measured: its place in the heap, and that of one that left."""
 FIELD_BYTES: Final = 80
-"""What it takes per field, as measured; long text and lists beside it."""
+"""Bytes per field, as measured; long text and lists add to that."""
 _TEXT_BYTES: Final = getsizeof("x" * SHORT)
 """Of a text of the key, which a row has among its fields: it is reckoned with the key."""
 _LEFT_BYTES: Final = 8 << 20

@@ -12,16 +12,16 @@ from edgert.flow.spec import COMMON, OperatorSpec, Registry
 ENTRY_POINTS: Final = "edgert.operators"
 """Entry point group of third parties; each entry point is an `OperatorSpec` or an iterable of them."""
 _FAMILIES: Final = (
-    "source_spec",
+    "sources.source_spec",
     "stateless",
     "annotate",
     "windows",
     "count_windows",
     "joins",
     "observations",
-    "predict",
-    "training",
-    "training_trees",
+    "models.predict",
+    "models.training",
+    "models.training_trees",
     "trackers",
     "sketched",
     "bloom",

@@ -14,12 +14,12 @@ from edgert.codecs.shapes import row_display
 from edgert.codecs.value import FieldAlone
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
-from edgert.operators.fields import field_name
-from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse
-from edgert.operators.logic import Build, Emission, Logic, Now, PlainMessage
+from edgert.operators.base.fields import field_name
+from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse
+from edgert.operators.base.logic import Build, Emission, Logic, Now, PlainMessage
 
 
 def _sink_topic(text: str) -> TopicTemplate:
@@ -140,7 +140,7 @@ class Publish(Inlinable):
         return "ignores"
 
     def may_give(self, topic: str) -> bool:
-        """Whether a message to `topic` may be one of its own."""
+        """True if a message to `topic` may be one of its own."""
         return self._topic.may_give(topic)
 
 
@@ -152,7 +152,7 @@ class Ship(Logic):
     def __init__(self) -> None:
         super().__init__()
         self.rows: deque[Row] = deque()
-        """What is added at one end and taken at the other in single steps, so a turn may be under way meanwhile."""
+        """Rows, added at one end and taken at the other in single steps, so that a turn may be under way meanwhile."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -165,7 +165,7 @@ class Ship(Logic):
         return [rows.popleft() for _ in range(len(rows))]
 
     def give_back(self, rows: Sequence[Row]) -> None:
-        """What was taken and could not be written."""
+        """Takes back rows that could not be written."""
         self.rows.extendleft(reversed(rows))
 
 

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.by_key import ByKey
-from edgert.operators.division import as_they_are, shared_by_key
-from edgert.operators.fields import field_name, key_reader, new_field
-from edgert.operators.inline import Fields, Inlinable, Lines
-from edgert.operators.logic import Build, Emission, Now
-from edgert.operators.marks import AHEAD_S, SLACK_S, TAKEN_BACK
+from edgert.operators.base.fields import field_name, key_reader, new_field
+from edgert.operators.base.inline import Fields, Inlinable, Lines
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.bounded_keys import ByKey
+from edgert.operators.state.marks import AHEAD_S, SLACK_S, TAKEN_BACK
+from edgert.operators.state.partitioning import as_they_are, shared_by_key
 from edgert.sketches import hyperloglog, second_moment
 from edgert.sketches.hashing import hash_of
 from edgert.sketches.hyperloglog import HyperLogLog, precision_for
@@ -29,12 +29,12 @@ from edgert.sketches.second_moment import SecondMoment, width_for
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 """For the sketches of all keys together, as they are resident."""
 OBJECTS_BYTES: Final = 440
-"""What a sketch takes beside its arrays."""
+"""Bytes of a sketch beside its arrays."""
 Sketch = HyperLogLog | SecondMoment
 
 
 class Kept(NamedTuple):
-    """What is kept of a key."""
+    """State of a key."""
 
     period: int
     """Number of the period since the epoch; 0 where there are none."""
@@ -55,7 +55,7 @@ class Sketched(Inlinable, ABC):
         self._keys = tuple(keys)
         self._key_of = key_reader(keys)
         self._empty = self.fresh()
-        """What lines ask of a key that is new."""
+        """State of a new key, as the lines need it."""
 
     @abstractmethod
     def fresh(self) -> Sketch:

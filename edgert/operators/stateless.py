@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgert.core.errors import Problem
-from edgert.core.result_schema import KEY_TYPES
+from edgert.core.results.result_schema import KEY_TYPES
 from edgert.expr.compile import Chain, Filter, Map, Select, Step, compile_chain
 from edgert.expr.parse import parse
 from edgert.expr.tree import Expression, fields
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Parameter
 from edgert.operators.annotate import annotation
-from edgert.operators.fields import field_name, field_names, new_field
-from edgert.operators.predict import Predictions
+from edgert.operators.base.fields import field_name, field_names, new_field
+from edgert.operators.models.predict import Predictions
 
 ALWAYS = ("time", "source")
 _ON_ERROR = Parameter(
@@ -124,7 +124,7 @@ SPECS: tuple[OperatorSpec, ...] = (
 
 
 def step_of(node: Node, predictions: Predictions) -> Step | None:
-    """What `node` does to rows; None for a marker (key_by)."""
+    """The step of `node` on rows; None for a marker (key_by)."""
     match node.type:
         case "predict":
             return predictions.step(node)

@@ -15,12 +15,12 @@ from typing import Any
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.aggregates import plain_sum
-from edgert.operators.by_key import SLOT_BYTES, ByKey, forgets
-from edgert.operators.division import as_they_are, shared_by_key
-from edgert.operators.fields import field_name, key_reader, new_field
-from edgert.operators.inline import Fields, Inlinable, Lines, indented
-from edgert.operators.logic import Build, Emission, Now
+from edgert.operators.base.fields import field_name, key_reader, new_field
+from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.aggregates import plain_sum
+from edgert.operators.state.bounded_keys import SLOT_BYTES, ByKey, forgets
+from edgert.operators.state.partitioning import as_they_are, shared_by_key
 
 Track = list[float]
 _IS_NUMBER = "(type({v}) is float or type({v}) is int)"
@@ -31,7 +31,7 @@ class Tracker(Inlinable, ABC):
 
     at_once = True
     fills = False
-    """Whether it leaves a row that has a value as it is."""
+    """True if it leaves a row that has a value as it is."""
 
     def __init__(self, field: str, output: str, keys: Sequence[str], numbers: int) -> None:
         """`numbers`: in a track, at most."""
@@ -47,7 +47,7 @@ class Tracker(Inlinable, ABC):
         """Another track, which has one more value, and what to put out; None as yet."""
 
     def absent(self, track: Track | None) -> float | None:
-        """What to put out for a row without a value."""
+        """The output for a row without a value."""
         return None
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -88,7 +88,7 @@ class Tracker(Inlinable, ABC):
         self._by_key.forget_beyond(self.drops)
 
     def _following(self) -> tuple[Any, ...]:
-        """What the lines need until the next checkpoint."""
+        """Values for the lines until the next checkpoint."""
         return self.tracks, self._by_key.changed, self._by_key.weighs
 
     def look(self, value: str, number: str) -> list[str]:

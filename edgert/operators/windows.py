@@ -19,7 +19,9 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
-from edgert.operators.aggregates import (
+from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
+from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.state.aggregates import (
     FUNCTIONS,
     Aggregate,
     Aggregates,
@@ -28,14 +30,12 @@ from edgert.operators.aggregates import (
     all_aggregates,
     compile_function,
 )
-from edgert.operators.by_key import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
-from edgert.operators.columns import check_names, check_table
-from edgert.operators.division import divided
-from edgert.operators.groups import Groups, Key, Room, make_source
-from edgert.operators.inline import Fields, Inlinable, Lines, TimeUse, indented
-from edgert.operators.keys import AS_KEY, CONSTANTS, key_source, may_fail
-from edgert.operators.logic import Build, Emission, Now
-from edgert.operators.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
+from edgert.operators.state.columns import check_names, check_table
+from edgert.operators.state.groups import Groups, Key, Room, make_source
+from edgert.operators.state.keys import AS_KEY, CONSTANTS, key_source, may_fail
+from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.state.partitioning import divided
 
 RESULT, CONTRIBUTION = 0, 1
 EARLY: Final = "window ended early (groups)"
@@ -136,7 +136,7 @@ class TumblingWindow(Inlinable):
         mark = ["if acc[0] != generation:", "    acc[0] = generation", "    dirty.append((w, key, acc))"]
         return [*make_source(self.keys), *mark, *self.aggregates.add_source(variables, finite)]
 
-    # -- inside a decoder's function (see `edgert.operators.pipeline`)
+    # -- inside a decoder's function (see `edgert.operators.fusion.compiled_region`)
 
     def inline(self, row: Fields, source: int) -> Lines:
         keys = [f"k{number} = {row.of(name)}" for number, (name, _) in enumerate(self.keys)]
@@ -158,7 +158,7 @@ class TumblingWindow(Inlinable):
         return "heeds"
 
     def adding(self) -> tuple[Any, ...]:
-        """What the lines need in this turn: `open_window`, `generation`, `dirty`, `weighs`."""
+        """Values for the lines in this turn: `open_window`, `generation`, `dirty`, `weighs`."""
         return self._open, self._generation, self.windows.dirty, self.windows.weighs
 
     def added(self, late: int, bad: int, bad_keys: int) -> None:

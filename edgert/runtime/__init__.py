@@ -1,1 +1,1 @@
-"""Queues, instances, the pool, the pause of a checkpoint, metrics."""
+"""A flow that runs: its instances, the pool that works them, its checkpoints, slots, and metrics."""

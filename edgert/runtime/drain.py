@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from edgert.operators.logic import Now, PlainMessage
+from edgert.operators.base.logic import Now, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry

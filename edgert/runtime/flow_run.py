@@ -12,22 +12,24 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.core.batch import Batch, Row
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError
-from edgert.core.position import Position
-from edgert.core.result_schema import row_columns
-from edgert.core.results import Drop
+from edgert.core.results.result_schema import row_columns
+from edgert.core.results.results import Drop
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
-from edgert.operators.guard import as_errors
-from edgert.operators.logic import Now
-from edgert.operators.memory import Memory
+from edgert.operators.base.error_boundary import as_errors
+from edgert.operators.base.logic import Now
 from edgert.operators.sinks import Ship
-from edgert.runtime import resume
-from edgert.runtime.captured import Captured, StoredSize
-from edgert.runtime.departures import Departure, departure, pack
+from edgert.operators.state.memory import Memory
+from edgert.runtime.checkpoint import restore as resume
+from edgert.runtime.checkpoint.capture import Captured, StoredSize
+from edgert.runtime.checkpoint.departures import Departure, departure, pack
+from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.build import Built, build, schema_of
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
@@ -35,9 +37,7 @@ from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.interpreter import switching
 from edgert.runtime.latest import LatestWindow
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
+from edgert.runtime.pool.pool import Pool
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from edgert.core.batch import RawBatch
 from edgert.core.clock import Clock
-from edgert.operators.source import Source
+from edgert.operators.sources.source import Source
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 
 log = logging.getLogger(__name__)
 

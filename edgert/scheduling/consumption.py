@@ -10,7 +10,7 @@ TURN_S: Final = 0.01
 SLOW_S: Final = 0.02
 """A turn that took so long is slow, and says at once how few rows the next one may take. Well above the interpreter's
 switch interval (5 ms): who loses the lock in the middle of a turn is not slow, but left to the workers (see
-`edgert.runtime.lending`) would lose it again and again."""
+`edgert.runtime.pool.thread_roles`) would lose it again and again."""
 LEAST_ROWS, LEAST_ROWS_S = 10, 0.2
 """Rows that a turn may take in any case, if they take no longer than this many seconds. An operator may have a cost per
 turn, whatever the number of rows (it asks a server, or commits), and fewer rows would mean more such costs."""

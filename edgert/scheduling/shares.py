@@ -59,7 +59,10 @@ class Shares(LazyHeap):
         del self.weights[instance], self._used[instance]
 
     def weigh(self, instance: int, weight: float) -> None:
-        """Sets the weight from now on; time used before stays as it is."""
+        """Sets the weight from now on. The seconds by which the instance is ahead of the others, or behind them, stay
+        the same: with the quotient of before, an instance of weight 0.001 that gets weight 1 would wait for a thousand
+        times as long as its last turns took."""
+        self._used[instance] = self._now + (self._used[instance] - self._now) * self.weights[instance] / weight
         self.weights[instance] = weight
         if instance in self._entry:
             self._put_in(instance)

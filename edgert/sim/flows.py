@@ -26,7 +26,7 @@ DECODER_S: Final = 70e-6
 
 
 class Model(NamedTuple):
-    """What `edgert.sim.pool.Simulation` takes, by its names; instances by number, in the plan's order."""
+    """Arguments of `edgert.sim.pool.Simulation`, by name; instances by number, in the plan's order."""
 
     downstream: dict[int, list[int]]
     profiles: dict[int, Profile]

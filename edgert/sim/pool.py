@@ -49,7 +49,7 @@ def exponential(draw: Draw) -> Callable[[float], float]:
 
 @dataclass(slots=True)
 class Seen:
-    """What one instance has done in the measured span. Times in seconds."""
+    """Work of one instance in the measured span. Times in seconds."""
 
     rows: int = 0
     turns: int = 0

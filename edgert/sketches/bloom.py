@@ -31,7 +31,7 @@ class Bloom:
         self.array = bytearray(self.bits // 8)
 
     def __contains__(self, hashed: int) -> bool:
-        """Whether the value with this hash (64 bits) was probably added; if not, it certainly was not."""
+        """True if the value with this hash (64 bits) was probably added; if not, it certainly was not."""
         array, bits = self.array, self.bits
         for _ in range(self.hashes):
             place = (hashed >> 32) * bits >> 32

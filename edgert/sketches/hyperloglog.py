@@ -77,7 +77,7 @@ class HyperLogLog:
         return round(_alpha(size) * size * size / (size * _sigma(empty / size) + others))
 
     def after(self, hashed: int) -> tuple[int, int | None]:
-        """What `estimate` would be with this one more, and what `take` is to be given for that; None if nothing."""
+        """The `estimate` with this value added, and the argument of `take` for that; None if nothing changes."""
         at, rank = hashed >> self._shift, self._greatest - (hashed & self._mask).bit_length()
         before = self.registers[at]
         if rank <= before:
@@ -92,8 +92,8 @@ class HyperLogLog:
     # -- checkpoints
 
     def changes(self) -> bytes:
-        """What changed since the last call: the numbers of registers (two bytes each, little-endian), then their
-        values; or all registers, where these are more than a few. The former is never as long as that."""
+        """The changes since the last call: the numbers of registers (two bytes each, little-endian), then their values;
+        or all registers, where these are more than a few. The former is never as long as that."""
         changed, everything = self._changed, self._all
         self._changed, self._all = array("H"), False
         if everything:
@@ -140,8 +140,7 @@ def precision_for(standard_error: float) -> int:
 
 
 def memory_of(precision: int) -> int:
-    """What the arrays of a sketch may take, bytes: registers, and a seventh (with the room in which it grows) for the
-    list of those that changed."""
+    """Most bytes of a sketch's arrays: registers, and a seventh (with its spare room) for the list of changed ones."""
     return (1 << precision) * 8 // 7
 
 

@@ -49,11 +49,11 @@ class Kind(ABC):
 
     @abstractmethod
     def held_bytes(self, sketch: Any) -> int:
-        """What it takes in memory, about."""
+        """Its approximate memory, bytes."""
 
     @abstractmethod
     def results(self, sketch: Any | None) -> Mapping[str, Any]:
-        """What it tells, by the suffix of the column's name."""
+        """Its results by the suffix of the column's name."""
 
     def stored(self, sketch: Any) -> bytes | None:
         """As `pack`, for `unpack` only."""
@@ -118,7 +118,7 @@ class Kll(Kind):
 
 
 class ThetaSet:
-    """What came since it was unpacked or merged, and what it was then: a packed set cannot be updated."""
+    """The values since it was unpacked or merged, and the set as it was then: a packed set cannot be updated."""
 
     __slots__ = ("_before", "_lg_k", "_since", "update")
 
@@ -197,4 +197,4 @@ def value_of(value: Any) -> int | float | str:
 
 
 NOT_A_VALUE: Final = (ValueError, TypeError, OverflowError)
-"""What adding raises for a value that cannot be added: `value_of`, or the library for text that is no Unicode."""
+"""Exceptions for a value that cannot be added: `value_of`, or the library for text that is no Unicode."""

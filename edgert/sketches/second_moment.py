@@ -60,7 +60,7 @@ class SecondMoment:
         return True
 
     def after(self, hashed: int) -> tuple[float, Change]:
-        """What `estimate` would be with this one more, and what `take` is to be given for that."""
+        """The `estimate` with this value added, and the argument of `take` for that."""
         counters, squares, last = self.counters, self._squares[:], self.width - 1
         moved = []
         for row, start in self._starts:
@@ -126,7 +126,7 @@ def _widened(changes: bytes) -> array[int]:
 
 
 def memory_of(width: int) -> int:
-    """What the counters of a sketch and the sums of their squares take, bytes."""
+    """Bytes of a sketch's counters and of the sums of their squares."""
     return DEPTH * (8 * width + 64)
 
 

@@ -15,23 +15,17 @@ from typing import Any
 
 import msgspec
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.result_schema import Schema
-from edgert.flow import full_outbox
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.results.result_schema import Schema
+from edgert.flow.options import full_outbox
 from edgert.flow.plan import Assignment
-from edgert.store import (
-    ahead,
-    departures,
-    fallback,
-    link_outbox,
-    outbox,
-    owner,
-    plan_change,
-    spill,
-)  # fmt: skip
-from edgert.store.outbox import OutboxSize
+from edgert.store import fallback, plan_change
+from edgert.store.file import owner
+from edgert.store.outbox import early_results, link_outbox, outbox, sent_bounds
+from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.outbox_tables import OutboxTables, Written
-from edgert.store.records import (
+from edgert.store.state import spill
+from edgert.store.state.records import (
     COLUMNS,
     FlowResults,
     Mark,
@@ -71,8 +65,8 @@ class Database(OutboxTables):
     def _begin(self) -> None:
         with self._transaction() as db:
             owner.claim(db, self.gateway, self.path)
-            departures.started(db)
-            self.again = ahead.go_back(db)
+            sent_bounds.started(db)
+            self.again = early_results.go_back(db)
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
@@ -93,7 +87,7 @@ class Database(OutboxTables):
         return [b for (b,) in self._rows("SELECT blob FROM state WHERE flow = ? ORDER BY number", flow)]
 
     def queue(self, flow: str) -> bytes:
-        """What stood in the flow's queues; empty when there was no checkpoint yet."""
+        """The packed content of the flow's queues; empty when there was no checkpoint yet."""
         found = self._rows("SELECT blob FROM queue WHERE flow = ?", flow)
         return found[0][0] if found else b""
 
@@ -141,12 +135,12 @@ class Database(OutboxTables):
         if not self._rows("SELECT 1 FROM ahead WHERE flow = ? AND rows > 0", flow):
             return 0
         with self._transaction() as db:
-            found = ahead.go_back(db, flow)
+            found = early_results.go_back(db, flow)
         self.repeated.update(found)
         return found[flow]
 
     def _fits(self, db: sqlite3.Connection, commit: Written, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
-        """Whether there was room for the rows of `commit`; if not, nothing of it is written."""
+        """True if there was room for the rows of `commit`; if not, nothing of it is written."""
         before = self._change, len(self._shedding)
         db.execute("SAVEPOINT flow")
         write(db, commit)
@@ -165,7 +159,7 @@ class Database(OutboxTables):
         db.execute("UPDATE flow SET position = ?, missing = ?, links = ? WHERE name = ?", (*at, flow))
         other = "ON CONFLICT DO UPDATE SET blob = excluded.blob WHERE blob <> excluded.blob"  # or no page is touched
         db.execute(f"INSERT INTO queue VALUES (?, ?) {other}", (flow, commit.queue))
-        ahead.covered(db, flow)
+        early_results.covered(db, flow)
         spill.forget(db, flow)
         if commit.rows:
             self._put_rows(db, commit)
@@ -179,7 +173,7 @@ class Database(OutboxTables):
         fallback.put_state(db, commit)
 
     def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
-        ahead.put(db, results.flow, len(results.rows))
+        early_results.put(db, results.flow, len(results.rows))
         self._put_rows(db, results)
 
     def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:
@@ -208,7 +202,7 @@ class Database(OutboxTables):
             fallback.merge_state(db, flow, snapshot, last)
 
     def marks(self, flow: str) -> list[Mark | None]:
-        """What the checkpoints cover whose pieces `state` has, one by one; None where a flow cannot go back there."""
+        """The mark of each piece of `state`; None where a flow cannot go back there."""
         return self._read(lambda db: fallback.marks(db, flow))
 
     def put_gap(self, flow: str, text: str, *, no_room: bool = False) -> None:
@@ -219,7 +213,7 @@ class Database(OutboxTables):
                 spill.lost_are_said(db, flow)
 
     def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
-        """What is stored of a flow after `to` is damaged: it goes on from there, in the epoch `successor`."""
+        """Takes a flow back to `to`, as its state after that is damaged. It goes on in the epoch `successor`."""
         with self._transaction() as db:
             self._change = self._change.plus(fallback.go_back(db, flow, to, successor, gap))
 
@@ -300,7 +294,7 @@ class Database(OutboxTables):
             self._write_table(db, pages, next_index)
 
     def _write_last(self, db: sqlite3.Connection, last: Checkpoint) -> None:
-        """What a flow says at its end cannot be said again later, so it is written in any case."""
+        """Writes the last checkpoint of a flow, also beyond the quota: it cannot be made again later."""
         self._write(db, last)
         if last.rows:
             self._make_room(db, last, 0)

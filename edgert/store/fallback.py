@@ -12,10 +12,11 @@ import sqlite3
 
 import msgspec
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.store import outbox, spill
-from edgert.store.outbox import OutboxSize
-from edgert.store.records import NO_LINKS, Mark, columns_of, position_of
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.store.outbox import outbox
+from edgert.store.outbox.outbox import OutboxSize
+from edgert.store.state import spill
+from edgert.store.state.records import NO_LINKS, Mark, columns_of, position_of
 
 MOST_HOLES = 1_000
 """A checkpoint with more of them gets no mark, not to write them twice; only after a start are they many."""

@@ -6,7 +6,8 @@ import msgspec
 
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Stored
-from edgert.store import link_outbox, plan_change
+from edgert.store import plan_change
+from edgert.store.outbox import link_outbox
 from edgert.store.plan_change import Prepared
 from edgert.store.transactions import Transactions
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.results import Drop
-from edgert.flow.full_outbox import WhenFull
-from edgert.store import departures, link_outbox, mending, outbox, quota, statements
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.results.results import Drop
+from edgert.flow.options.full_outbox import WhenFull
+from edgert.store.epochs import rename
 from edgert.store.link_tables import LinkTables
-from edgert.store.outbox import OutboxEntry, OutboxSize
-from edgert.store.records import FlowResults
-from edgert.store.renaming import rename
+from edgert.store.outbox import batch_repair, link_outbox, notices, outbox, quota, sent_bounds
+from edgert.store.outbox.outbox import OutboxEntry, OutboxSize
+from edgert.store.state.records import FlowResults
 
 LINKS_FULL: Final = "links to other gateways full"
 """The reason by which rows for other gateways are counted that made way."""
@@ -45,7 +45,7 @@ class OutboxTables(LinkTables):
         self._link_bytes = 0
         """No less than waits: what was sent is taken off when the quota seems reached."""
         self.outbox_size = self._change = OutboxSize(0, 0, 0)
-        """What waits in the outbox; kept in step with every transaction, so reading it costs nothing."""
+        """Size of the outbox; kept in step with every transaction, so reading it costs nothing."""
         self.shed: Counter[tuple[str, str]] = Counter()
         """Rows that made way since the start, in the outbox or among batches for other gateways, by flow and reason."""
         self._shedding: list[quota.Shed] = []
@@ -115,7 +115,7 @@ class OutboxTables(LinkTables):
         return more
 
     def _say(self, db: sqlite3.Connection, flow: str, gap: str, drops: Sequence[Drop] = ()) -> None:
-        self._change = self._change.plus(statements.put(db, self.gateway, flow, gap, drops))
+        self._change = self._change.plus(notices.put(db, self.gateway, flow, gap, drops))
 
     # -- names and numbers of results
 
@@ -135,14 +135,14 @@ class OutboxTables(LinkTables):
 
     def departed(self, flow: str) -> dict[int, dict[int, int]]:
         """Epoch → stream → the greatest number that may have left the board with what this database says."""
-        return self._read(lambda db: departures.departed(db, flow))
+        return self._read(lambda db: sent_bounds.departed(db, flow))
 
     def departs(self, flow: str, epoch: int, stream: int) -> None:
         """To be called before a stream is sent: from now on each of its numbers may have left the board."""
         key = flow, epoch, stream
-        if self._read(lambda db: departures.is_bound(db, key)):
+        if self._read(lambda db: sent_bounds.is_bound(db, key)):
             with self._transaction() as db:
-                departures.unbind(db, key)
+                sent_bounds.unbind(db, key)
 
     def rebase(
         self, flow: str, renamed: Mapping[int, int], parent: int, cut: Mapping[int, int],
@@ -157,12 +157,12 @@ class OutboxTables(LinkTables):
         """
         with self._transaction() as db:
             for epoch in renamed:
-                self._take_out(mending.mend(db, self.gateway, flow, epoch))
+                self._take_out(batch_repair.mend(db, self.gateway, flow, epoch))
             self._change = self._change.plus(rename(db, flow, renamed, parent, cut, kept, gap))
 
     def outbox(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
         """Entries of one stream with a sequence above `after`, in order."""
-        return [OutboxEntry(*row) for row in self._rows(mending.ENTRIES, flow, epoch, stream, after, limit)]
+        return [OutboxEntry(*row) for row in self._rows(batch_repair.ENTRIES, flow, epoch, stream, after, limit)]
 
     def departing(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
         """The same entries, to be sent: from now on they may have left, so that none of them is shed any more. Gaps
@@ -171,11 +171,11 @@ class OutboxTables(LinkTables):
         entries = self.outbox(*key, after, limit)
         if damaged := [entry.sequence for entry in entries if not entry.is_whole]:
             with self._transaction() as db:
-                self._take_out([mending.replace(db, self.gateway, key, at) for at in damaged])
+                self._take_out([batch_repair.replace(db, self.gateway, key, at) for at in damaged])
             entries = self.outbox(*key, after, limit)
-        if entries and not self._read(lambda db: departures.may_leave(db, key, entries[-1].sequence)):
+        if entries and not self._read(lambda db: sent_bounds.may_leave(db, key, entries[-1].sequence)):
             with self._transaction() as db:
-                departures.leave(db, key, entries[-1].sequence)
+                sent_bounds.leave(db, key, entries[-1].sequence)
         return entries
 
     def outbox_streams(self) -> list[tuple[tuple[str, int, int], bool]]:
@@ -202,7 +202,7 @@ class OutboxTables(LinkTables):
     def fill(self, flow: str, epoch: int, stream: int, landed: int) -> int:
         """See `outbox.fill`."""
         with self._transaction() as db:
-            self._take_out(mending.mend_first(db, self.gateway, (flow, epoch, stream)))
+            self._take_out(batch_repair.mend_first(db, self.gateway, (flow, epoch, stream)))
             lost, change = outbox.fill(db, self.gateway, flow, epoch, stream, landed)
             self._change = self._change.plus(change)
             return lost

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from edgert.core.errors import DamagedError, PayloadError, StoreError
-from edgert.store import damage, file
-from edgert.store.commit_mark import CommitMark, MarkFile, missing
-from edgert.store.records import StoredFlow
-from edgert.store.schema import upgrade
+from edgert.store.file import file, salvage
+from edgert.store.file.commit_mark import CommitMark, MarkFile, missing
+from edgert.store.file.schema import upgrade
+from edgert.store.state.records import StoredFlow
 
 T = TypeVar("T")
 UNREADABLE: Final = (msgspec.MsgspecError, PayloadError)
@@ -30,9 +30,9 @@ class Transactions:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damaged = ""
-        """What was found while this database was in use: the next start looks at all of it."""
+        """Damage that was found while this database was in use: the next start looks at all of it."""
         self.lost = ""
-        """What this start found to be missing, or one before that did not come so far as to say it."""
+        """The loss that this start found, or an earlier one that did not come so far as to report it."""
         self._notes: dict[str, Any] = {}
         self._mark_file = MarkFile(path)
         self.mark = CommitMark("", 0, 0)
@@ -45,7 +45,7 @@ class Transactions:
             raise StoreError(f"cannot lock the database {path}: {error}; check the folder and its disk") from error
         try:
             try:
-                damage.take_place(path)
+                salvage.take_place(path)
                 self._db = _opened(path)
             except OSError as error:
                 raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
@@ -60,24 +60,24 @@ class Transactions:
         """The new database is whole, with all that is to be known of the old one, before it takes that one's place: a
         kill or a full disk at any point leaves the one or the other, and never one that knows of no flow."""
         missing = "results that waited in it, and what its flows held, are missing"
-        why = f"{fault}; it is kept as {damage.aside(self.path)}, and a new one is begun: {missing}"
-        flows = damage.flows(self.path)
+        why = f"{fault}; it is kept as {salvage.aside(self.path)}, and a new one is begun: {missing}"
+        flows = salvage.flows(self.path)
         mark = self._mark_file.read() or CommitMark(_identity(), 0, 0)  # or its absence would be said once more
         notes = {
             "identity": mark.database,
             "commits": mark.commits,
             "begun_anew": why,
-            "rescued": damage.pack(flows),
-            "subscriptions": damage.subscriptions(self.path),
+            "rescued": salvage.pack(flows),
+            "subscriptions": salvage.subscriptions(self.path),
         }
-        if not damage.are_all(self.path, flows):
+        if not salvage.are_all(self.path, flows):
             notes["flows_unread"] = why  # for good: whoever deploys one of them again is told what is missing
         try:
-            damage.remove(damage.aside(self.path))  # one from before: the new one may need its room
-            with closing(_opened(damage.beginning(self.path))) as new:
+            salvage.remove(salvage.aside(self.path))  # one from before: the new one may need its room
+            with closing(_opened(salvage.beginning(self.path))) as new:
                 new.executemany(PUT, list(notes.items()))
-            damage.set_aside(self.path)
-            damage.take_place(self.path)
+            salvage.set_aside(self.path)
+            salvage.take_place(self.path)
         except (OSError, sqlite3.Error, StoreError) as error:
             raise StoreError(f"{fault}, and another one cannot be begun: {error}; make room on its disk") from error
         self._db = _opened(self.path)
@@ -111,7 +111,7 @@ class Transactions:
         """The flows of a damaged database that this one took the place of, as far as they could be read; until
         `Database.restored`, then and else None."""
         found = self.meta("rescued")
-        return None if found is None else damage.unpack(found)
+        return None if found is None else salvage.unpack(found)
 
     def close(self) -> None:
         if self.mark.database:
@@ -161,8 +161,8 @@ class Transactions:
         text = f"the database {self.path} could not be {done}: {error}"
         if not isinstance(error, sqlite3.Error):
             return DamagedError(text)
-        if damage.is_damage(error):
-            damage.suspect(self.path)
+        if salvage.is_damage(error):
+            salvage.suspect(self.path)
             self.damaged = text
         return StoreError(text)
 
@@ -195,7 +195,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         upgrade(db)
     except (sqlite3.Error, DamagedError, UnicodeDecodeError) as error:
         db.close()
-        damaged = isinstance(error, DamagedError) or damage.is_damage(error)
+        damaged = isinstance(error, DamagedError) or salvage.is_damage(error)
         kind = DamagedError if damaged else StoreError
         raise kind(f"the database {path} could not be brought up to date: {error}") from error
     except BaseException:

@@ -1,4 +1,4 @@
-"""When a checkpoint is made, and what follows from its commit: acknowledgements, and results on their way."""
+"""The times of checkpoints, and the effects of a commit: acknowledgements, and results that may leave."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.compression import compressed
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import Spill
+from edgert.store.state.records import Spill
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.compaction import Merging
 from gateway.checkpoint.input_spill import Blocked
@@ -41,7 +41,7 @@ else."""
 
 @dataclass(slots=True)
 class CheckpointStatus:
-    """Since the start."""
+    """Figures since the start."""
 
     commits: int = 0
     failures: int = 0
@@ -85,7 +85,7 @@ class Checkpointer:
         self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
 
     def section(self) -> dict[str, Any]:
-        """For the status page."""
+        """The checkpoints' section of the status page."""
         status = self.status
         return {
             "commits": status.commits,
@@ -110,7 +110,7 @@ class Checkpointer:
         return "stuck" if self.blocked.is_blocked(run) else "running"
 
     def ask(self) -> None:
-        """Have one soon: a bound on uncommitted input is near."""
+        """Asks for an early checkpoint: a bound on uncommitted input is near."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -150,9 +150,9 @@ class Checkpointer:
         return bool(blocked) and self._ingest.inbox.held_up_by(blocked)
 
     async def checkpoint(self, runs: Iterable[FlowRun]) -> bool:
-        """Captures and commits `runs`; false when the commit failed (all of it stays pending). One that has begun is
-        brought to its end though the caller is cancelled: there are never two captures of a flow at a time, and what is
-        in the database is acknowledged."""
+        """Captures and commits `runs`. False when the commit failed; all captures stay pending then. It is brought to
+        its end though the caller is cancelled: a flow never has two captures at a time, and input that is in the
+        database is acknowledged."""
         async with self._flow_registry.busy:
             return await to_its_end(self._checkpoint(runs))
 
@@ -194,7 +194,7 @@ class Checkpointer:
         return True
 
     async def shed_old(self) -> bool:
-        """Drops results that have waited too long, some at a time; whether there are more."""
+        """Drops results that have waited too long, a bounded number at a time. True if there are more."""
         try:
             return bool(await self._store(self._shed_old))
         except StoreError as error:
@@ -207,7 +207,7 @@ class Checkpointer:
         return more
 
     def failed(self, error: Exception) -> None:
-        """Something of a flow could not be written; said once, until another error or a commit."""
+        """Reports that something of a flow could not be written: once, until another error or a commit."""
         self.status.failures += 1
         if str(error) != self.status.error:
             log.error("a checkpoint failed and is tried again; nothing is acknowledged meanwhile: %s", error)
@@ -273,8 +273,8 @@ class Checkpointer:
             return None
 
     async def write_stopped(self, run: FlowRun) -> None:
-        """Commits what a flow gave that was stopped for another plan, with all that it has dropped. To be called with
-        `busy` held. Raises `StoreError`; all of it stays pending then."""
+        """Commits the results and drops of a flow that was stopped for another plan. To be called with `busy` held.
+        Raises `StoreError`; all of it stays pending then."""
         run.ended = True  # no more drops come from it
         try:
             form = await self._store(lambda: self._write_stopped(run))
@@ -302,12 +302,14 @@ class Checkpointer:
 
     @staticmethod
     def _is_to_be_captured(run: FlowRun) -> bool:
-        """Or what is pending is to be written first: unless input was spilled since, which it does not cover."""
+        """True if the flow is to be captured now. False while a pending capture is to be written first, unless input
+        was spilled since, which that capture does not cover."""
         spilled = run.progress.spilled
         return not run.pending or (spilled is not None and run.pending[-1].position.index < spilled.index)
 
     def _compact(self, run: FlowRun) -> None:
-        """Failing costs room only: the commit before it stands, and must not be taken for a failed one."""
+        """Merges stored changes. A failure costs room only; it must not be taken for a failure of the commit before
+        it."""
         name = run.flow.name
         try:
             snapshot, merged = run.compact(self._database.state(name)), run.size.total

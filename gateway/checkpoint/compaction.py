@@ -1,9 +1,9 @@
-"""Large state is merged into a snapshot by a process of its own: `python -m gateway.checkpoint.compaction DATABASE FLOW
-LAST FUSION FISSION` writes the snapshot of a flow's state up to number LAST to its standard output, and a checksum
-behind it.
+"""Compaction of large state by a process of its own.
 
-In the gateway that would take the interpreter for a second per 100,000 keys, in steps of a tenth of a second in which
-nothing is read or acknowledged, and as much memory again as the state has. Checkpoints go on meanwhile.
+`python -m gateway.checkpoint.compaction DATABASE FLOW LAST FUSION FISSION` writes the snapshot of a flow's state up to
+number LAST to its standard output, with a checksum behind it. The gateway itself would hold the interpreter for a
+second per 100,000 keys, in steps of a tenth of a second in which nothing is read or acknowledged, and need the memory
+of the state once more. Checkpoints go on meanwhile.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any, Final, cast
 
 import xxhash
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, EdgertError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
 from edgert.store.database import Database
-from edgert.store.file import read_state
+from edgert.store.file.file import read_state
 
 log = logging.getLogger(__name__)
 
@@ -56,14 +56,15 @@ class Merging:
         self._stopped = False
 
     def begin(self, run: FlowRun) -> None:
-        """Merges what is stored of a flow, unless that is being done, or failed a moment ago. One after the other."""
+        """Merges the stored state of a flow, unless that is under way or failed a moment ago. Flows are merged one
+        after the other."""
         name = run.flow.name
         if not self._stopped and name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
             task = self._tasks[name] = asyncio.create_task(self._merge(run))
             task.add_done_callback(lambda task: self._tasks.pop(name))
 
     async def stop(self) -> None:
-        """Gives up what is under way, and begins nothing more."""
+        """Ends the merge under way, and begins no other."""
         self._stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -75,7 +76,7 @@ class Merging:
         return bool(self._tasks)
 
     async def done(self) -> None:
-        """Waits for what is under way."""
+        """Waits for the merge under way."""
         await asyncio.gather(*self._tasks.values())
 
     async def _merge(self, run: FlowRun) -> None:
@@ -105,8 +106,8 @@ class Merging:
 
 
 def _begun(*command: str) -> subprocess.Popen[bytes]:
-    """Not by the loop: uvloop forks, and what of this process the next pause touches would be copied by it first, page
-    by page (5 ms and more with 100,000 keys). This takes a millisecond."""
+    """Starts the process from a thread. The loop's uvloop would fork, and then the next pause would copy each page of
+    memory that it touches: 5 ms and more with 100,000 keys. This takes a millisecond."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
 

@@ -1,11 +1,12 @@
-"""Results of at-least-once flows leave ahead of their checkpoint: they go into the outbox four times a second.
+"""Results of at-least-once flows leave before their checkpoint: they go into the outbox four times a second.
 
-They are numbered and written before they are sent, as all results are, so that no number ever means two things; only
-the flow's state and its place in the input wait for the checkpoint. After a crash the flow goes on from the last one,
-and what had left since is made again, under other numbers: counted twice, and known (`edgert.store.ahead`).
+They are numbered and written before they are sent, as all results are, so that a number always means the same. Only the
+flow's state and position wait for the checkpoint. After a crash the flow goes on from the last checkpoint; the results
+since then are computed again under other numbers, so they count twice, and their number is known
+(`edgert.store.outbox.early_results`).
 
-Each time costs a write to the card, so nothing is taken while it could not leave anyway: without contact to the
-collector results wait for the checkpoint, as those of other flows do.
+Each write costs the card, so nothing is taken while it could not leave: without contact to the collector these results
+wait for the checkpoint, as those of other flows do.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from edgert.core.errors import StoreError
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import FlowResults
+from edgert.store.state.records import FlowResults
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
 from gateway.registry.registry import RETRY_S, FlowRegistry
@@ -31,12 +32,12 @@ IDLE_S: Final = 1.0
 
 
 class Ahead:
-    """One loop for all flows; what is there at the same time shares one transaction."""
+    """One loop for all flows. Results that are there at the same time share a transaction."""
 
     def __init__(
         self, flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer, leaves: Callable[[str], bool]
     ) -> None:
-        """`leaves`: whether results of a flow can leave now."""
+        """`leaves`: true if results of a flow can leave now."""
         self._flow_registry, self._host, self._checkpointer = flow_registry, host, checkpointer
         self._database, self._store = flow_registry.database, flow_registry.store
         self._leaves = leaves
@@ -49,7 +50,8 @@ class Ahead:
                 await asyncio.sleep(RETRY_S)
 
     async def send(self) -> bool:
-        """Puts what flows have made into the outbox; false when it could not be written (it stays with its flow)."""
+        """Puts new results of flows into the outbox. False when they could not be written; they stay with their flow
+        then."""
         if not self._chosen():
             return True
         checkpointer = self._checkpointer
@@ -69,7 +71,7 @@ class Ahead:
         return True
 
     def _chosen(self) -> list[FlowRun]:
-        """A flow that waits for room goes on with its checkpoint."""
+        """Flows whose results are taken. A flow that waits for room goes on with its checkpoint."""
         checkpointer = self._checkpointer
         return [
             run
@@ -78,7 +80,7 @@ class Ahead:
         ]
 
     def _write(self, runs: list[FlowRun]) -> bool:
-        """On the store thread. Whether anything new stands in the outbox."""
+        """On the store thread. True if the outbox has new results."""
         host, outbox = self._host, self._checkpointer.outbox
         # results come behind a capture that is not committed yet, which says that all before it is covered
         taken = {run: host.checkpoints.take_results(run) for run in runs if not (run.pending or run.ended)}

@@ -1,9 +1,9 @@
-"""Flows that come to no batch boundary, because an operator is blocked or takes very long, or a slot of theirs is away:
-their input goes to the database instead of their state, so that they hold up no other flow's acknowledgements.
+"""Input of flows that reach no batch boundary, kept in the database instead of their state.
 
-The queues of a flow that runs hold no more than the database does, so what has no room there any more has left them,
-too. What a slot has that is away comes to nothing: then the database gives nothing up, and what it has no room for
-stays the broker's.
+An operator is blocked or very slow, or a slot is away. The input goes to the database, so that the flow delays no other
+flow's acknowledgements. The queues of a running flow hold no more than the database does, so input that has no room in
+the database has left the queues, too. The queues of a slot that is away may be lost: then the database drops nothing,
+and the broker keeps the input for which there is no room.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from edgert.runtime.checkpoint.packing import pack_queues
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.state import pack_queues
-from edgert.store.records import Spill
+from edgert.store.state.records import Spill
 from gateway.hosts.host import Feeding, Host
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Blocked:
     """On the store thread; `monotonic` is the gateway's clock."""
 
     def __init__(self, host: Host, monotonic: Callable[[], float], room: Callable[[str], int]) -> None:
-        """`room`: how many bytes of a flow's input the database still takes without giving others up."""
+        """`room`: bytes of a flow's input that the database can take without dropping others."""
         self._host, self._monotonic, self._room = host, monotonic, room
         self._stuck: dict[FlowRun, _Stuck] = {}
         self._tried = False
@@ -75,7 +75,7 @@ class Blocked:
         return True
 
     def failed(self, run: FlowRun, why: str = "it reached no batch boundary in time") -> None:
-        """A checkpoint of it was tried in vain."""
+        """Records that a checkpoint of the flow was tried in vain."""
         now, is_up = self._monotonic(), self._host.checkpoints.is_up(run)
         stuck = self._stuck.get(run)
         if stuck is None:
@@ -94,7 +94,7 @@ class Blocked:
             log.info("flow %s is blocked no more; its state covers the %d messages", run.flow.name, stuck.messages)
 
     def begin(self, runs: Collection[FlowRun]) -> None:
-        """A checkpoint of some of `runs` begins, which are all that there are."""
+        """Begins a checkpoint of some of `runs`, which are all runs of the gateway."""
         self._tried = False
         self._stuck = {run: stuck for run, stuck in self._stuck.items() if run in runs}
 
@@ -112,7 +112,7 @@ class Blocked:
         return Spill(name, at, pack_queues(queues), size, sum(map(len, batches)))
 
     def spilled(self, run: FlowRun, spill: Spill) -> None:
-        """The database has it."""
+        """Records that the spilled input is in the database."""
         self._host.checkpoints.spilled(run)
         stuck = self._stuck[run]
         if not stuck.messages:

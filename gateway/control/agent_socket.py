@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer, Handler
-from edgert.core.settings import GatewaySettings, control_socket
+from edgert.core.settings.gateway import GatewaySettings, control_socket
 
 log = logging.getLogger(__name__)
 

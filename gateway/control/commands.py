@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
-from edgert.core.settings import Pool
+from edgert.core.settings.gateway import Pool
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location, operator_copies
 from gateway.control import figures
@@ -98,7 +98,9 @@ class Commands:
             raise EdgertError("expected either moves: {operator: slot} or by: a scheduler")
         to = self._moves(arguments) if by is None else plans.scheduled(flow, str(by), self._emptiest_first(flow))
         plan = await plans.place(flow, to)
-        return {"flow": flow, "plan": plan.number, "assignment": {o: at.slot for o, at in plan.assignment().items()}}
+        at = {operator: location.slot for operator, location in plan.assignment().items()}
+        return {"flow": flow, "version": self._flows.flow_registry.stored[flow].version, "plan": plan.number,
+                "assignment": at}  # fmt: skip
 
     def _moves(self, arguments: Mapping[str, Any]) -> dict[str, Location]:
         moves, last = arguments.get("moves"), self._pool.slots - 1

@@ -22,7 +22,7 @@ from typing import Any
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import TABLE_NAME
-from edgert.core.model_topic import model_topic
+from edgert.core.text.model_topic import model_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
 from edgert.mqtt.control_plane import Request

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
-from edgert.core.position import Position
 from edgert.flow.check import loop_problem
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
@@ -17,9 +17,9 @@ from edgert.flow.loops import POSSIBLE_LOOP, loops
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.base.tasks import Tasks
 from gateway.checkpoint.checkpointer import Checkpointer
@@ -96,8 +96,8 @@ class Flows:
     # -- start
 
     def load(self) -> None:
-        """Resumes what the database knows. Before anything is read. Raises `EdgertError` where it cannot be read or
-        written: what came then would be acknowledged without a flow that is only held up."""
+        """Resumes the flows of the database, before anything is read. Raises `EdgertError` where the database cannot be
+        read or written: the messages of a flow that is only held up would be acknowledged else."""
         inbox = self._ingest.inbox
         for stored in self._database.flows():
             self.flow_registry.stored[stored.name] = stored
@@ -150,9 +150,9 @@ class Flows:
         self._database.lost_is_said()
 
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
-        """Starts the flows of a database that had to be set aside, with nothing but their documents; their epochs go
-        on from those that they had. One that cannot start is known all the same, and starts when it can. Raises
-        `StoreError` where that cannot be written: then the next start does it again."""
+        """Starts the flows of a database that had to be set aside: their documents without state, in epochs that follow
+        those that they had. A flow that cannot start now is recorded and starts when it can. Raises `StoreError` where
+        that cannot be written; the next start does it again then."""
         log.error("%s", why)
         now = Position(self._ingest.inbox.next_index - 1)
         for stored in rescued:
@@ -199,11 +199,14 @@ class Flows:
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
 
     async def stop(self) -> None:
-        """Gives up what is still to be said: a start brings the flow back, with what is not acknowledged."""
+        """Gives up gaps that are not written yet. The next start brings these flows back, with the messages that are
+        not acknowledged."""
         await self._telling.stop()
+        await self.flow_registry.stop()
 
     async def _give_up(self, run: FlowRun, text: str) -> None:
-        """Only what is said to be missing may be acknowledged: until then a start brings the flow back, with it."""
+        """Writes the gap of a failed flow, and then lets its messages be acknowledged. Until the gap is written a start
+        brings the flow back, with them."""
         await write_gap(self._store, self._database, run.flow.name, text)
         self._let_go(run, self.flow_registry.sources.pop(run.flow.name))
         await self.flow_registry.changed()
@@ -221,12 +224,10 @@ class Flows:
     # -- changes
 
     async def deploy(self, flow: Flow, origin: str, assignment: Assignment | None = None, plan: int = 0) -> int:
-        """Starts a flow or replaces it by a new version; returns its version, when the broker knows what it reads (or
-        after `SUBSCRIBED_S`). The same document changes nothing but the origin: brokers send what they retain with
-        each connection.
-
-        Raises `EdgertError` where that cannot be done: the old version goes on then, but where the new one failed when
-        it had taken over already; that one is stopped, as in `fail`."""
+        """Starts a flow, or replaces it by a new version. Returns its version when the broker has confirmed its
+        subscriptions, or after `SUBSCRIBED_S`. The same document changes nothing but the origin: brokers send retained
+        documents with each connection. Raises `EdgertError` where it cannot be done. The old version goes on then,
+        unless the new one failed after it had taken over: a flow that fails so late is stopped, as by `fail`."""
         async with self.flow_registry.changing:
             version = await self._deploy(flow, origin, assignment or {}, plan)
         await self.flow_registry.changed()
@@ -284,7 +285,7 @@ class Flows:
         return [str(loop) for loop in loops([run.flow for run in list(self.runs.values())], flow.name)]
 
     async def _now_from(self, name: str, origin: str) -> None:
-        """The same document came over MQTT as well, and is retained: from now on its file counts no more."""
+        """Records that the same document came over MQTT, too, and is retained: its file no longer counts."""
         if origin == "mqtt" and self.origin(name) != origin:
             await self._store(lambda: self._database.set_origin(name, origin))
             self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], origin=origin)
@@ -303,10 +304,9 @@ class Flows:
         await self._writes.write_alone(change, failed=name if name in self.failed else "")
 
     async def _replace(self, stored: StoredFlow, run: FlowRun, old: FlowRun) -> str:
-        """In one step what arrives goes to the new version; then the old one is run to its end, and its last words and
-        the new epoch are one transaction. A crash before that brings the old version back, with its input.
-
-        Returns why the new version cannot go on, if it failed meanwhile."""
+        """Replaces a running flow. In one step arriving messages go to the new version; then the old one runs to its
+        end, and its last results and the new epoch are one transaction. A crash before that brings the old version
+        back, with its input. Returns the reason why the new version cannot go on, if it failed meanwhile."""
         async with self._retirement.held(old) as gap:
             if gap is None:
                 await self._start(stored, run)
@@ -356,8 +356,8 @@ class Flows:
             return True
 
     async def _end(self, old: FlowRun, change: Change, gap: str, sources: Sequence[Source] = ()) -> None:
-        """Runs a held flow, to which nothing is fed any more, to its end, and writes that with the change. With `gap`
-        it has none. `sources`: those that go with it."""
+        """Runs a held flow, to which nothing is fed any more, to its end, and writes the last checkpoint with the
+        change. `gap`: the flow has no end, for this reason. `sources`: sources that end with the flow."""
         self._leaving = old
         try:
             last = await self._retirement.ending(old, gap)

@@ -8,11 +8,11 @@ from typing import Any, Final
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.core.packing import pack, unpack
 from edgert.flow.graph import Flow
-from edgert.operators.fused import Fused
-from edgert.operators.models import Model, model_untrusted
-from edgert.operators.predict import Predictions
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.models.models import Model, model_untrusted
+from edgert.operators.models.predict import Predictions
+from edgert.runtime.checkpoint.restore import models_of
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.resume import models_of
 
 MAX_MODELS: Final = 1_000
 MAX_MODEL_BYTES: Final = 16 << 20

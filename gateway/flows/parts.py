@@ -23,26 +23,26 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.plan import Assignment, uncopied
 from edgert.links.messages import NOTHING, Number
-from edgert.operators.logic import Now
-from edgert.runtime import departures, resume
+from edgert.operators.base.logic import Now
+from edgert.runtime.checkpoint import departures, restore
+from edgert.runtime.checkpoint.packing import join_queues, pack_queues, pack_state, unpack_queues
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import join_queues, pack_queues, pack_state, unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
@@ -71,6 +71,14 @@ class Stopped:
     patience: asyncio.TimerHandle | None = None
 
 
+class Committed(NamedTuple):
+    """A part that is in the database as the flow's plan, and does not run yet."""
+
+    stored: StoredFlow
+    run: FlowRun
+    old: FlowRun | None
+
+
 class Parts:
     """Lives on the loop. Each method raises `EdgertError` where it cannot be done; nothing is changed then."""
 
@@ -86,6 +94,9 @@ class Parts:
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
         self._prepared: dict[str, Prepared] = {}
+        self._committed: dict[str, Committed] = {}
+        """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
+        then, and must not be written again."""
         self._stopped: dict[str, Stopped] = {}
         self._busy = asyncio.Lock()
 
@@ -101,7 +112,7 @@ class Parts:
         return flow in self._prepared
 
     def loaded(self, run: FlowRun) -> None:
-        """A flow that `stands` is there, and does not run."""
+        """Records a loaded flow whose prepared plan keeps it from running."""
         run.ended = True
         self._hold_links(run.flow.name)  # the next plan has what comes from other gateways by the present one
         self._stopped[run.flow.name] = Stopped(run, time.monotonic())
@@ -160,6 +171,8 @@ class Parts:
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
         async with self._busy:
+            if flow in self._prepared:  # another coordinator may have decided for it: only that decision is to be ended
+                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
             stopped = self._stopped.get(flow)
             if stopped is None:
                 run = self._run(flow)
@@ -185,7 +198,7 @@ class Parts:
         self._is_stopped(flow)
         wanted = set(operators)
         blobs, queue = await self._checkpoint(flow)
-        states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in resume.states_of(blobs)]
+        states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in restore.states_of(blobs)]
         waiting = {name: found for name, found in unpack_queues(queue, 0.0).items() if _concerns(name, wanted)}
         return {
             "states": [pack_state(state) for state in states if state],
@@ -203,7 +216,9 @@ class Parts:
         """Makes this gateway's part of the next plan durable. `imports`: the exports of all gateways, this one
         included."""
         flow = from_plain(dict(document), self._flows.registry, what="flow")
-        async with self._busy:
+        # no other change begins a run of the flow meanwhile
+        async with self._busy, self._flows.flow_registry.changing:
+            self._check_undecided(flow.name)
             old = self._stopped.get(flow.name)
             if old is None and flow.name in self._flows.runs:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
@@ -227,8 +242,11 @@ class Parts:
                     return {"pause_s": 0.0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             stopped = self._stopped.get(flow)
-            await self._switch(flow, prepared, stopped.run if stopped else None)
-            del self._prepared[flow]
+            if flow not in self._committed:
+                self._committed[flow] = await self._write(flow, prepared, stopped.run if stopped else None)
+            stored, run, old = self._committed[flow]
+            await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+            del self._committed[flow], self._prepared[flow]
             self._stopped.pop(flow, None)
             _wait_no_more(stopped)
             self._release_links(flow)
@@ -237,6 +255,7 @@ class Parts:
     async def abort(self, flow: str, plan: int) -> None:
         """The part goes on by the plan that it had."""
         async with self._busy:
+            self._check_undecided(flow)
             prepared = self._prepared.get(flow)
             if prepared is not None and prepared.plan == plan:
                 await self._store(lambda: self._database.put_prepared(flow, None))
@@ -245,6 +264,11 @@ class Parts:
                 self._go_on(flow)
 
     # -- below
+
+    def _check_undecided(self, flow: str) -> None:
+        if flow in self._committed:
+            plan = self._prepared[flow].plan
+            raise EdgertError(f"flow {flow} is committed to plan {plan}: commit it again, so that it runs by it")
 
     def _run(self, flow: str) -> FlowRun:
         run = self._flows.runs.get(flow)
@@ -282,11 +306,12 @@ class Parts:
         queues = unpack_queues(queue, now.monotonic)
         mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
         run.restore(blobs, pack_queues(mine), now)
-        state = pack_state({resume.WHOLE: True, **run.snapshot(run.built, run.mine)})
+        state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
         links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
         return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
 
-    async def _switch(self, name: str, prepared: Prepared, old: FlowRun | None) -> None:
+    async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
+        """Makes the prepared part the flow's plan, in the database."""
         flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
         progress = old.progress if old else Progress(Position())
         run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
@@ -311,7 +336,7 @@ class Parts:
 
         stored = await self._store(write)
         run.epoch = stored.epoch
-        await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+        return Committed(stored, run, old)
 
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)

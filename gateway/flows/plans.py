@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError, show
-from edgert.core.position import Position
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, Plan, copy_name, uncopied
 from edgert.flow.spec import Registry
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import first_epoch, successor
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.retire import Retirement
@@ -162,23 +162,14 @@ class Plans:
         self, stored: StoredFlow, run: FlowRun, old: FlowRun | None, blobs: Sequence[bytes], queue: bytes
     ) -> None:
         """A flow that stands still (or comes to this gateway) goes on by another plan, from this state. Without an
-        instance here it leaves the gateway."""
+        instance here it leaves the gateway. Where it raises it may be called again: nothing is changed then."""
         name = stored.name
         async with self._flow_registry.changing:
-            if old is not None:
-                self._dropped.ends(old)
-                before = self._flow_registry.sources.pop(name)
             if stored.removed:
                 if old is not None:
-                    self._ingest.swap(before, (), lambda: self._ingest.inbox.remove_flow(old.progress))
-                    self._host.remove(old)
-                    del self._flow_registry.runs[name]
+                    self._leave(old)
             elif old is not None:
-                switch = self._host.succeed(old, run, blobs, queue)  # which may make its instances anew
-                self._flow_registry.sources[name] = sources_of(run)
-                self._ingest.swap(before, self._flow_registry.sources[name], switch)
-                run.latest, run.rows_shipped = old.latest, old.rows_shipped
-                self._flow_registry.runs[name] = run
+                self._switch(old, run, self._host.succeed(old, run, blobs, queue))
             else:
                 self._host.begin(run, blobs, queue)
                 self.attach(run, ())
@@ -196,7 +187,13 @@ class Plans:
         blobs, queue = await self._flow_registry.store(lambda: self._flow_registry.read_checkpoint(name))
         switch = self._host.succeed(old, new, blobs, queue)
         await self._flow_registry.store(lambda: self._flow_registry.database.put_plan(name, stored.plan, assignment))
-        sources = sources_of(new)
+        self._switch(old, new, switch)
+        self._flow_registry.stored[name] = stored
+        return new
+
+    def _switch(self, old: FlowRun, new: FlowRun, switch: Callable[[], None]) -> None:
+        """Puts `new` in the place of `old`, in one step for all input. `switch`: as `Host.succeed` returned it."""
+        name, sources = old.flow.name, sources_of(new)
 
         def enter() -> None:
             self._dropped.ends(old)  # takes the figures of the host before the host forgets them
@@ -204,12 +201,16 @@ class Plans:
 
         self._ingest.swap(self._flow_registry.sources[name], sources, enter)
         new.latest, new.rows_shipped = old.latest, old.rows_shipped
-        self._flow_registry.stored[name], self._flow_registry.sources[name], self._flow_registry.runs[name] = (
-            stored,
-            sources,
-            new,
-        )
-        return new
+        self._flow_registry.sources[name], self._flow_registry.runs[name] = sources, new
+
+    def _leave(self, old: FlowRun) -> None:
+        """Removes a flow without an instance here."""
+        name = old.flow.name
+        self._dropped.ends(old)
+        sources = self._flow_registry.sources.pop(name)
+        self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(old.progress))
+        self._host.remove(old)
+        del self._flow_registry.runs[name]
 
 
 def _list(names: Iterable[str]) -> str:

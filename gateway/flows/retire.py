@@ -6,11 +6,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
@@ -48,13 +48,8 @@ class Retirement:
             async with self._flow_registry.alone():
                 if not self._flow_registry.is_current(run):
                     raise EdgertError(f"flow {run.flow.name} was stopped meanwhile, see the log")
-                try:
-                    stop = asyncio.to_thread(
-                        self._host.checkpoints.stop_for_plan, run, self._checkpointer.feeding, HOLD_TURN_S
-                    )
-                    stands = await to_its_end(stop)
-                except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
-                    stands, fault = False, f" ({error!r})"
+                stands, failed = await self._tried(self._host.checkpoints.stop_for_plan, run)
+                fault = f" ({failed})" if failed else fault
                 if stands:
                     try:
                         yield
@@ -79,12 +74,7 @@ class Retirement:
         while True:
             async with self._flow_registry.alone():
                 before = fault
-                try:
-                    halt = asyncio.to_thread(self._host.checkpoints.halt, old, self._checkpointer.feeding, HOLD_TURN_S)
-                    stands = await to_its_end(halt)
-                    fault = ""
-                except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
-                    stands, fault = False, repr(error)
+                stands, fault = await self._tried(self._host.checkpoints.halt, old)
                 if not self._flow_registry.is_current(old):
                     yield None
                     return
@@ -107,6 +97,14 @@ class Retirement:
                 log.error("flow %s cannot be stopped, which is tried again for up to %.0f s: %s", name, HOLD_S, fault)
             # a try that fails at once leaves in memory what the other operators have said
             await asyncio.sleep(HOLD_TURN_S if fault else BETWEEN_S)
+
+    async def _tried(self, stop: Callable[[FlowRun, threading.Lock, float], bool], run: FlowRun) -> tuple[bool, str]:
+        """(whether the flow stands still after one try, the fault that it raised or "")."""
+        try:
+            on_thread = asyncio.to_thread(stop, run, self._checkpointer.feeding, HOLD_TURN_S)
+            return await to_its_end(on_thread), ""
+        except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
+            return False, repr(error)
 
     async def ending(self, old: FlowRun, gap: str) -> Checkpoint:
         """Runs a held flow, to which nothing is fed any more, to its end, however long that takes while it goes on.

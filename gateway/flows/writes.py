@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
-from edgert.core.position import Position
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
 from gateway.base.once import Once
 from gateway.checkpoint.checkpointer import Checkpointer
@@ -54,8 +54,8 @@ class FlowWrites:
         self._database = flow_registry.database
 
     async def write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
-        """Tries for a while; with `tries` None until it succeeds. Raises `StoreError`, at once where that would be in
-        vain."""
+        """Tries for a while; with `tries` None until it succeeds. Raises `StoreError`, at once where another try cannot
+        succeed."""
         once = Once(log)
         for tried in itertools.count(1):
             try:

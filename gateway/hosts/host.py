@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.position import Position
-from edgert.operators.logic import PlainMessage
-from edgert.operators.memory import Memory
+from edgert.core.checkpoint.position import Position
+from edgert.operators.base.logic import PlainMessage
+from edgert.operators.state.memory import Memory
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
@@ -47,11 +47,11 @@ class Recovery(Protocol):
         ...
 
     def last_checkpoint(self, flow: str) -> AbstractAsyncContextManager[tuple[list[bytes], bytes]]:
-        """The same, while no checkpoint is made."""
+        """As `read_checkpoint`; no checkpoint is made within the context."""
         ...
 
     def fail(self, run: FlowRun, why: str) -> None:
-        """The flow cannot go on."""
+        """Stops a flow that cannot go on."""
         ...
 
 
@@ -105,15 +105,14 @@ class Checkpoints(Protocol):
         ...
 
     def drain(self, run: FlowRun) -> Iterator[Said]:
-        """On the store thread. What it returns runs a halted flow, to which nothing is fed any more, to its end, a turn
-        at a time, on a thread of its own."""
+        """Returns the turns that bring a halted flow, to which nothing is fed any more, to its end: to be run on a
+        thread of its own. Itself called on the store thread."""
         ...
 
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
-        """For the end of the process: works off what is queued, as far as that is possible in the time, and computes
-        nothing from then on. Returns the flows that stand still: all that they gave out has come then, and they may
-        have a last checkpoint, by `capture`, or where it was taken here by what is pending. There is none of the others
-        from then on, and `capture` is false at once. On a thread of its own."""
+        """Works off the queues at the end of the process, as far as the time allows, and computes nothing afterwards.
+        Returns the flows that stand still. All output of these has been given out, and they may have a last checkpoint:
+        by `capture`, or the pending one. For the other flows `capture` returns false. On a thread of its own."""
         ...
 
     def recount(self, run: FlowRun) -> None:
@@ -168,11 +167,11 @@ class Host(Protocol):
         ...
 
     async def start(self) -> None:
-        """Rows may be worked on from now on."""
+        """Lets workers begin."""
         ...
 
     async def leave(self) -> None:
-        """The process ends: no flow is brought back to its checkpoint any more."""
+        """The process ends: from now on no flow is brought back to its checkpoint."""
         ...
 
     async def stop(self) -> None:
@@ -205,12 +204,12 @@ class Host(Protocol):
         ...
 
     def go_on(self, run: FlowRun) -> None:
-        """The flow works on."""
+        """Lets a stopped flow go on."""
         ...
 
     def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
-        """Prepares `new`, another plan of the same flow, from the checkpoint with which `old` was stopped. What it
-        returns lets `new` go on in the place of `old`, with what was fed since; to be called while nothing can be fed.
+        """Prepares `new`, another plan of the same flow, from the checkpoint with which `old` was stopped. The returned
+        call puts `new` in the place of `old`, with the input since the stop; to be called while nothing can be fed.
         Raises `StoreError` where the checkpoint does not fit."""
         ...
 
@@ -219,18 +218,19 @@ class Host(Protocol):
         ...
 
     def consume(self, consumption: Consumption, rows: int) -> None:
-        """How much an instance takes at a time from now on: the policy, and its most rows."""
+        """Sets how many rows an instance takes per turn: the rule, and its most rows."""
         ...
 
     def log_level(self, level: str) -> None:
-        """How much other processes are to say from now on."""
+        """Sets the log level of other processes."""
         ...
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
-        """A model that the operator of the running flow has no objection to, and has taken where it runs here."""
+        """Hands a model to an operator of a running flow that has accepted it; operators in this process have taken it
+        already."""
         ...
 
     def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
-        """From now on operators of a running flow have these weights, in all its runs: see `Candidates.weigh`. Raises
-        `EdgertError` where one is none, or cannot be given here; then none is."""
+        """Sets weights of operators of a running flow, in all its runs: see `Candidates.weigh`. Raises `EdgertError`
+        where a weight is no weight, or the host has none; no weight is changed then."""
         ...

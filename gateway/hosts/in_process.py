@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.batch import RawBatch, Row
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
-from edgert.core.position import Position
 from edgert.flow.plan import DAEMON
-from edgert.operators.logic import Now
-from edgert.operators.memory import Memory
+from edgert.operators.base.logic import Now
+from edgert.operators.state.memory import Memory
 from edgert.runtime import flow_run
 from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import Figures, of_instance
 from edgert.runtime.instance.report import Report, report
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.runtime.ticks import tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Feeding, Waiting

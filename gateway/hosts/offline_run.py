@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from edgert.core.clock import Clock
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
+from edgert.runtime.checkpoint.packing import pack_queues, pack_state
 from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.state import pack_queues, pack_state
 from gateway.hosts.host import Recovery, Send
 from gateway.hosts.slotted_flow import Hosted
 

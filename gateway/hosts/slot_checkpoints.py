@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from edgert.core.batch import Row
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.drain import Said
@@ -55,8 +55,9 @@ class SlotCheckpoints:
         return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
 
     def _ask(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> Hosted | None:
-        """Marks the place in the input, and asks every slot for its part. With `stop` they wait then: to be dropped, or
-        told to go on. Not while another checkpoint of the flow is under way: see `Checkpointer.busy`."""
+        """Marks the input and asks every slot for its part. With `stop` the flow's instances wait afterwards until they
+        are dropped or told to go on. Never while another checkpoint of the flow is under way: see
+        `Checkpointer.busy`."""
         hosted = self._hosted.get(run)
         if hosted is None or not self.is_up(run):
             return None  # soon; meanwhile no other flow's checkpoint has to wait for that
@@ -122,8 +123,8 @@ class SlotCheckpoints:
         return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
 
     def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:
-        """True if the flow rests within `timeout_s`. If not, it is ended without a last checkpoint; so is a flow that
-        was not asked, as its slot may still answer."""
+        """True if the flow rests within `timeout_s`. Else it ends without a last checkpoint. So does a flow that was
+        not asked, as its slot may still answer."""
         try:
             if asked and self._answered(asked, timeout_s):
                 return True

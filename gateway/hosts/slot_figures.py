@@ -1,14 +1,15 @@
 """Figures of flows in slots, as slots report them: counters continue when a flow begins a new life after the death of a
 slot.
 
-Slots report raw figures only on request, so work in a life without a request is missing.
+Slots report raw figures only on request. The last reports of a life, which come anyway, complete its counters; only on
+edges the rows of a time without a request are missing once the life has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -18,7 +19,7 @@ from edgert.flow.plan import DAEMON
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.figures import Figures
+from edgert.runtime.instance.figures import Figures, of_reports
 from edgert.runtime.instance.report import Report
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import Hosted
@@ -61,13 +62,39 @@ class SlotFigures:
         if (heard := self._awaited.get(slot)) is not None:
             heard.set()
 
+    def died(self, slot: SlotProcess, flows: Iterable[Hosted]) -> None:
+        """A slot has died, and has a new link already: it is told whether figures are wanted. `flows`: those that ran
+        in it, whose lives end now. On the loop."""
+        left_s = self._wanted_until - self._clock.monotonic()
+        if left_s > 0:
+            slot.link.send(frame(frames.FIGURES, left_s))
+        for hosted in flows:
+            self._complete(hosted)
+
+    def _complete(self, hosted: Hosted) -> None:
+        """Brings the counters of a life that ends to those of its last reports."""
+        run = hosted.run
+        parts: dict[str, list[Report]] = {}
+        for name, place in run.places.items():
+            with hosted.lock:
+                known = hosted.reports.get(name, Report()).at_least(hosted.captured.get(name, Report()))
+            parts.setdefault(place.instance.name, []).append(known)
+        lives = self._life(run, hosted.number)
+        for name, reports in parts.items():
+            exits = {part for part, _ in run.plan.instances[name].exits}
+            lives.now[name] = lives.now.get(name, Figures()).at_least(of_reports(reports, exits))
+
     def reported(self, run: FlowRun, life: int, figures: Mapping[str, Sequence[Any]]) -> None:
         """A slot has said what instances of a flow have done in the flow's `life` (the number of its run)."""
+        self._life(run, life).now |= {name: Figures(*plain) for name, plain in figures.items()}
+
+    def _life(self, run: FlowRun, life: int) -> _Lives:
+        """The lives of a flow, of which `life` is the present one."""
         lives = self._flows.setdefault(run, _Lives())
         if lives.number != life:
             lives.before = {name: lives.get(name) for name in lives.now.keys() | lives.before.keys()}
             lives.number, lives.now = life, {}
-        lives.now |= {name: Figures(*plain) for name, plain in figures.items()}
+        return lives
 
     def get(self, run: FlowRun, name: str) -> Figures:
         """The figures of one instance; zeros before its first report."""

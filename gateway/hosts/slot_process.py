@@ -16,7 +16,7 @@ from edgert.core.errors import PayloadError
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.links.unix import LinkClosed, UnixLink
-from edgert.runtime.doing import Doing
+from edgert.runtime.pool.activity import Doing
 
 log = logging.getLogger(__name__)
 

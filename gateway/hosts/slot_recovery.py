@@ -65,7 +65,7 @@ class SlotDeaths:
         self._stopping = False
 
     def died(self, process: SlotProcess, flows: Iterable[Hosted]) -> None:
-        """A slot, which has a new link already; `flows`: those that it had instances of."""
+        """Handles the death of a slot, which has a new link already. `flows`: those with instances in it."""
         for other in self._processes:
             if other is not process:
                 process.pair(other)
@@ -75,17 +75,18 @@ class SlotDeaths:
             self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
 
     def bring_back(self, hosted: Hosted) -> None:
-        """A flow that is down, and was not to be brought back before."""
+        """Brings a flow back that is down and was not to be brought back before."""
         if not self._stopping:
             self._recoveries.begin(self._bring_back(hosted))
 
     async def stop(self) -> None:
-        """Nothing is brought back any more."""
+        """Brings no flow back any more."""
         self._stopping = True
         await self._recoveries.stop()
 
     def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
-        """`ran`: whether the death may be its doing; `lived_s`: since it began in that slot."""
+        """Judges the death for one flow. `ran`: a thread of the slot worked for it; `lived_s`: seconds since it began
+        in that slot."""
         with hosted.lock:
             was_down, hosted.down = hosted.down, True
             if not was_down:
@@ -110,7 +111,7 @@ class SlotDeaths:
                     await asyncio.sleep(TRIED_S)
 
     async def _begin_again(self, hosted: Hosted) -> None:
-        """From its last checkpoint."""
+        """Begins another life of the flow from its last checkpoint."""
         run, recovery = hosted.run, self._recovery
         try:
             async with recovery.last_checkpoint(run.flow.name) as (blobs, queue):
@@ -122,7 +123,7 @@ class SlotDeaths:
             raise
 
     def _lived_s(self, hosted: Hosted) -> float:
-        """For how long all its slots have worked for it, seconds."""
+        """Seconds for which all its slots have worked for it."""
         slots = [self._processes[slot] for slot in hosted.slots]
         began = max(hosted.since, *(process.started for process in slots))
         return self._clock.monotonic() - began if all(process.running for process in slots) else 0.0

@@ -1,7 +1,7 @@
 """Flows in slots: processes that this daemon starts, feeds, asks for checkpoints, and starts again when they die.
 
-The daemon keeps what it has fed to a flow since its last checkpoint. When a slot dies, the flows that ran in it go back
-to that checkpoint, in all their slots, and get it again: nothing is lost or doubled (design, Delivery).
+The daemon keeps the input of each flow since its last checkpoint. When a slot dies, its flows go back to that
+checkpoint in all their slots and get this input again: nothing is lost or doubled (design, Delivery).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from weakref import WeakKeyDictionary
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, MisfitError
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.operators.memory import Memory
-from edgert.runtime.departures import departure
+from edgert.operators.state.memory import Memory
+from edgert.runtime.checkpoint.departures import departure
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import Report
-from edgert.runtime.owpoa import UNWEIGHED
-from edgert.runtime.pools import OWPOA
-from edgert.runtime.slot_run import slot_of
+from edgert.runtime.pool.pools import OWPOA
+from edgert.runtime.pool.thread_per_operator import UNWEIGHED
+from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosts.host import Arrival, Entries, Recovery, Send
@@ -41,7 +41,7 @@ from gateway.hosts.slot_checkpoints import SlotCheckpoints
 from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slot_recovery import SlotDeaths
-from gateway.hosts.slotted_flow import Answer, Hosted, assign
+from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Answer, Fed, Hosted, assign
 from gateway.hosts.weights import Weights
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,9 @@ class Slots:
 
     def _died(self, process: SlotProcess) -> None:
         """On the loop."""
-        self._deaths.died(process, [hosted for hosted in self._hosted.values() if process.number in hosted.slots])
+        flows = [hosted for hosted in self._hosted.values() if process.number in hosted.slots]
+        self.figures.died(process, flows)
+        self._deaths.died(process, flows)
 
     def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
@@ -128,7 +130,7 @@ class Slots:
             self._go_on(hosted, begin, lost)
 
     def _go_on(self, hosted: Hosted, begin: tuple[Sequence[bytes], bytes], lost: int) -> None:
-        """From its checkpoint, with what was fed since; nothing can be fed meanwhile."""
+        """Runs a flow from its checkpoint and feeds it the input since then; nothing else can be fed meanwhile."""
         with hosted.lock:
             if hosted.run not in self._hosted:
                 return
@@ -182,15 +184,27 @@ class Slots:
                 self._send_build(hosted, build)
                 hosted.since = hosted.since if since is None else since  # for its slots' deaths it just lives on
                 self._enter(hosted)
-                for one in fed:
-                    instance = new.heir(one.instance)
-                    if one.batch is None:
-                        hosted.drops[instance, "lost with a slot"] += sum((one.lost or {}).values())
-                        continue
-                    hosted.keep(instance, one.source, one.batch, one.producer)
-                    self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
+                self._feed_heirs(hosted, fed)
 
         return switch
+
+    def _feed_heirs(self, hosted: Hosted, fed: Iterable[Fed]) -> None:
+        """Feeds to a flow what came while it stood still, to be run by this plan."""
+        run, lost = hosted.run, 0
+        for one in fed:
+            if one.batch is None:
+                for instance, messages in (one.lost or {}).items():
+                    hosted.drops[run.heir(instance), STOOD_STILL] += messages
+                    lost += messages
+                continue
+            instance = run.heir(one.instance)
+            hosted.keep(instance, one.source, one.batch, one.producer)
+            self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
+        if lost:
+            log.warning(
+                "flow %s: %d messages of QoS 0 are lost: more came than are kept (%d bytes) while the flow stood "
+                "still for plan %d", run.flow.name, lost, KEPT_BYTES, run.plan.number,
+            )  # fmt: skip
 
     def go_on(self, run: FlowRun) -> None:
         if (hosted := self._hosted.get(run)) is not None:
@@ -329,8 +343,7 @@ class Slots:
             self._recovery.fail(hosted.run, rest[1])
 
     def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
-        """A slot gave a batch for an instance of another gateway: it leaves with the capture that comes next from that
-        slot."""
+        """Keeps a batch that a slot gave for an instance of another gateway. It leaves with the slot's next capture."""
         name = list(hosted.run.plan.instances)[place]
         planned = hosted.run.plan.instances[name]
         assert isinstance(batch, Batch)
@@ -341,7 +354,7 @@ class Slots:
     # -- the rest of a host
 
     def tick(self, runs: Iterable[FlowRun]) -> bool:
-        """The slots do it themselves; one that is silent hangs, and is ended."""
+        """Ends slots that hang. The ticks of flows are made in the slots."""
         for process in self._processes:
             process.look(self._clock.monotonic())
         return False

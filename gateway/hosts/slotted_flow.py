@@ -1,5 +1,5 @@
-"""A flow in slots, as its daemon keeps it: where its instances are, what was fed to it since its last checkpoint, what
-the slots have said of it."""
+"""A flow in slots, as its daemon keeps it: locations of its instances, input since its last checkpoint, answers and
+reports of the slots."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, copy_name
 from edgert.links import frames
-from edgert.runtime.captured import Captured
-from edgert.runtime.departures import Departure
+from edgert.runtime.checkpoint.capture import Captured
+from edgert.runtime.checkpoint.departures import Departure
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 KEPT_BYTES: Final = 4_194_304
 """Bytes of input without an acknowledgement (QoS 0) that are kept for replay. Input that is owed an acknowledgement is
 always kept, and bounded by the point at which the gateway stops reading. No batch has both."""
-
+STOOD_STILL: Final = "change of plan, QoS 0"
+"""The reason of drops for such input that came while the flow stood still for another plan, and was not kept."""
 
 Place = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[str, Sequence[int]]]
 """See `edgert.scheduling.locality_fairness`."""
@@ -126,7 +127,7 @@ class Hosted:
         return set(self.where) - {DAEMON}
 
     def keep(self, instance: Instance, source: int, batch: Batch | RawBatch, producer: int = 0) -> None:
-        """Notes what is fed."""
+        """Keeps a batch that is fed."""
         self.fed_in_all += 1
         fed = Fed(instance, source, batch, self.fed_in_all, producer=producer)
         self.fed.append(fed)
@@ -151,11 +152,11 @@ class Hosted:
         self.fed = left
 
     def _parted(self, one: Fed, other: Fed) -> bool:
-        """True if a capture holds the one and not the other."""
+        """True if a capture has one of the two batches and not the other."""
         return any(one.number <= mark < other.number for mark in self.marks)
 
     def mark(self, stop: bool = False) -> None:
-        """All that was fed until now belongs to the next capture; after which the flow stands still, with `stop`."""
+        """Begins a capture of all input until now. With `stop` the flow stands still after it."""
         self.checkpoint += 1
         self.at, self.asked = self.run.progress.position(), time.perf_counter()
         self.answers = {}
@@ -190,13 +191,14 @@ class Hosted:
             return self.run.progress.position(), found
 
     def spilled(self) -> None:
-        """The database has that."""
+        """Forgets the spilled input, which the database has now."""
         with self.lock:
             # of links nothing is spilled: what is not committed is sent again
             self.fed = deque(f for f in self.fed if f.number > self.spilling or f.batch is None or not f.batch.owed)
 
     def answer(self, slot: int, checkpoint: int, answer: Answer, deltas: dict[str, Any], rows: Sequence[Row]) -> None:
-        """Takes what a slot has said. If too late it is no answer, but what it brings was taken out of the flow."""
+        """Takes a slot's answer to a checkpoint. An answer that comes too late does not count for that checkpoint, but
+        its state changes and results were taken out of the flow and are kept for the next one."""
         self.run.taken.append(deltas)
         self.rows += [*self.results.pop(slot, ()), *rows]
         if checkpoint == self.checkpoint:
@@ -213,7 +215,7 @@ class Hosted:
         return not self.down and self.answers.keys() == self.slots and all(given)
 
     def take(self) -> None:
-        """The checkpoint under way is whole: it is pending from now on."""
+        """Makes the checkpoint under way the pending one: all its parts are there."""
         run, answers = self.run, self.answers.values()
         queues = {name: found for answer in answers if answer.queues for name, found in answer.queues.items()}
         entries = {name: [_entry(packed) for packed in found] for name, found in queues.items()}
@@ -231,7 +233,7 @@ class Hosted:
         self.run.dropped = self._dropped()
 
     def _dropped(self) -> dict[tuple[str, str], int]:
-        """See `FlowRun.dropped`: in all lives. What is `shown` goes beyond that."""
+        """The captured drops of the flow over all its lives, as `FlowRun.dropped`."""
         found: dict[tuple[str, str], int] = {}
         for name in self.run.places:
             report = self.captured.get(name, Report()).after(self.before.get(name, Report()))
@@ -239,8 +241,8 @@ class Hosted:
         return found
 
     def ends(self, local: FlowRun) -> int:
-        """`local` was brought to its end in its place. Returns how many messages are lost: fed since the last capture,
-        and not kept."""
+        """Takes drops and results of `local`, the run that the daemon brought to its end. Returns how many messages are
+        lost: fed since the last capture, and not kept."""
         with self.lock:
             lost = self.lose(self.since_mark())
             self.run.dropped = dict(Counter(self._dropped()) + Counter(local.dropped))
@@ -249,11 +251,12 @@ class Hosted:
         return lost
 
     def faults(self) -> list[str]:
-        """Why slots that came to a batch boundary could not give their part."""
+        """The reasons why slots that came to a batch boundary could not give their part."""
         return [answer.fault for answer in self.answers.values() if answer.queues is not None and answer.fault]
 
     def began_anew(self) -> int:
-        """Notes that it is at its last checkpoint. Returns how many messages are lost: fed since, and not kept."""
+        """Records that the flow is at its last checkpoint again. Returns the number of messages lost: fed since then,
+        and not kept."""
         self.run.pending.clear()
         self.run.taken.clear()
         self.rows.clear()
@@ -269,7 +272,7 @@ class Hosted:
         return lost
 
     def lose(self, entries: Iterable[Fed]) -> int:
-        """Counts the messages in `entries`, which would be needed now, that were not kept."""
+        """Counts the messages in `entries` that were not kept, though the flow needs them now."""
         before = self.drops.total()
         for fed in entries:
             for instance, messages in (fed.lost or {}).items():
@@ -296,8 +299,8 @@ class Hosted:
 
 
 def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
-    """A location for every operator copy of a flow: as the run's assignment has it, else as its document asks, else by
-    `place`. `slots` in the order in which they are to be taken."""
+    """Returns a location for every operator copy of a flow: that of the run's assignment, else the one that its
+    document asks for, else that of `place`. `slots`: in the order in which they are filled."""
     sets = [copies for copies in run.plan.sets() if run.on_board(copies[0])]
     at = scheduled(run.flow.name, sets, place, slots)
     for copy in (copy for copies in sets for copy in copies):
@@ -314,8 +317,8 @@ def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
 def scheduled(
     flow: str, sets: Sequence[Sequence[PhysicalInstance]], place: Place, slots: Sequence[int]
 ) -> dict[str, int]:
-    """The slot of each instance by name: as the document asks, else by `place`. `sets`: the copies of each instance
-    together; `slots` in the order in which they are to be taken."""
+    """Returns the slot of each instance by name: the one that its document asks for, else that of `place`. `sets`: the
+    copies of each instance together; `slots`: in the order in which they are filled."""
     set_of = {copy.name: copies[0].name for copies in sets for copy in copies}
     edges = dict.fromkeys(
         (copies[0].name, set_of[o.instance]) for copies in sets for o in copies[0].outputs if o.instance in set_of

@@ -1,4 +1,4 @@
-"""What the sensors' broker itself drops. Beyond its limits it does so silently, but for a counter that it publishes.
+"""Messages that the sensors' broker itself drops: silently, but for a counter that it publishes.
 
 Mosquitto has it on `$SYS/broker/publish/messages/dropped`, retained: how many messages have found the queue of a client
 full since the broker started, whichever client that was. So it says more than what is missing here, and never less. The
@@ -18,10 +18,10 @@ from contextlib import suppress
 
 import msgspec
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import show
-from edgert.core.position import Position
-from edgert.runtime.inbox import Reader
-from edgert.runtime.progress import Progress
+from edgert.runtime.checkpoint.progress import Progress
+from gateway.ingest.delivery import Reader
 from gateway.ingest.subscriptions import Source
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class BrokerDrops:
     # -- what outlives the process
 
     def load(self, text: str) -> None:
-        """What `to_save` gave, empty at the first start. What is damaged does not count."""
+        """Loads the text of `to_save`, empty at the first start. A damaged one is ignored."""
         with suppress(msgspec.MsgspecError):
             saved = msgspec.json.decode(text or "{}", type=dict[str, str | int | None])
             if (saved.get("broker"), saved.get("topic")) == (self._broker, self.topic):
@@ -109,13 +109,13 @@ class BrokerDrops:
         return self._last != self._saved or self._its_answer != self._saved_answer
 
     def due(self, now: float) -> bool:
-        """Whether what is unsaved waits no longer for something else to be written: it is the first value ever, without
-        which nothing could be told after a restart, or it has waited for long, and a crash would count it twice."""
+        """True if the unsaved value is to be written by itself: it is the first one ever, without which a restart could
+        compare nothing, or it has waited for long, and a crash would count it twice."""
         new = self._saved is None or self._its_answer != self._saved_answer
         return self.unsaved and (new or now - self._unsaved_since >= SAVE_S)
 
     def to_save(self) -> str:
-        """What is to be kept, empty if it is already. On the store thread."""
+        """The text to store, empty if it is stored already. On the store thread."""
         last, answer = self._last, self._its_answer
         if (last, answer) == (self._saved, self._saved_answer):
             return ""

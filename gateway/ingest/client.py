@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgert.core.settings import Sensors
+from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.session import SessionOptions
 from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls

@@ -1,4 +1,4 @@
-"""What the sensors' broker granted of what was subscribed: a subscription may be refused, or given a lower QoS."""
+"""Answers of the sensors' broker to subscriptions: a subscription may be refused, or given a lower QoS."""
 
 from __future__ import annotations
 

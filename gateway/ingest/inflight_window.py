@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 UNKNOWN: Final = 65_535
 """The Receive Maximum: more than that no broker may send."""
 OF_MOSQUITTO_311: Final = 20
-"""What is taken for it in MQTT 3.1.1 until more are open: Mosquitto's `max_inflight_messages`."""
+"""The window that is assumed in MQTT 3.1.1 until more messages are open: Mosquitto's `max_inflight_messages`."""
 TIMES: Final = 3
 """So often acknowledgements must have set input going again that had stood still."""
 STILL_S: Final = 0.1
@@ -43,8 +43,8 @@ FAR: Final = 3
 
 
 class BrokerWindow:
-    """What was seen of one broker. Times are monotonic seconds; `count`: messages that are open, neither acknowledged
-    nor (QoS 2) completed."""
+    """The in-flight window of one broker, as far as it was observed. Times are monotonic seconds; `count`: messages
+    that are open, neither acknowledged nor (QoS 2) completed."""
 
     def __init__(self, known: int = 0) -> None:
         """`known`: its size, so that nothing has to be found out; 0: it is not."""
@@ -53,7 +53,7 @@ class BrokerWindow:
         self.asked = 0
         """Checkpoints that were asked for since it was half used, or to find it out."""
         self._firm = True
-        """Whether `size` was seen, or is the most that there can be."""
+        """True if `size` was seen, or is the most that there can be."""
         self._most: float = UNKNOWN
         """With more messages open that is not its window."""
         self._seen = 0
@@ -72,7 +72,7 @@ class BrokerWindow:
         self._looks = 0.0
         """Checkpoints that were asked for to see that, less those that others have paid for."""
         self._asks = False
-        """Whether one was asked for since the last acknowledgements."""
+        """True if one was asked for since the last acknowledgements."""
 
     @property
     def met(self) -> int:
@@ -139,7 +139,7 @@ class BrokerWindow:
         self.size, self._firm, self._seen, self._most = size, True, -1, NEARLY * max(self._found)
 
     def full(self, count: int, now: float) -> bool:
-        """Whether a checkpoint is due: half of the window is used, or it is to be seen whether more comes then. To be
+        """True if a checkpoint is due: half of the window is used, or it is to be seen whether more comes then. To be
         asked when messages have come, and when `look_in` says."""
         due = self._firm and self._half(count)
         if not due and self._wonders(count) and now - self._came_at >= self._patience_s():
@@ -156,7 +156,7 @@ class BrokerWindow:
         return count * 2 >= self.size
 
     def _wonders(self, count: int) -> bool:
-        """Whether it matters that nothing more comes."""
+        """True if it matters that nothing more comes."""
         reason = (self._seen >= 0 and self._looks <= IN_VAIN - 1) or (self._half(count) and not self._firm)
         return reason and count > 0 and self._looked_at < self._came_at
 

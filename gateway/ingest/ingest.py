@@ -14,15 +14,15 @@ from contextlib import suppress
 from edgert.core.clock import Clock
 from edgert.core.errors import ProtocolError, StoreError
 from edgert.core.log_sampling import is_told
-from edgert.core.settings import Sensors
+from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.transport import Handlers
-from edgert.runtime.inbox import Inbox
 from gateway.base.tasks import Tasks
 from gateway.hosts.host import Host
 from gateway.ingest.broker_drops import BrokerDrops
 from gateway.ingest.client import sensors_client
+from gateway.ingest.delivery import Inbox
 from gateway.ingest.grants import Grants
 from gateway.ingest.inflight_window import BrokerWindow
 from gateway.ingest.publishing import Publishing
@@ -130,7 +130,7 @@ class Ingest:
         subscriptions.watch = self.drops.source
 
     def to_save(self) -> str:
-        """What is known of subscriptions now."""
+        """The subscriptions as a text to store."""
         return self._subscriptions.dump()
 
     async def start(self) -> None:
@@ -138,7 +138,8 @@ class Ingest:
         await self.client.start()
 
     def close(self) -> None:
-        """What comes stays the broker's from now on (`Inbox.leave`). Its answers to what we send are read."""
+        """Takes in nothing more: arriving messages stay with the broker (`Inbox.leave`). Its answers to our messages
+        are read."""
         self._closed = True
         self.client.resume()
 
@@ -312,7 +313,8 @@ class Ingest:
         await self._subscribe()
 
     def _ask_watch(self) -> None:
-        """What the broker drops is asked for when it has answered to all that flows read: some hang up at it."""
+        """Subscribes to the broker's counter of drops once the broker has answered the flows' subscriptions: some hang
+        up at it."""
         if self._open and not self._unanswered and self.drops.may_be_asked():
             self._subscriptions.watch = self.drops.source
             self._tasks.begin(self._subscribe())

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from edgert.core.mqtt_text import fitting
+from edgert.core.text.mqtt_text import fitting
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import reason_text
 from edgert.mqtt.suspicion import HUNG_UP
 from edgert.mqtt.transport import MqttClient
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ import xxhash
 
 from edgert.core.batch import RawBatch
 from edgert.mqtt.topics import TopicTrie
-from edgert.runtime.inbox import NOWHERE, Reader, Route
-from edgert.runtime.inbox_counters import InboxCounters
 from edgert.runtime.instance.instance import Instance
+from gateway.ingest.delivery import NOWHERE, Reader, Route
+from gateway.ingest.input_counters import InboxCounters
 from gateway.ingest.subscriptions import Source, Subscriptions
 
 CACHED_TOPICS = 50_000

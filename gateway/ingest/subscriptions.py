@@ -1,4 +1,4 @@
-"""What is subscribed at the sensors' broker, and which sources still wait for what is retained there.
+"""Subscriptions at the sensors' broker, and the sources that still wait for retained messages.
 
 A broker sends what it has retained with each SUBSCRIBE (with MQTT 5: unless told not to), as new messages that nothing
 tells from others. So that each is counted once, a source takes them only as the answer to the first subscription that
@@ -20,9 +20,9 @@ import msgspec
 
 from edgert.mqtt.packets import Subscription
 from edgert.mqtt.topics import covers, merge_filters
-from edgert.operators.division import CopiesByTopic
+from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.inbox import Reader
+from gateway.ingest.delivery import Reader
 
 NEVER, ALWAYS = 2, 0
 """Retain handling of MQTT 5 (section 3.8.3.1). In 3.1.1 a broker cannot be told: `NEVER` only says what we want."""
@@ -39,7 +39,7 @@ class Source:
 
 
 def sources_of(run: FlowRun) -> list[Source]:
-    """What a flow reads."""
+    """The sources of a flow."""
     sources = []
     for first, copies in run.sources():
         topic, qos, retained = (first.parameters[name] for name in ("topic", "qos", "retained"))
@@ -55,7 +55,7 @@ Asked = list[tuple[Source, str]]
 
 
 class _Saved(msgspec.Struct):
-    """What outlives the process; see `Subscriptions`."""
+    """The stored part; see `Subscriptions`."""
 
     ids: dict[str, int]
     retained: dict[str, list[str]]
@@ -104,8 +104,8 @@ class Subscriptions:
         """Token of a subscription that is not answered → for whom retained messages were asked."""
 
     def load(self, text: str) -> None:
-        """What `dump` gave; empty at the first start. An older version kept nothing but the identifiers. Raises
-        ValueError for what is damaged, and changes nothing then."""
+        """Loads the text of `dump`, empty at the first start. An older version stored identifiers only. Raises
+        ValueError for a damaged text, and changes nothing then."""
         try:
             saved = _decoded(text or "{}")
         except msgspec.MsgspecError as error:
@@ -125,8 +125,8 @@ class Subscriptions:
         return msgspec.json.encode(saved).decode()
 
     def lose(self, first: int) -> None:
-        """What identifiers meant is not known, or not of all. New ones begin at `first`: none that the broker has may
-        get another meaning."""
+        """Records that the meaning of identifiers is lost, or of some of them. New ones begin at `first`: none that the
+        broker has may get another meaning."""
         self.lost, self._first = True, max(first, self._first)
 
     def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
@@ -149,7 +149,8 @@ class Subscriptions:
         self._give_up(f for f in reads if not any(f in others for others in self.read.values()))
 
     def _give_up(self, filters: Iterable[str]) -> None:
-        """What the broker has of them until it knows this came to each flow by what it reads now."""
+        """Gives up these filters. Messages under them that the broker still holds go to each flow by the filters that
+        it reads now."""
         for topic_filter in filters:
             if number := self.ids.pop(topic_filter, 0):
                 self.old[number] = topic_filter
@@ -165,7 +166,7 @@ class Subscriptions:
                 self.left.setdefault(number, {}).setdefault(flow, before)
 
     def filter_of(self, number: int) -> str:
-        """What was subscribed with this identifier, empty if that is not known."""
+        """The filter that was subscribed with this identifier, empty if it is not known."""
         return next((f for f, n in self.ids.items() if n == number), "") or self.old.get(number, "")
 
     def covering(self, topic: str) -> tuple[int, ...]:
@@ -238,13 +239,14 @@ class Subscriptions:
         }
 
     def serves_watch(self, topic_filter: str, by_id: bool) -> bool:
-        """Whether the subscription to `topic_filter` is the one by which the watched topic comes."""
+        """True if the subscription to `topic_filter` is the one by which the watched topic comes."""
         if not self.watch:
             return False
         return topic_filter == self.watch.filter if by_id else covers(topic_filter, self.watch.filter)
 
     def unsent(self, wanted: dict[str, Subscription]) -> list[Subscription]:
-        """What the broker does not have yet, or has otherwise, or is to send the retained messages of."""
+        """Subscriptions that the broker does not have yet, has with other options, or is to answer with retained
+        messages."""
         return [
             s
             for f, s in wanted.items()
@@ -267,7 +269,7 @@ class Subscriptions:
         return waiting
 
     def asked(self, token: int, waiting: Asked) -> None:
-        """What `open` gave was sent as the subscription with `token`."""
+        """Records that the subscriptions of `open` were sent with `token`."""
         if waiting:
             self._asked[token] = waiting
 
@@ -280,7 +282,7 @@ class Subscriptions:
 
     @property
     def pending(self) -> bool:
-        """Whether retained messages were asked for and the broker has not answered: nothing else is to be asked
+        """True if retained messages were asked for and the broker has not answered: nothing else is to be asked
         meanwhile, or it could not be told for whom they come."""
         return bool(self._asked)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from edgert.core.result_schema import MOST_COUNT
-from edgert.core.results import MOST_NAME, Drop
+from edgert.core.results.result_schema import MOST_COUNT
+from edgert.core.results.results import MOST_NAME, Drop
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 

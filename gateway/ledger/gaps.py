@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
-from edgert.core.position import Position
 from edgert.store.database import Database
 from gateway.base.once import Once
 

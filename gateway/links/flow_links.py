@@ -9,26 +9,29 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, show
-from edgert.core.settings import Links as LinksSettings
+from edgert.core.settings.gateway import Links as LinksSettings
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Identity
-from edgert.runtime import departures
+from edgert.runtime.checkpoint import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from gateway.base.epochs import successor
 from gateway.base.tasks import Tasks
 from gateway.hosts.host import Arrival, Host
 from gateway.ingest.ingest import Ingest
+from gateway.ledger.gaps import write_gap
 from gateway.links.link_store import Stream
 from gateway.links.peers import Peers
 
 log = logging.getLogger(__name__)
 
+DAMAGED: Final = "damaged batch of another gateway, rows unknown"
+NO_OPERATOR: Final = "rows of another gateway for an operator that does not run here"
 LOOK_TICKS = 8
 """How often what waits is read for the status: every two seconds."""
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -176,11 +179,11 @@ class FlowLinks:
             raise EdgertError(f"flow {stream.flow} does not run here")
         if gap is not None:
             self.gaps[stream.flow] += 1
-            log.error("flow %s: batches from %s are missing for good: %s", stream.flow, stream.origin, gap)
+            self._say_missing(stream, f"batches of gateway {stream.origin} are missing for good: {gap}")
         arrivals = self._arrivals_untrusted(run, stream, body)
         with self._ingest.lock:
-            run.progress.links[stream.origin] = (number.epoch, number.sequence)
             self._host.deliver(run, arrivals)
+            run.progress.links[stream.origin] = (number.epoch, number.sequence)
         self._host.lend()
         self._unsaid[stream.flow, stream.origin] = number
         self._say_room()
@@ -190,14 +193,14 @@ class FlowLinks:
         try:
             found = departures.unpack_untrusted(body, self._clock.monotonic())
         except PayloadError as error:
-            self.drops[stream.flow, "damaged batch of a link"] += 1
-            log.error("flow %s: a batch from %s is dropped: %s", stream.flow, stream.origin, error)
+            self.drops[stream.flow, DAMAGED] += 1
+            self._say_missing(stream, f"a batch of gateway {stream.origin} is dropped: {error}")
             return []
         arrivals: list[Arrival] = []
         for one in found:
             instance = run.entrance(one.operator)
             if instance is None or not run.takes(instance, one.source, one.producer):
-                self.drops[stream.flow, "no such operator here"] += len(one.batch)
+                self.drops[stream.flow, NO_OPERATOR] += len(one.batch)
                 log.error(
                     "flow %s: %d rows from %s for %s are dropped: it does not run here so", stream.flow, len(one.batch),
                     stream.origin, show(one.operator),
@@ -205,6 +208,15 @@ class FlowLinks:
             else:
                 arrivals.append((instance, one.source, one.producer, one.batch))
         return arrivals
+
+    def _say_missing(self, stream: Stream, text: str) -> None:
+        """In the log and the table `gaps`: the counters here do not outlive the process."""
+        log.error("flow %s: %s", stream.flow, text)
+        self._tasks.begin(write_gap(self._store, self._database, stream.flow, text))
+
+    def dropped(self) -> dict[tuple[str, str, str], int]:
+        """Rows (and damaged batches) that came over links and were not fed, by (flow, operator or nothing, reason)."""
+        return {(flow, "", reason): count for (flow, reason), count in self.drops.items()}
 
     def _fell_behind(self, stream: Stream, number: Number) -> None:
         """Begins a new epoch: the other gateway has batches that this (restored, older) database does not know."""

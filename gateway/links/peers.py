@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Links as LinksSettings
+from edgert.core.settings.gateway import Links as LinksSettings
 from edgert.links.messages import Number
 from edgert.links.protocol import WINDOW
 from edgert.links.tls import (

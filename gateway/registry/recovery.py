@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.core.ids import epoch_ordinal
-from edgert.runtime.state import join_queues, unpack_parts
+from edgert.runtime.checkpoint.packing import join_queues, unpack_parts
 from edgert.store.database import Database
-from edgert.store.records import Mark, StoredFlow
+from edgert.store.state.records import Mark, StoredFlow
 from gateway.base.epochs import successor
 
 log = logging.getLogger(__name__)

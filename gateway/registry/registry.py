@@ -21,12 +21,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from edgert.core.clock import Clock
-from edgert.core.errors import DamagedError, StoreError
+from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.base.once import Once
-from gateway.base.tasks import to_its_end
+from gateway.base.tasks import Tasks, to_its_end
 from gateway.ingest.subscriptions import Source
 from gateway.ledger.drop_ledger import DropLedger
 from gateway.ledger.gaps import say_no_room
@@ -68,6 +68,7 @@ class FlowRegistry:
         """Stops a flow that cannot go on, see `fail`."""
         self.stands: Callable[[str], bool] = lambda name: False
         """True if a stored flow must not run when it is loaded."""
+        self._tasks = Tasks(lambda error: log.error("the links could not follow a change of flows", exc_info=error))
         self.check_free: Callable[[str], None] = lambda name: None
         """Raises `EdgertError` for a flow that nothing may change now."""
 
@@ -76,12 +77,25 @@ class FlowRegistry:
         return self.runs.get(run.flow.name) is run
 
     async def changed(self) -> None:
-        """Tells `on_change` of the running flows; to be called after each change of them."""
-        await self.on_change(self.runs)
+        """Tells `on_change` of the running flows; to be called after each change of them. The change stands, so a fault
+        is logged and told again later."""
+        try:
+            await self.on_change(self.runs)
+        except EdgertError as error:
+            log.error("the links could not follow a change of flows, which is tried again: %s", error)
+            self._tasks.begin(self._tell_again())
+
+    async def _tell_again(self) -> None:
+        await asyncio.sleep(RETRY_S)
+        await self.changed()
 
     def fail(self, run: FlowRun, why: str) -> None:
         """Stops a flow that has begun and cannot go on: it is fed nothing more, and no call waits for it."""
         self.on_failed(run, why)
+
+    async def stop(self) -> None:
+        """Tells nothing any more."""
+        await self._tasks.stop()
 
     # -- locks
 

@@ -1,1 +1,1 @@
-"""What people and Prometheus are shown."""
+"""Status for people and for Prometheus."""

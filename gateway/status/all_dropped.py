@@ -38,7 +38,7 @@ class AllDropped(NamedTuple):
 
     @property
     def lasts(self) -> bool:
-        """Whether it is a fault, rather than a moment's."""
+        """True if it is a fault, rather than a moment's."""
         return self.rows >= ROWS and self.seconds >= FOR_S
 
     def __str__(self) -> str:

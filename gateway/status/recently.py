@@ -1,4 +1,4 @@
-"""What flows did in the last seconds, told from reports of a moment ago and of now: rates, and what was achieved."""
+"""Activity of flows in the last seconds, from two reports each: rates, and results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED: Final = "bad_payload"
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What a flow did lately."""
+    """Recent activity of a flow."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     """Rows in per second, by operator."""
@@ -37,7 +37,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a place did between two of its reports."""
+    """Activity of a place between two of its reports."""
 
     rate: float
     utilisation: float
@@ -54,7 +54,7 @@ class Pace:
 
 
 class Looks:
-    """What is remembered of a flow from look to look."""
+    """Figures of a flow that are kept from look to look."""
 
     def __init__(self, run: FlowRun) -> None:
         self.run = run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgert.core.settings import Central, GatewaySettings
+from edgert.core.settings.gateway import Central, GatewaySettings
 from edgert.mqtt.control_plane import ControlConnection
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
@@ -44,6 +44,7 @@ def status_of(
         lambda: ingest_drops(ingest),
         lambda: {("", "", reason): messages for reason, messages in control_drops.items()},
         checkpointer.dropped,
+        links.dropped if links else dict,
     )
     return Status(gateway, settings.gateway.fleet, sections, drops, flows, host)
 

@@ -163,7 +163,7 @@ class Status:
         }
 
     def _input(self, run: FlowRun) -> dict[str, Any]:
-        """What the sources say of their payloads: the newest malformed one, and fields that never came."""
+        """Payloads of the flow's sources: the newest malformed one, and fields that never came."""
         malformed: dict[str, Any] | None = None
         never_seen = []
         for name, place in run.places.items():

@@ -1,6 +1,6 @@
-"""What the tables had and have no more: a central side that was restored from a copy, or whose disk lost what it had
-confirmed. The collector waits for numbers that were deleted here when it acknowledged them, and nothing after them
-would ever land.
+"""Results that the tables had and have no more: a central side that was restored from a copy, or whose disk lost what
+it had confirmed. The collector waits for numbers that were deleted here when it acknowledged them, and nothing after
+them would ever land.
 
 It shows when a stream stands still, and the collector, asked for it, knows less of it than was deleted. Then the outbox
 gets what can be had: the opening again, and a gap in place of the rest. Where the answer was not the truth (of a
@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from edgert.core.results import Acknowledgement
+from edgert.core.results.results import Acknowledgement
 from edgert.store.database import Database
 from gateway.uplink.reconcile import is_foreign
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def fill(database: Database, flow: str, message: Acknowledgement, epochs: Collection[int]) -> int:
-    """What an answer says of `epochs` that stood still and that were asked for. Returns how many batches are lost.
-    Raises `StoreError`."""
+    """Takes an answer about `epochs` that stood still and were asked for. Returns how many batches are lost. Raises
+    `StoreError`."""
     departed = database.departed(flow)
     told = {(epoch, stream): n for (name, epoch, stream), n in message.acks.items() if name == flow}
     greatest = max((epoch for epoch, _ in told), default=0)

@@ -1,4 +1,4 @@
-"""What the collector's acknowledgement says about our own database: whether it is as new as what it made.
+"""The collector's acknowledgement compared with our own database: a database may be older than its own results.
 
 **A database that went back in time** (a restored or cloned card, or one that lied about its flush) shows when the
 collector has a number that cannot have left this board, or an epoch that this database never had. Then our next
@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Final
 
 from edgert.core.ids import ORDINAL_STEP, epoch_ordinal, is_credible, make_epoch
-from edgert.core.results import Acknowledgement
+from edgert.core.results.results import Acknowledgement
 from edgert.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -71,8 +71,9 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
 def believed(
     database: Database, message: Acknowledgement, left: Mapping[tuple[str, int, int], int]
 ) -> tuple[Acknowledgement, list[str]]:
-    """What of an acknowledgement can be true, and why the rest cannot. `left`: the greatest number of each stream that
-    may have left this board, of flows that have said hello since the start. Raises `StoreError`."""
+    """Returns the part of an acknowledgement that can be true, and the reasons why the rest cannot. `left`: the
+    greatest number of each stream that may have left this board, of flows that have said hello since the start. Raises
+    `StoreError`."""
     acks: dict[tuple[str, int, int], int] = {}
     doubts: list[str] = []
     for flow in {flow for flow, _, _ in message.acks}:
@@ -107,7 +108,7 @@ def _newest(flow: str, message: Acknowledgement) -> tuple[int | None, dict[int, 
 
 
 def is_foreign(departed: Mapping[int, Mapping[int, int]], greatest: int, landed: Mapping[int, int]) -> bool:
-    """Whether the tables hold what this database did not make: `landed` per stream of their `greatest` epoch, against
+    """True if the tables hold what this database did not make: `landed` per stream of their `greatest` epoch, against
     what may have left this board (`departed`, by epoch and stream).
 
     An epoch older than one of ours that left is settled: ours said, when it was opened, how far the older one counts.

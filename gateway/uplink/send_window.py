@@ -69,7 +69,7 @@ class Sending:
         self.wait, self.probing, self._filled = RESEND_S, False, False
 
     def stalls(self, now: float) -> None:
-        """What is in flight is given up: it is sent again, one batch at first."""
+        """Gives up the batches in flight: they are sent again, one at first."""
         self.wait, self.probing, self.window = min(2 * self.wait, RESEND_MOST_S), True, WINDOW
         self.sent, self.moved = self.acknowledged, now
         self._flying.clear()

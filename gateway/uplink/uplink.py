@@ -19,8 +19,8 @@ from typing import Any
 
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, StoreError
-from edgert.core.pieces import LEAST_DATA, PACKET_BYTES, cut, room
-from edgert.core.results import (
+from edgert.core.results.pieces import LEAST_DATA, PACKET_BYTES, cut, room
+from edgert.core.results.results import (
     HELLO_EPOCHS,
     Acknowledgement,
     Hello,
@@ -29,19 +29,20 @@ from edgert.core.results import (
     results_topic,
     unpack_acknowledgement_untrusted,
 )
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.outbox import FIRST, OutboxEntry
+from edgert.store.outbox.outbox import FIRST, OutboxEntry
 from gateway.base.epochs import successor
 from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill
+from gateway.uplink.macs import Macs
 from gateway.uplink.send_window import Sending
 from gateway.uplink.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
 MAX_PACKET_BYTES = 268_435_460
-"""What MQTT allows."""
+"""The limit of MQTT."""
 CHUNK = 16
 """Batches read from the database at a time: some 2 MB at most. After each, new results may go first."""
 BACKLOG = 16
@@ -90,6 +91,7 @@ class Uplink:
     status: UplinkStatus = field(default_factory=UplinkStatus)
     on_epoch: Callable[[str, int], None] = lambda flow, epoch: None
     """Told a flow's epoch when the collector has answered: it may be a new one."""
+    macs: Macs = field(default_factory=Macs)
     _cap: TokenBucket = field(init=False)
     """Of all that leaves."""
     _backlog: TokenBucket = field(init=False)
@@ -132,6 +134,7 @@ class Uplink:
             "outbox_bytes": outbox.bytes,
             "acknowledged": status.acknowledged,
             "bad_acks": status.bad_acks,
+            "not_authentic_acks": self.macs.refused,
             "lost_by_tables": status.lost_by_tables,
             "sent_bytes": status.sent_bytes,
             "last_ack_age_s": age,
@@ -163,26 +166,29 @@ class Uplink:
         self._wake.set()
 
     def may_leave(self, flow: str) -> bool:
-        """Whether what `flow` makes can leave now, as far as is known: a hello is said when there is something to send,
-        so where none was since the connection, nobody knows better."""
+        """True if results of `flow` can leave now, as far as is known. A hello is said when there is something to send,
+        so without one since the connection nothing speaks against it."""
         return self._connected and (flow in self._answered or flow not in self._hello_at)
 
     async def acknowledged_untrusted(self, payload: bytes) -> None:
         """One message of the collector."""
         try:
-            message = unpack_acknowledgement_untrusted(payload)
+            message = unpack_acknowledgement_untrusted(self.macs.payload_untrusted(payload, self.acks_topic))
         except PayloadError as error:
             self.status.bad_acks += 1
-            log.warning("a message on %s is no acknowledgement and is ignored: %s", self.acks_topic, error)
+            if text := self.macs.told(error, self.acks_topic, self.clock.monotonic()):
+                self._trouble("mac", text)
             return
         if message.gateway != self.gateway:
             return
         self._trouble("broker", "")
+        self._trouble("mac", "")
         try:
             message, doubts = await self.store(lambda: reconcile.believed(self.database, message, self._left))
             self._doubt(doubts)
             for flow in message.answers:
-                await self._admit(flow, message)
+                if self.macs.is_answer(flow, message.tokens.get(flow, b"")):
+                    await self._admit(flow, message)
             deleted, foreign = await self.store(lambda: reconcile.free(self.database, message))
         except StoreError as error:
             self._trouble("acknowledgement", str(error))
@@ -245,7 +251,7 @@ class Uplink:
             del self._streams[stream]
 
     def _trouble(self, about: str, text: str) -> None:
-        """What is wrong; an empty text takes it back."""
+        """Sets the error text of the status; an empty text removes it."""
         self._errors.pop(about, None)
         if text:
             self._errors[about] = text
@@ -305,7 +311,7 @@ class Uplink:
         return self._limited
 
     async def _apart(self, flow: str, sends: Awaitable[bool]) -> bool:
-        """What fails with one flow holds up no other: it is tried again with the next turn."""
+        """Sends for one flow. A failure delays no other flow; it is tried again with the next turn."""
         try:
             return await sends
         except StoreError as error:
@@ -313,7 +319,7 @@ class Uplink:
             return False
 
     async def _say_hello(self, flow: str) -> bool:
-        """Whether it was said."""
+        """Says hello for a flow. True if it was sent."""
         now = self.clock.monotonic()
         if now < self._hello_at.get(flow, 0.0):
             return False
@@ -323,7 +329,8 @@ class Uplink:
             self._left |= {(flow, epoch, s): n for epoch, of in departed.items() for s, n in of.items()}
         epochs = sorted(departed, reverse=True)
         asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
-        hello = Hello(gateway=self.gateway, flow=flow, epochs=tuple(sorted(asked, reverse=True)))
+        newest_first = tuple(sorted(asked, reverse=True))
+        hello = Hello(gateway=self.gateway, flow=flow, epochs=newest_first, token=self.macs.token(flow))
         said = self._publish(flow, pack_result(hello), (self._cap,))
         if said:
             self._hello_at[flow] = now + HELLO_S
@@ -375,7 +382,7 @@ class Uplink:
     def _publish_whole(self, stream: Stream, entry: OutboxEntry, limits: tuple[TokenBucket, ...]) -> bool:
         """A batch in one message, or in pieces where the broker's limit is below it. Raises StoreError where that limit
         leaves no room for any data."""
-        flow, limit = stream[0], self.limit()
+        flow, limit = stream[0], self.limit() - self.macs.overhead
         topic = results_topic(self.fleet, self.gateway, flow)
         if len(topic) + len(entry.payload) + PACKET_BYTES <= limit:
             return self._publish(flow, entry.payload, limits)
@@ -387,6 +394,7 @@ class Uplink:
 
     def _publish(self, flow: str, payload: bytes, limits: tuple[TokenBucket, ...]) -> bool:
         topic = results_topic(self.fleet, self.gateway, flow)
+        payload = self.macs.signed(payload, topic)
         if not self.publish(topic, payload):
             return False
         size = len(topic) + len(payload) + OVERHEAD

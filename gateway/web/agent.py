@@ -1,4 +1,4 @@
-"""What the agent of this board says of OS scheduling and of the fleet, for the page; asked only when a page asks."""
+"""The agent's figures of OS scheduling and of the fleet, for the page. The agent is asked only when a page asks."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from edgert.core.hosts import is_loopback
+from edgert.core.text.hosts import is_loopback
 
 PLACES: Final = 128
 LOOPBACK_PLACES: Final = 16
@@ -48,7 +48,7 @@ class Connection(H11Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is in work."""
+        """True if a request is in work."""
         cycle: Any = self.cycle  # none before the first request, whatever its annotation says
         return cycle is not None and not cycle.response_complete
 
@@ -58,7 +58,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _has_place(self) -> bool:
-        """Whether the connection may stay; the oldest silent one makes room for it."""
+        """True if the connection may stay; the oldest silent one makes room for it."""
         others: list[Any] = [other for other in self.connections if other is not self]
         if len(others) < PLACES:
             return True

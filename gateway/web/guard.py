@@ -1,11 +1,11 @@
-"""What stands in front of every route: the Host check and the security headers."""
+"""The Host check and the security headers of every route."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from edgert.core.hosts import is_loopback
+from edgert.core.text.hosts import is_loopback
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

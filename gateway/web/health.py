@@ -1,4 +1,4 @@
-"""Whether the gateway is ready, told from its status."""
+"""Readiness of the gateway, from its status."""
 
 from __future__ import annotations
 

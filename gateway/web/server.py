@@ -22,7 +22,7 @@ STOP_S = 3.0
 
 
 class WebSettings(Protocol):
-    """What the server needs of the `[web]` section."""
+    """The settings that the server needs of `[web]`."""
 
     @property
     def host(self) -> str: ...

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent.membership.keys import key_line
 from edgert.control.client import call
 from edgert.control.messages import ControlError
+from edgert.core.text.key_lines import key_line
 
 
 def free_port() -> int:

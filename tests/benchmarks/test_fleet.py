@@ -14,7 +14,7 @@ from benchmarks.fleet.measure import BENCHMARK, seen_at
 from benchmarks.fleet.soak import LEVELS, MOST_GROWTH, draw, growth, soak
 from benchmarks.outage.rows import READINGS, START
 from benchmarks.report import Options, Report
-from edgert.central.show import select
+from edgert.central.tables.show import select
 
 TABLE = f"landing_{FLOW.replace('-', '_')}"
 

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.outage.gateway import commit, fill
 from benchmarks.outage.measure import _fault, landed_at, landings
 from benchmarks.outage.rows import EPOCH, FLOW, GATEWAY, RATE, SCHEMA, Rows
-from edgert.central.landing import Landing
-from edgert.core.results import RowsBatch, unpack_result_untrusted
+from edgert.central.landing.landing import Landing
+from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from tests.central.results_examples import Gateway
 

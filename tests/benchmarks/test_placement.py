@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.placement.cost import PAPER
+from agent.placement.problem.cost import PAPER
 from benchmarks.placement.topologies import SHAPES, large, topology
 from tests.agent.placement.worlds import brute_force, small_problem
 

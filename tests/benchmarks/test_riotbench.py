@@ -25,13 +25,13 @@ from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP, Subjec
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
+from edgert.operators.base.logic import Now, PlainMessage
 from edgert.operators.bloom import Known
-from edgert.operators.logic import Now, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.ranked import MinMemory
 
 ROWS = 3_000

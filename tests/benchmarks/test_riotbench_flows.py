@@ -27,17 +27,17 @@ from benchmarks.riotbench.flows import (
     train,
 )
 from edgert.core.batch import RawBatch
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Message, Now
+from edgert.operators.base.logic import Message, Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.packing import pack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import pack_state
 from tests.named import named
 from tests.operators.test_cart import tried
 

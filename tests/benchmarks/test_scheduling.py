@@ -7,7 +7,7 @@ import pytest
 from benchmarks.riotbench import engine
 from benchmarks.scheduling import choice, counting
 from edgert.core.system_clock import SystemClock
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.policies import POLICIES
 
 

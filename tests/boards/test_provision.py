@@ -13,10 +13,12 @@ import pytest
 from edgert.boards import files
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.cli.main import main
-from edgert.core.agent_settings import AgentSettings
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
-from edgert.core.settings import GatewaySettings
+from edgert.core.results.macs import gateway_key
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.gateway import GatewaySettings
+from edgert.mqtt.credentials import read_mac_key, read_mac_keys
 from provisioning.document import SECRETS
 from provisioning.on_board import take_untrusted
 
@@ -73,10 +75,51 @@ def test_a_board_takes_its_bundle_at_its_first_boot(fleet: Fleet, tmp_path: Path
     assert (agent.gateway.id, agent.agent.labels) == ("g2", ("site=barn",))
     assert agent.agent.crl_file == gateway.links.crl == "/var/edgert/identity/crl.pem"
     assert (stored / "identity/fleet.key").read_text() == (fleet.ca / "fleet.key").read_text()
+    assert gateway.central.mac_key_file == "/var/edgert/identity/mac.key"
     for name in SECRETS:
         assert not (stored / name).stat().st_mode & stat.S_IRWXO, name
     openssl = ["openssl", "verify", "-crl_check", "-CAfile", "ca.pem", "-CRLfile", "crl.pem", "-untrusted"]
     subprocess.run([*openssl, "board.pem", "board.pem"], cwd=stored / "identity", check=True, capture_output=True)
+
+
+def stored_key(fleet: Fleet, name: str, stored: Path) -> bytes | None:
+    """The key of MACs that a board has after its first boot."""
+    assert take_untrusted(fleet.bundle(name).parent, stored)
+    return read_mac_key(str(stored / "identity/mac.key"))
+
+
+def test_a_provisioned_board_has_a_key_of_its_own_that_the_collector_makes_of_the_central_one(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.provision()
+    (central,) = read_mac_keys(str(fleet.ca / "mac.key"))
+    for name in ("g1", "g2"):
+        assert stored_key(fleet, name, tmp_path / name) == gateway_key(central, "farm", name)
+
+
+def test_the_central_key_is_rotated_while_boards_have_the_former_one(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.provision()
+    former = stored_key(fleet, "g1", tmp_path / "before")
+    file = str(fleet.ca / "mac.key")
+    assert main(["fleet", "mac-key", file, "--add"]) == main(["fleet", "mac-key", file, "--use"]) == 0
+    new, old = read_mac_keys(file)
+    assert former == gateway_key(old, "farm", "g1")
+    assert states(fleet.provision()) == {"g1": "made", "g2": "updated", "g3": "updated"}
+    assert stored_key(fleet, "g2", tmp_path / "after") == gateway_key(new, "farm", "g2")
+    assert main(["fleet", "mac-key", file, "--drop"]) == 0
+    assert read_mac_keys(file) == [new]
+
+
+def test_a_gateway_without_a_provisioning_file_gets_the_same_key_by_hand(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.provision()
+    file, out = str(fleet.ca / "mac.key"), tmp_path / "g1.key"
+    by_hand = ["fleet", "mac-key", file, "--of", "g1", "--fleet", "farm"]
+    assert main([*by_hand, "--out", str(out)]) == 0
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert read_mac_key(str(out)) == stored_key(fleet, "g1", tmp_path / "stored")
+    assert main([*by_hand, "--out", str(out)]) == 1, "it is there already"
+    assert main(by_hand) == 1
+    assert main(["fleet", "mac-key", file, "--of", "g/1", "--out", str(tmp_path / "x")]) == 1
 
 
 def test_a_later_file_without_identity_leaves_no_key_behind(fleet: Fleet, tmp_path: Path) -> None:
@@ -90,13 +133,14 @@ def test_a_later_file_without_identity_leaves_no_key_behind(fleet: Fleet, tmp_pa
 
 def test_nobody_else_reads_keys_and_no_output_shows_one(fleet: Fleet) -> None:
     fleet.provision()
-    secrets = [fleet.ca / name for name in ("root/root.key", "intermediate.key", "fleet.key")]
+    secrets = [fleet.ca / name for name in ("root/root.key", "intermediate.key", "fleet.key", "mac.key")]
     for path in (*secrets, fleet.bundle("g1")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700, path
     written = fleet.said + (fleet.out / "report.json").read_text()
     assert "PRIVATE KEY" not in written
-    assert (fleet.ca / "fleet.key").read_text().strip() not in written
+    for name in ("fleet.key", "mac.key"):
+        assert (fleet.ca / name).read_text().strip() not in written
 
 
 def test_a_second_run_leaves_good_bundles_alone_and_mends_the_others(fleet: Fleet) -> None:
@@ -186,7 +230,7 @@ def test_one_program_at_a_time_works_with_a_ca(fleet: Fleet, capsys: pytest.Capt
     assert "another program works with this CA" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["root.pem", "intermediate.key", "crl.pem", "fleet.key"])
+@pytest.mark.parametrize("name", ["root.pem", "intermediate.key", "crl.pem", "fleet.key", "mac.key"])
 def test_a_file_of_the_ca_that_is_missing_or_damaged_is_named(
     name: str, fleet: Fleet, capsys: pytest.CaptureFixture[str]
 ) -> None:

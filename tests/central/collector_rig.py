@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgert.core.results import (
+from edgert.core.results.results import (
     Acknowledgement,
     Hello,
     OpenBatch,
@@ -97,7 +97,7 @@ def resend(outbox: Outbox) -> bool:
 
 def collector(root: str, log: TextIO, port: int, **env: str) -> subprocess.Popen[str]:
     """A collector that gathers for a short time."""
-    command = [sys.executable, "-m", "edgert.central.collector_command", "--fleet", FLEET]
+    command = [sys.executable, "-m", "edgert.central.collector", "--fleet", FLEET]
     command += ["--root", root, "--broker", f"127.0.0.1:{port}"]
     env = {**os.environ, "EDGERT_COLLECTOR_GATHER_S": "0.05", **env}
     return subprocess.Popen(command, env=env, stderr=log, text=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session as the fleet job makes it."""
-    from edgert.central.session import make_session
+    from edgert.central.spark.session import make_session
 
     session = make_session("edgert-tests")
     yield session

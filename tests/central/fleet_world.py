@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from edgert.central.fleet_job import FleetJob
-from edgert.central.landing import Landing
-from edgert.central.lease import Lease
-from edgert.central.query import query
-from edgert.core.settings import FleetJob as Settings
+from edgert.central.fleet.job import FleetJob
+from edgert.central.landing.landing import Landing
+from edgert.central.tables.lease import Lease
+from edgert.central.tables.query import query
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.results_examples import FLOW, START, Gateway, contribution
 
 if TYPE_CHECKING:

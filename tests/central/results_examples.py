@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.core.result_schema import Schema, row_columns
-from edgert.core.results import DropsBatch, GapBatch, OpenBatch, RowsBatch
+from edgert.core.results.result_schema import Schema, row_columns
+from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RowsBatch
 
 FLOW = "air"
 SCHEMA = Schema(

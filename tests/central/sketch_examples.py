@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 
-from edgert.operators.sketch_kinds import KINDS
+from edgert.operators.state.sketch_kinds import KINDS
 
 KIND_OF = {"distinct": "hll", "distinct_set": "theta", "quantiles": "kll"}
 """Aggregate -> kind of its sketch."""

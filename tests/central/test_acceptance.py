@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.acceptance import Acceptance, Key, Verdict
+from edgert.central.landing.acceptance import Acceptance, Key, Verdict
 
 KEY: Key = ("g", "flow", 1, 0)
 OTHER: Key = ("g", "flow", 1, 1)

@@ -15,23 +15,25 @@ from typing import Any, cast
 import paho.mqtt.client as paho
 import pytest
 
-from edgert.central import alert_job, supervisor
-from edgert.central import job as jobs
-from edgert.central.alert_job import READER, AlertJob
-from edgert.central.alert_rules import OUTSIDE, SILENT, Rule, parse
-from edgert.central.alert_streams import widened
-from edgert.central.alerts import CLEARED, RAISED, TABLE, Alerts, Verdict
-from edgert.central.landing import Landing
-from edgert.central.lease import claims
-from edgert.central.metrics import METRICS, Collector, markdown, served
-from edgert.central.publication import Publication
-from edgert.central.readers import Readers
-from edgert.central.supervisor import CannotStart, Stream
-from edgert.central.tables import Table
-from edgert.cli._alerts import raised, status
+from edgert.central.alerts import job as alert_job
+from edgert.central.alerts.job import READER, AlertJob
+from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, parse
+from edgert.central.alerts.streams import widened
+from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, Verdict
+from edgert.central.landing.landing import Landing
+from edgert.central.spark import leased_job as jobs
+from edgert.central.spark import streams
+from edgert.central.spark.metrics import METRICS, Collector, markdown, served
+from edgert.central.spark.streams import CannotStart, Stream
+from edgert.central.tables.lease import claims
+from edgert.central.tables.readers import Readers
+from edgert.central.tables.table import Table
+from edgert.central.training.publication import Publication
+from edgert.cli.central.alerts import raised, status
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Alerts as Settings
-from edgert.core.settings import CollectorSettings, Connection
+from edgert.core.settings.central import Alerts as Settings
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.connection import Connection
 from tests.brokers import Broker, free_port
 from tests.central.results_examples import Gateway
 from tests.waiting import wait_until
@@ -169,7 +171,7 @@ def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_h
 ) -> None:
     """Nobody would start it again: the fleet job beside it is well."""
     monkeypatch.setattr(jobs, "LOOK_S", 0.0)
-    monkeypatch.setattr(supervisor, "TRIES", 1)
+    monkeypatch.setattr(streams, "TRIES", 1)
     job = make_job(tmp_path)
     clock, tries = [0.0], []
     monkeypatch.setattr(job.streams, "_monotonic", lambda: clock[0])
@@ -181,9 +183,9 @@ def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_h
 
     job.streams.add("alert:odd", start)
     job._acquired()
-    for clock[0] in (0.0, 1.0, supervisor.GIVEN_UP_S - 1, supervisor.GIVEN_UP_S):
+    for clock[0] in (0.0, 1.0, streams.GIVEN_UP_S - 1, streams.GIVEN_UP_S):
         job._round()
-    assert tries == [0.0, supervisor.GIVEN_UP_S]
+    assert tries == [0.0, streams.GIVEN_UP_S]
     assert {(s.metric, s.value) for s in scraped(job) if s.metric == "edgert_stream_given_up"} == {
         ("edgert_stream_given_up", 1.0)
     }
@@ -230,4 +232,4 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
 
 def test_the_page_of_metrics_is_the_one_generated_from_the_declarations() -> None:
     page = DOCS / "metrics-central.md"
-    assert page.read_text() == markdown(), "run: python -m edgert.central.metrics > docs/metrics-central.md"
+    assert page.read_text() == markdown(), "run: python -m edgert.central.spark.metrics > docs/metrics-central.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.alert_rules import OUTSIDE, SILENT, Rule, load, parse
+from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, load, parse
 from edgert.core.errors import DocumentError, EdgertError
 
 QUIET = """

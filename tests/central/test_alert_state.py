@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from edgert.central.alert_rules import parse
-from edgert.central.alert_state import Silence, Windows
-from edgert.central.alert_streams import RuleStream, rule_stream
-from edgert.central.alerts import CLEARED, RAISED, Alerts
-from edgert.central.landing import Landing
-from edgert.central.silence import Limits
-from edgert.core.result_schema import Schema
+from edgert.central.alerts.rules import parse
+from edgert.central.alerts.silence import Limits
+from edgert.central.alerts.state import Silence, Windows
+from edgert.central.alerts.streams import RuleStream, rule_stream
+from edgert.central.alerts.table import CLEARED, RAISED, Alerts
+from edgert.central.landing.landing import Landing
+from edgert.core.results.result_schema import Schema
 from tests.central import results_examples as results
 
 MIN = 60_000

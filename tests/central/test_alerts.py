@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central import alerts as module
-from edgert.central.alert_rules import SILENT, Rule
-from edgert.central.alerts import CLEARED, RAISED, Alert, Alerts, Verdict, settle
+from edgert.central.alerts import table as module
+from edgert.central.alerts.rules import SILENT, Rule
+from edgert.central.alerts.table import CLEARED, RAISED, Alert, Alerts, Verdict, settle
 
 RULE = Rule("quiet", "air", SILENT, keys=("source",), after_s=10)
 OTHER = Rule("lost", "air", SILENT, keys=("source",), after_s=10)

@@ -15,21 +15,21 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import functions as F  # noqa: N812
 
-from edgert.central import job as jobs
-from edgert.central.alert_job import AlertJob
-from edgert.central.alert_rules import parse
-from edgert.central.alert_streams import Bounds
-from edgert.central.alerts import CLEARED, RAISED, TABLE
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.lease import Lease
-from edgert.central.readers import Readers
-from edgert.central.stream_reader import position
-from edgert.central.supervisor import FAILURE, NEW_COLUMNS
-from edgert.central.tables import Table
-from edgert.core.result_schema import Schema
-from edgert.core.results import RowsBatch
-from edgert.core.settings import Alerts as Settings
+from edgert.central.alerts.job import AlertJob
+from edgert.central.alerts.rules import parse
+from edgert.central.alerts.streams import Bounds
+from edgert.central.alerts.table import CLEARED, RAISED, TABLE
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.landing import Landing
+from edgert.central.spark import leased_job as jobs
+from edgert.central.spark.stream_reader import position
+from edgert.central.spark.streams import FAILURE, NEW_COLUMNS
+from edgert.central.tables.lease import Lease
+from edgert.central.tables.readers import Readers
+from edgert.central.tables.table import Table
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import RowsBatch
+from edgert.core.settings.central import Alerts as Settings
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.waiting import wait_until
 

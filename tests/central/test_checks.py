@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgert.central.checks import check_rows, unite
+from edgert.central.landing.checks import check_rows, unite
 from edgert.core.errors import PayloadError
-from edgert.core.result_schema import Schema, row_columns
-from edgert.core.results import RowsBatch
+from edgert.core.results.result_schema import Schema, row_columns
+from edgert.core.results.results import RowsBatch
 
 SCHEMA = Schema(60.0, (("source", "string"), ("floor", "long")), (("n", "count"), ("t", "mean"), ("v", "variance")))
 GOOD = [1e9, 1e9 + 60, "a", 3, 5, 5, 12.5, 5, 2.5, 0.5]

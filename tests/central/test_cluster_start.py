@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgert.central import cluster as clusters
-from edgert.central.cluster import Cluster
+from edgert.central.spark import cluster as clusters
+from edgert.central.spark.cluster import Cluster
 from edgert.central.spark.install import folder_of, secret_of
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
@@ -104,11 +104,11 @@ def test_why_a_worker_does_not_start_is_said(
 
 CLUSTER = """
 import sys, pathlib, signal
-from edgert.central import cluster, job
+from edgert.central.spark import cluster, leased_job
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
 cluster.check_java, cluster.spark_home = (lambda: None), (lambda: pathlib.Path(sys.argv[2]))
 found = cluster.Cluster(int(sys.argv[1]), 1, 1, "1g")
-job.stop_on_signal(found.stop)
+leased_job.stop_on_signal(found.stop)
 found.run(lambda: print("ready", flush=True))
 """
 

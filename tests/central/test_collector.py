@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from edgert.central import collector as collector_module
-from edgert.central import known_gateway
-from edgert.central.collector import Collector
-from edgert.central.flow_table import FlowTable
-from edgert.central.frames import Batch
-from edgert.central.inbox import Inbox, Message
-from edgert.central.landing import Landing, Report
-from edgert.central.tables import TableError
+from edgert.central.collector import collector as collector_module
+from edgert.central.collector import known_gateway
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Inbox, Message
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.flow_table import FlowTable
+from edgert.central.landing.landing import Landing, Report
+from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
-from edgert.core.pieces import cut
-from edgert.core.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
+from edgert.core.results.pieces import cut
+from edgert.core.results.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
 from tests.central.results_examples import FLOW, Gateway, contribution
 
 EPOCH = 1 << 32
@@ -66,6 +66,14 @@ def test_duplicate_is_acknowledged_again_without_a_commit(collector: Collector) 
 def test_hello_of_an_unknown_flow_is_answered_without_an_entry(collector: Collector) -> None:
     (said,) = collector.handle([message(Hello(gateway="g9", flow=FLOW))])
     assert (said.acks, said.answers) == ({}, (FLOW,))
+
+
+def test_an_answer_repeats_the_token_of_the_newest_hello_once(collector: Collector) -> None:
+    hellos = [message(Hello(gateway="g1", flow=FLOW, token=token)) for token in (b"older", b"newer")]
+    (said,) = collector.handle(hellos)
+    assert (said.answers, said.tokens) == ((FLOW,), {FLOW: b"newer"})
+    (said,) = collector.handle([message(Hello(gateway="g1", flow=FLOW))])
+    assert (said.answers, said.tokens) == ((FLOW,), {})
 
 
 def test_hello_after_a_restart_is_answered_from_the_tables(collector: Collector, tmp_path: Path) -> None:

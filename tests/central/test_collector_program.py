@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.query import query
+from edgert.central.tables.query import query
 from tests.brokers import Broker, free_port
 from tests.central.collector_rig import Outbox, Start, resend
 from tests.central.results_examples import FLOW, Gateway, contribution

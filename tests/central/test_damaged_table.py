@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.collector import Collector
-from edgert.central.frames import Batch
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.central.tables import Table, TableError
-from edgert.central.troubles import QUIET_S, WAIT_MOST_S, WAIT_S, Troubles
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, Troubles
+from edgert.central.collector.inbox import Message
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.landing import Landing
+from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
-from edgert.core.results import Hello, RefusedBatch, pack_result, results_topic
+from edgert.core.results.results import Hello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
 from tests.central.test_landing import read
 

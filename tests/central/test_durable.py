@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central import durable
-from edgert.central.landing import Landing
-from edgert.central.query import query
-from edgert.central.rounds import key_of
-from edgert.central.tables import Table
-from edgert.central.upkeep_table import KeptTable
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.rounds import key_of
+from edgert.central.tables import fsync
+from edgert.central.tables.query import query
+from edgert.central.tables.table import Table
+from edgert.central.upkeep.table import KeptTable
 from tests.central.results_examples import FLOW, Gateway, contribution
 
 
@@ -47,7 +47,7 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk(tmp_path / "tables")
-    monkeypatch.setattr(durable, "sync", made.sync)
+    monkeypatch.setattr(fsync, "sync", made.sync)
     return made
 
 
@@ -102,7 +102,7 @@ def test_what_another_landed_is_told_when_it_is_on_the_disk(disk: Disk, tmp_path
     g = Gateway("g1")
     one, other = Landing(str(disk.root)), Landing(str(disk.root))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(durable, "sync", lambda opened: None)
+        patch.setattr(fsync, "sync", lambda opened: None)
         one.land([g.open()])
     assert not disk.synced
     assert other.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 1}
@@ -143,7 +143,7 @@ def test_a_start_brings_only_young_commits_to_the_disk(disk: Disk) -> None:
 def test_a_standby_brings_only_young_commits_to_the_disk_when_it_takes_over(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "_MANY", 10)
+    monkeypatch.setattr(fsync, "_MANY", 10)
     g = Gateway("g1")
     active, standby = Landing(str(disk.root)), Landing(str(disk.root))
     active.land([g.open()])
@@ -258,13 +258,13 @@ def test_nothing_is_acknowledged_that_the_disk_refuses(disk: Disk, monkeypatch: 
         raise OSError(5, "Input/output error")
 
     g = Gateway("g1")
-    monkeypatch.setattr(durable, "sync", refuses)
+    monkeypatch.setattr(fsync, "sync", refuses)
     report = Landing(str(disk.root)).land([g.open()])
     assert "could not be brought to the disk: [Errno 5] Input/output error" in report.failed[FLOW]
 
 
 def test_a_store_needs_none_of_this() -> None:
-    assert durable.folder_of("s3://bucket/tables/gaps") is None
-    assert durable.folder_of("file:///srv/my%20tables") == Path("/srv/my tables")
-    assert durable.folder_of("file:///srv/tables") == durable.folder_of("/srv/tables") == Path("/srv/tables")
-    durable.Durable("s3://bucket/tables/gaps").reach(7)
+    assert fsync.folder_of("s3://bucket/tables/gaps") is None
+    assert fsync.folder_of("file:///srv/my%20tables") == Path("/srv/my tables")
+    assert fsync.folder_of("file:///srv/tables") == fsync.folder_of("/srv/tables") == Path("/srv/tables")
+    fsync.Durable("s3://bucket/tables/gaps").reach(7)

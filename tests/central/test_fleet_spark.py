@@ -18,15 +18,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from edgert.central.fleet_job import FleetJob
-from edgert.central.lease import Lease, LeaseLost
-from edgert.central.session import forget_tables
-from edgert.central.supervisor import NEW_COLUMNS
-from edgert.central.upkeep_table import KeptTable
+from edgert.central.fleet.job import FleetJob
+from edgert.central.spark.session import forget_tables
+from edgert.central.spark.streams import NEW_COLUMNS
+from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.upkeep.table import KeptTable
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
-from edgert.core.result_schema import Schema
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.results.result_schema import Schema
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, SCHEMA, START, Gateway, contribution
 from tests.central.spark_patience import wait_for_spark
@@ -312,7 +312,7 @@ def test_a_version_with_other_keys_has_a_fleet_table_of_its_own_and_what_it_make
 def test_a_rebuild_makes_all_tables_of_a_flow_anew_and_by_its_own_name_one(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("edgert.central.session.running", lambda name, master: nullcontext(world.spark))
+    monkeypatch.setattr("edgert.central.spark.session.running", lambda name, master: nullcontext(world.spark))
     first, second, other = Gateway("g1"), Gateway("g1", 2 << 32), Gateway("g1", flow=f"{FLOW}_volume")
     second.schema = Schema(60.0, (("room", "string"),), SCHEMA.aggregates)
     world.landing.land([first.open(), first.rows(contribution(0, "a", 1.0)), other.open()])

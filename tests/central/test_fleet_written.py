@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.fleet_written import Written
-from edgert.central.tables import Table
+from edgert.central.fleet.written_marker import Written
+from edgert.central.tables.table import Table
 from tests.central.test_storage_trouble import DATA
 
 APPLICATION = "edgert.fleet"

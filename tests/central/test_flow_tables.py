@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from edgert.central.flow_table import FlowTable
-from edgert.central.flow_tables import flow_of
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.lineage import Cut, Epoch, Opening, counted
-from edgert.central.rounds import key_of
-from edgert.central.tables import Conflict, Table, TableError, list_tables
-from edgert.core.result_schema import Schema
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.flow_table import FlowTable
+from edgert.central.landing.flow_tables import flow_of
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.lineage import Cut, Epoch, Opening, counted
+from edgert.central.landing.rounds import key_of
+from edgert.central.tables.table import Conflict, Table, TableError, list_tables
+from edgert.core.results.result_schema import Schema
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 from tests.central.test_landing import read
 

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from edgert.central import job as jobs
-from edgert.central.job import Job
-from edgert.central.lease import RELEASED, Lease, LeaseLost, claims
-from edgert.central.session import without_lost_calls
-from edgert.central.supervisor import Supervisor
+from edgert.central.spark import leased_job as jobs
+from edgert.central.spark.leased_job import Job
+from edgert.central.spark.session import without_lost_calls
+from edgert.central.spark.streams import Supervisor
+from edgert.central.tables.lease import RELEASED, Lease, LeaseLost, claims
 
 LOG = logging.getLogger("edgert.central.fleet")
 

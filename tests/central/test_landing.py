@@ -13,13 +13,13 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.query import query
-from edgert.central.rounds import key_of
-from edgert.central.tables import Conflict, Table, TableError
-from edgert.core.result_schema import Schema
-from edgert.core.results import GapBatch, RefusedBatch, RowsBatch
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.rounds import key_of
+from edgert.central.tables.query import query
+from edgert.central.tables.table import Conflict, Table, TableError
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import GapBatch, RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 

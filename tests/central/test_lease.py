@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.lease import Lease, LeaseLost, own_name
-from edgert.central.tables import TableError
-from edgert.central.windows_table import WindowsTable
+from edgert.central.fleet.merge import WindowsTable
+from edgert.central.tables.lease import Lease, LeaseLost, own_name
+from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from tests.central.results_examples import SCHEMA
 from tests.waiting import wait_until

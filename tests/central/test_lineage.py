@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.lineage import Cut, Epoch, Opening, counted, unsettled
+from edgert.central.landing.lineage import Cut, Epoch, Opening, counted, unsettled
 
 
 def counts(valid: dict[Epoch, Cut], epoch: Epoch, stream: int, sequence: int) -> bool:

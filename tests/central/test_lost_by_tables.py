@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.core.results import GapBatch, pack_acknowledgement, pack_result, results_topic
-from edgert.store.outbox import LOST
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.landing.landing import Landing
+from edgert.core.results.results import GapBatch, pack_acknowledgement, pack_result, results_topic
+from edgert.store.outbox.outbox import LOST
 from gateway.uplink.send_window import RESEND_S
 from gateway.uplink.uplink import HELLO_S
 from tests.central.test_landing import read

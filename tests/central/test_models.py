@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central import models
-from edgert.central.models import KEPT, Registry, Version, current, rolled_back, with_new
+from edgert.central.tables import models
+from edgert.central.tables.models import KEPT, Registry, Version, current, rolled_back, with_new
 from edgert.core.errors import EdgertError
 
 WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from edgert.central.mllib import PREDICTION
-from edgert.central.models import Registry
-from edgert.central.publication import Publication
-from edgert.central.trainer import Outcome, train_and_publish
-from edgert.central.training import parse
+from edgert.central.tables.models import Registry
+from edgert.central.training.document import parse
+from edgert.central.training.mllib import PREDICTION
+from edgert.central.training.publication import Publication
+from edgert.central.training.schedule import Outcome, train_and_publish
 from edgert.cli.main import main
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Gateway, Rig
 
@@ -162,7 +162,7 @@ def questions(document: dict[str, Any]) -> list[list[float]]:
     ("kind", "label", "parameters"),
     [
         ("linear_regression", "ozone", {"regularization": 0.1, "elastic_net": 0.5}),
-        ("decision_tree", "ozone", {"max_depth": 7}),
+        pytest.param("decision_tree", "ozone", {"max_depth": 7}, marks=pytest.mark.long),
         ("decision_tree", "grade", {"max_depth": 6}),
     ],
 )

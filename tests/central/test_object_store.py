@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.object_store import prepare
-from edgert.central.query import query
-from edgert.central.shares import Shares
+from edgert.central.collector.partition_leases import Shares
+from edgert.central.tables.object_store import prepare
+from edgert.central.tables.query import query
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
-from edgert.core.results import PARTITIONS
-from edgert.core.settings import ObjectStore as Settings
+from edgert.core.results.results import PARTITIONS
+from edgert.core.settings.central import ObjectStore as Settings
 from tests.brokers import Broker
 from tests.central.collector_rig import Outbox, Start, resend
 from tests.central.results_examples import FLOW, Gateway, contribution

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central import collector_main, owner
-from edgert.central.collector_main import Program
-from edgert.central.owner import AnothersRoot, claim
-from edgert.central.tables import Table, TableError
-from edgert.core.settings import CollectorSettings
+from edgert.central.collector import main
+from edgert.central.collector.main import Program
+from edgert.central.tables import fleet_claim
+from edgert.central.tables.fleet_claim import AnothersRoot, claim
+from edgert.central.tables.table import Table, TableError
+from edgert.core.settings.central import CollectorSettings
 
 
 def program(root: Path, fleet: str) -> Program:
@@ -58,8 +59,8 @@ def test_a_storage_that_is_away_is_waited_for(
         if len(tries) < 4:
             raise TableError("no such host")
 
-    monkeypatch.setattr(owner, "claim", away)
-    monkeypatch.setattr(collector_main, "RETRY_S", 0.0)
+    monkeypatch.setattr(fleet_claim, "claim", away)
+    monkeypatch.setattr(main, "RETRY_S", 0.0)
     program(tmp_path, "farm")._claim_root()
     assert tries == ["farm"] * 4
     assert [r.getMessage() for r in caplog.records] == ["no such host; trying again"]

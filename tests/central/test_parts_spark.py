@@ -9,12 +9,12 @@ from typing import Any
 import pyspark.sql
 import pytest
 
-from edgert.central import fleet_table
-from edgert.central.fleet_job import FleetJob
-from edgert.central.lease import Lease
-from edgert.central.windows_table import WindowsTable
+from edgert.central.fleet import table as fleet_table
+from edgert.central.fleet.job import FleetJob
+from edgert.central.fleet.merge import WindowsTable
+from edgert.central.tables.lease import Lease
 from edgert.core.errors import EdgertError
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, Gateway
 

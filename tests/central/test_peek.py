@@ -8,7 +8,7 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 deltalake = pytest.importorskip("deltalake")
 
-from edgert.central.peek import newest_rows  # noqa: E402
+from edgert.central.tables.peek import newest_rows  # noqa: E402
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,18 +12,25 @@ import msgpack
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central import frames
-from edgert.central.checks import check_rows
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.central.query import query
-from edgert.central.sketches import is_kll
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.landing import arrow_rows
+from edgert.central.landing.checks import check_rows
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.sketch_checks import is_kll
+from edgert.central.tables.query import query
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP
-from edgert.core.result_schema import row_columns
-from edgert.core.results import OpenBatch, RefusedBatch, RowsBatch, pack_result, results_topic, unpack_result_untrusted
+from edgert.core.results.result_schema import row_columns
+from edgert.core.results.results import (
+    OpenBatch,
+    RefusedBatch,
+    RowsBatch,
+    pack_result,
+    results_topic,
+    unpack_result_untrusted,
+)
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 
 EPOCH = 1 << 32
@@ -126,14 +133,14 @@ def test_a_fault_over_one_result_sends_it_alone_to_quarantine(
     """Whatever no check foresaw."""
     g, other = Gateway("g1"), Gateway("g2")
     collector.handle([sent("g1", pack_result(g.open())), sent("g2", pack_result(other.open()))])
-    make = frames._landing_part
+    make = arrow_rows._landing_part
 
     def breaks(batch: Any, *rest: Any) -> Any:
         if (batch.gateway, batch.sequence) == ("g1", 3):
             raise OverflowError("int too big")
         return make(batch, *rest)
 
-    monkeypatch.setattr(frames, "_landing_part", breaks)
+    monkeypatch.setattr(arrow_rows, "_landing_part", breaks)
     batches = [g.rows(contribution(n, "a", 1.0)) for n in range(3)]
     batches.insert(1, other.rows(contribution(0, "b", 1.0)))
     said = collector.handle([sent(b.gateway, pack_result(b)) for b in batches])
@@ -204,7 +211,7 @@ def test_a_batch_of_nothing_but_bad_rows_is_one_row_in_quarantine_and_holds_up_n
     else:
         (only,) = kept
         assert only["reason"].startswith("rows: expected at most")
-        assert len(only["row"] or only["payload"]) <= frames.KEPT_BYTES
+        assert len(only["row"] or only["payload"]) <= arrow_rows.KEPT_BYTES
 
 
 def test_a_nil_row_is_kept_as_a_row(collector: Collector, tmp_path: Path) -> None:

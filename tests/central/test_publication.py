@@ -11,12 +11,12 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
-from edgert.central import models
-from edgert.central.lease import Lease, LeaseLost
-from edgert.central.models import Registry
-from edgert.central.publication import NotPublished, Publication, changing
+from edgert.central.tables import models
+from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.models import Registry
+from edgert.central.training.publication import NotPublished, Publication, changing
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from tests.brokers import Broker, Certificates, free_port
 from tests.central.test_models import WHEN, version
 

@@ -10,12 +10,12 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from edgert.central.landing import Landing
-from edgert.central.lease import Lease
-from edgert.central.lineage import counted
-from edgert.central.tables import Table, TableError
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.lineage import counted
+from edgert.central.tables.lease import Lease
+from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
-from edgert.core.results import RowsBatch
+from edgert.core.results.results import RowsBatch
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.central.test_durable import Disk, disk
 from tests.central.test_landing import landed_rows

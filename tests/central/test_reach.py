@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from edgert.central.landing import Landing
-from edgert.central.readers import Reach, Readers
-from edgert.central.stream_reader import StreamReader, position
+from edgert.central.landing.landing import Landing
+from edgert.central.spark.stream_reader import StreamReader, position
+from edgert.central.tables.readers import Reach, Readers
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.central.upkeep_examples import Site
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.readers import Reach, Readers, Reading
+from edgert.central.tables.readers import Reach, Readers, Reading
 from edgert.cli.main import main
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError

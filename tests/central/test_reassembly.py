@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.reassembly import Reassembly
+from edgert.central.collector.reassembly import Reassembly
 from edgert.core.errors import PayloadError
 from edgert.core.packing import pack
-from edgert.core.pieces import PACKET_BYTES, Piece, cut, room
-from edgert.core.results import results_topic, unpack_result_untrusted
+from edgert.core.results.pieces import PACKET_BYTES, Piece, cut, room
+from edgert.core.results.results import results_topic, unpack_result_untrusted
 
 
 def pieces(payload: bytes, size: int, sequence: int = 7, gateway: str = "g1") -> list[Piece]:

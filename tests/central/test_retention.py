@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.query import query
-from edgert.central.readers import FLEET_JOB, Reach
-from edgert.central.rounds import key_of
-from edgert.central.upkeep import Upkeep
-from edgert.central.upkeep_table import KeptTable
-from edgert.core.settings import Upkeep as Settings
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.rounds import key_of
+from edgert.central.tables.query import query
+from edgert.central.tables.readers import FLEET_JOB, Reach
+from edgert.central.upkeep.table import KeptTable
+from edgert.central.upkeep.upkeep import Upkeep
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central.results_examples import DAY_S, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
 

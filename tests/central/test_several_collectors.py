@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.lease import claims
-from edgert.central.query import query
-from edgert.core.results import PARTITIONS, partition_of
+from edgert.central.tables.lease import claims
+from edgert.central.tables.query import query
+from edgert.core.results.results import PARTITIONS, partition_of
 from tests.brokers import Broker
 from tests.central.collector_rig import Outbox, Start, resend
 from tests.central.results_examples import FLOW, Gateway, contribution

@@ -10,15 +10,15 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.central.lease import LeaseLost, claims
-from edgert.central.query import query
-from edgert.central.shares import Shares
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.collector.partition_leases import Shares
+from edgert.central.landing.landing import Landing
+from edgert.central.tables.lease import LeaseLost, claims
+from edgert.central.tables.query import query
 from edgert.cli.main import main
 from edgert.core.clock import VirtualClock
-from edgert.core.results import (
+from edgert.core.results.results import (
     PARTITIONS,
     OpenBatch,
     RowsBatch,

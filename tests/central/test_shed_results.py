@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from deltalake import write_deltalake
 
-from edgert.central import frames
-from edgert.central.acceptance import Acceptance, Verdict
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.core.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
-from edgert.store import departures
-from edgert.store.quota import FULL
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.landing import arrow_rows
+from edgert.central.landing.acceptance import Acceptance, Verdict
+from edgert.central.landing.landing import Landing
+from edgert.core.results.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
+from edgert.store.outbox import sent_bounds
+from edgert.store.outbox.quota import FULL
 from gateway.uplink import send_window
 from gateway.uplink.send_window import RESEND_S
 from gateway.uplink.uplink import HELLO_S
@@ -46,7 +46,7 @@ async def exchange(rig: Rig, collector: Collector, draw: random.Random) -> None:
 async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "LEAVING_AHEAD", 3)
+    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 3)
     monkeypatch.setattr(send_window, "WINDOW_BYTES", ON_THE_WAY)
     draw = random.Random(seed)
     rig = Rig(tmp_path)
@@ -121,7 +121,7 @@ def test_a_collector_started_anew_goes_on_behind_a_gap_of_several_numbers(tmp_pa
 def test_a_gaps_table_of_an_older_collector_gets_the_new_column(tmp_path: Path) -> None:
     """Its rows say nothing of the first number: they stood for one."""
     gateway = Gateway("g1")
-    old = frames.gap_rows([gateway.gap()], 1.7e9).drop_columns(["first_sequence"])
+    old = arrow_rows.gap_rows([gateway.gap()], 1.7e9).drop_columns(["first_sequence"])
     write_deltalake(str(tmp_path / "gaps"), old, partition_by=["day"])
     gateway.sequences.clear()
     Landing(str(tmp_path)).land([gateway.open(), gateway.gap()])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central import show
-from edgert.central.landing import Landing
-from edgert.central.session import check_master
+from edgert.central.landing.landing import Landing
+from edgert.central.spark.session import check_master
+from edgert.central.tables import show
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
 from tests.central.results_examples import FLOW, Gateway, contribution

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.silence import (
+from edgert.central.alerts.silence import (
     MERGES,
     Group,
     Limits,

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgert.central.checks import check_rows
-from edgert.central.frames import landing_rows
-from edgert.central.sketches import CHECKS
+from edgert.central.landing.arrow_rows import landing_rows
+from edgert.central.landing.checks import check_rows
+from edgert.central.landing.sketch_checks import CHECKS
 from edgert.core.batch import Batch
-from edgert.core.result_schema import Schema, row_columns
-from edgert.core.results import RowsBatch, pack_result, unpack_result_untrusted
-from edgert.operators.aggregates import parse_aggregate
-from edgert.operators.logic import Now
-from edgert.operators.sketch_kinds import KINDS
+from edgert.core.results.result_schema import Schema, row_columns
+from edgert.core.results.results import RowsBatch, pack_result, unpack_result_untrusted
+from edgert.operators.base.logic import Now
+from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.sketch_kinds import KINDS
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from tests.central.sketch_examples import KIND_OF, damaged, sketch
 

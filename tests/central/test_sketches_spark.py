@@ -10,13 +10,13 @@ import pytest
 from datasketches import hll_sketch, kll_doubles_sketch
 from deltalake import DeltaTable
 
-from edgert.central.fleet_job import FleetJob
-from edgert.central.landing import Landing
-from edgert.central.lease import Lease
-from edgert.central.query import query
-from edgert.core.result_schema import QUANTILES, Schema, row_columns
-from edgert.core.settings import FleetJob as Settings
-from edgert.operators.sketch_kinds import KINDS
+from edgert.central.fleet.job import FleetJob
+from edgert.central.landing.landing import Landing
+from edgert.central.tables.lease import Lease
+from edgert.central.tables.query import query
+from edgert.core.results.result_schema import QUANTILES, Schema, row_columns
+from edgert.core.settings.central import FleetJob as Settings
+from edgert.operators.state.sketch_kinds import KINDS
 from tests.central.results_examples import START, Gateway
 from tests.central.sketch_examples import KIND_OF, damaged, sketch
 

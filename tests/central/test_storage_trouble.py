@@ -15,21 +15,22 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 from pyspark.errors import AnalysisException
 
-from edgert.central import fleet_job, tables
-from edgert.central import job as jobs
-from edgert.central.alert_job import READER, AlertJob
-from edgert.central.alert_rules import parse
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.central.lease import Lease
-from edgert.central.supervisor import FAILURE
-from edgert.central.tables import Table, TableError, list_tables
-from edgert.central.upkeep_table import KeptTable
+from edgert.central.alerts.job import READER, AlertJob
+from edgert.central.alerts.rules import parse
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.fleet import job as fleet_job
+from edgert.central.landing.landing import Landing
+from edgert.central.spark import leased_job as jobs
+from edgert.central.spark.streams import FAILURE
+from edgert.central.tables import table as tables
+from edgert.central.tables.lease import Lease
+from edgert.central.tables.table import Table, TableError, list_tables
+from edgert.central.upkeep.table import KeptTable
 from edgert.core.clock import VirtualClock
-from edgert.core.results import Hello, pack_result, results_topic
-from edgert.core.settings import Alerts
-from edgert.core.settings import FleetJob as Settings
+from edgert.core.results.results import Hello, pack_result, results_topic
+from edgert.core.settings.central import Alerts
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.waiting import wait_until
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.landing import Landing
-from edgert.central.readers import Reach, Readers
-from edgert.central.stream_reader import StreamReader
-from edgert.central.upkeep_table import KeptTable
+from edgert.central.landing.landing import Landing
+from edgert.central.spark.stream_reader import StreamReader
+from edgert.central.tables.readers import Reach, Readers
+from edgert.central.upkeep.table import KeptTable
 from tests.central.results_examples import FLOW, Gateway, contribution
 
 IDLE: Any = SimpleNamespace(lastProgress=None)

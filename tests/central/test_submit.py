@@ -10,16 +10,17 @@ from typing import Final
 
 import pytest
 
-from edgert.central.landing import Landing
-from edgert.central.session import _jars
-from edgert.cli import _submit
+from edgert.central.landing.landing import Landing
+from edgert.central.spark.session import _jars
+from edgert.cli.central import submit
 from tests.central.fleet_world import World
 from tests.central.results_examples import Gateway
 
-FILE: Final = _submit.__file__
+FILE: Final = submit.__file__
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.xdist_group("spark")
 def test_spark_submit_runs_the_fleet_job(tmp_path: Path) -> None:
@@ -58,5 +59,5 @@ def test_a_master_behind_the_file_or_no_spark_submit_is_refused(
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     else:
         monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert _submit.main(arguments) == 2
+    assert submit.main(arguments) == 2
     assert why in capsys.readouterr().err

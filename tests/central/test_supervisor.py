@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from edgert.central.lease import LeaseLost
-from edgert.central.spark_errors import PUT_BACK, reason, told_by_spark
-from edgert.central.supervisor import (
+from edgert.central.spark.errors import PUT_BACK, reason, told_by_spark
+from edgert.central.spark.streams import (
     BEGINNING_S,
     CHANGES,
     FAILURE,
@@ -30,7 +29,8 @@ from edgert.central.supervisor import (
     Stream,
     Supervisor,
 )
-from edgert.central.tables import Conflict, TableError
+from edgert.central.tables.lease import LeaseLost
+from edgert.central.tables.table import Conflict, TableError
 from edgert.core.errors import EdgertError
 
 CHANGED = "[STREAM_FAILED] Query terminated: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from edgert.central.tables import Conflict, Table
+from edgert.central.tables.table import Conflict, Table
 
 ROWS = pa.table({"day": pa.array([dt.date(2026, 1, 1)] * 3), "n": pa.array([1, 2, 3])})
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edgert.central.fleet_job import FleetJob
-from edgert.central.flow_table import FlowTable
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.lineage import counted
-from edgert.central.query import query
+from edgert.central.fleet.job import FleetJob
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.flow_table import FlowTable
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.lineage import counted
+from edgert.central.tables.query import query
 from edgert.cli.main import main
-from edgert.core.result_schema import Schema
-from edgert.core.settings import FleetJob as Settings
-from edgert.core.settings import Upkeep as UpkeepSettings
+from edgert.core.results.result_schema import Schema
+from edgert.core.settings.central import FleetJob as Settings
+from edgert.core.settings.central import Upkeep as UpkeepSettings
 from tests.central.results_examples import DAY_S, FLOW, SCHEMA, START, Gateway, contribution
 from tests.central.sketch_examples import KIND_OF, sketch
 from tests.central.upkeep_examples import Site

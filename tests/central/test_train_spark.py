@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from edgert.central import mllib
-from edgert.central.mllib import LABEL
-from edgert.central.train import Trained, train, tried
-from edgert.central.training import parse
+from edgert.central.training import mllib
+from edgert.central.training.document import parse
+from edgert.central.training.mllib import LABEL
+from edgert.central.training.train import Trained, train, tried
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.operators.models import model_untrusted
+from edgert.operators.models.models import model_untrusted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

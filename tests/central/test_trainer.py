@@ -16,14 +16,14 @@ from typing import Any, cast
 
 import pytest
 
-from edgert.central import models
-from edgert.central.models import Registry
-from edgert.central.publication import NotPublished
-from edgert.central.train import Figures
-from edgert.central.trainer import Trainer, is_due, judged
-from edgert.central.training import parse
+from edgert.central.tables import models
+from edgert.central.tables.models import Registry
+from edgert.central.training.document import parse
+from edgert.central.training.publication import NotPublished
+from edgert.central.training.schedule import Trainer, is_due, judged
+from edgert.central.training.train import Figures
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.central.test_models import WHEN, version
@@ -145,6 +145,7 @@ def central(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("spark")
 def test_by_command(mosquitto: Callable[..., Broker], tmp_path: Path, root: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.training import PARAMETERS, load, parse
+from edgert.central.training.document import PARAMETERS, load, parse
 from edgert.core.errors import DocumentError, EdgertError
 
 GOOD = """

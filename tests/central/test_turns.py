@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edgert.central.hourly_budget import HourlyBudget
-from edgert.central.inbox import Message
-from edgert.central.turns import FIRST_QUOTA, LEAST_QUOTA, Turns
+from edgert.central.collector.inbox import Message
+from edgert.central.collector.turns import FIRST_QUOTA, LEAST_QUOTA, Turns
+from edgert.central.landing.hourly_budget import HourlyBudget
 
 
 def of(gateway: str, payload: bytes = b"") -> Message:

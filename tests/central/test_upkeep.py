@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central import upkeep_table
-from edgert.central.frames import Batch
-from edgert.central.landing import Landing
-from edgert.central.lease import Lease, LeaseLost
-from edgert.central.models import Registry
-from edgert.central.rounds import key_of
-from edgert.central.upkeep import REST_S, Schedule, Upkeep, Work
-from edgert.central.upkeep_table import FIRST_DAY, KeptTable
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.rounds import key_of
+from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.models import Registry
+from edgert.central.upkeep import table as upkeep_table
+from edgert.central.upkeep.table import FIRST_DAY, KeptTable
+from edgert.central.upkeep.upkeep import REST_S, Schedule, Upkeep, Work
 from edgert.cli.main import main
-from edgert.core.settings import Upkeep as Settings
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central import test_models
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site

@@ -15,13 +15,13 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from edgert.central import job as jobs
-from edgert.central.fleet_job import FleetJob
-from edgert.central.lease import Lease
-from edgert.central.readers import Reach, Readers
-from edgert.central.upkeep import REST_S, Upkeep, Work
-from edgert.core.settings import FleetJob as JobSettings
-from edgert.core.settings import Upkeep as Settings
+from edgert.central.fleet.job import FleetJob
+from edgert.central.spark import leased_job as jobs
+from edgert.central.tables.lease import Lease
+from edgert.central.tables.readers import Reach, Readers
+from edgert.central.upkeep.upkeep import REST_S, Upkeep, Work
+from edgert.core.settings.central import FleetJob as JobSettings
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, START, Gateway
 from tests.central.spark_patience import wait_for_spark

@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central import recompute, windows_table
-from edgert.central.fleet_job import FleetJob
-from edgert.central.fleet_table import FleetTable
-from edgert.central.fleet_table import _settings as settings_of
-from edgert.central.lease import Lease, LeaseLost
-from edgert.central.query import query
-from edgert.central.session import set_for
-from edgert.central.tables import Conflict
-from edgert.central.touched import Touched
-from edgert.central.windows_table import WindowsTable
-from edgert.core.result_schema import Schema
-from edgert.core.settings import FleetJob as Settings
+from edgert.central.fleet import merge as windows_table
+from edgert.central.fleet import recompute
+from edgert.central.fleet.job import FleetJob
+from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.table import FleetTable
+from edgert.central.fleet.table import _settings as settings_of
+from edgert.central.fleet.touched_windows import Touched
+from edgert.central.spark.session import set_for
+from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.query import query
+from edgert.central.tables.table import Conflict
+from edgert.core.results.result_schema import Schema
+from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import DAY_S, FLOW, SCHEMA, START, Gateway, contribution
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from edgert.central.landing import Landing
-from edgert.central.query import query
-from edgert.central.readers import Reach, Readers
-from edgert.central.upkeep import Upkeep, Work
-from edgert.core.settings import Upkeep as Settings
+from edgert.central.landing.landing import Landing
+from edgert.central.tables.query import query
+from edgert.central.tables.readers import Reach, Readers
+from edgert.central.upkeep.upkeep import Upkeep, Work
+from edgert.core.settings.central import Upkeep as Settings
 from tests.central.results_examples import FLOW, START, Gateway, contribution
 
 _CENTURY_S = 3.2e9

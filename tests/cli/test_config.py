@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgert.cli.main import main
-from edgert.core.programs import PROGRAMS
+from edgert.core.settings.programs import PROGRAMS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

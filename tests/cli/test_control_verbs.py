@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from edgert.cli import _control, _top_view
+from edgert.cli import _control
 from edgert.cli.main import main
+from edgert.cli.top import view
 from edgert.control.server import ControlServer
 from tests.gateway.status_example import example_status, judged
 from tests.integration.rig import ROOT
@@ -161,7 +162,7 @@ def test_without_a_flow_flows_says_how_to_bring_one(
 
 
 def test_top_shows_rates_between_two_readings() -> None:
-    shown = _top_view.lines(FIGURES, later())
+    shown = view.lines(FIGURES, later())
     assert shown[0] == "gateway g1   80 % CPU of 400 %   over 2 s"
     assert shown[2] == "flow air, version 2, exactly-once, latency 4 ms (mean)"
     # 4,000 rows in 2 s for 0.2 s of work; 500 rows in the 1 s between a slot's reports, for 0.5 s
@@ -185,7 +186,7 @@ def test_top_shows_no_rate_where_there_is_nothing_to_compare_with(change: str) -
             one["at"] = 0.0
     else:
         before = now
-    shown = _top_view.lines(before, now)
+    shown = view.lines(before, now)
     assert shown[4].split()[2] == "-"
     assert "-" in shown[4].split()[-1]
 
@@ -193,7 +194,7 @@ def test_top_shows_no_rate_where_there_is_nothing_to_compare_with(change: str) -
 def test_a_thread_that_got_the_id_of_another_is_not_taken_for_it() -> None:
     now = later()
     now["threads"][1] |= {"start_ticks": 99, "cpu_s": 0.1}
-    assert "-" in _top_view.lines(FIGURES, now)[-1].split()
+    assert "-" in view.lines(FIGURES, now)[-1].split()
 
 
 def test_top_once_prints_one_reading_and_ends(

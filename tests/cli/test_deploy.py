@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgert.cli.main import main
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.mqtt.control_plane import ControlConnection
 from tests.brokers import Broker, free_port
 from tests.integration.rig import FLEET, ROOT, Rig

@@ -21,7 +21,7 @@ from edgert.mqtt.deployment import Answer, read_answer_untrusted
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys; sys.modules.update(dict.fromkeys(('pyarrow', 'deltalake'))); "
-COLLECTOR = "from edgert.central.collector_command import main; sys.exit(main(sys.argv[1:]))"
+COLLECTOR = "from edgert.central.collector.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
 def without_pyarrow(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

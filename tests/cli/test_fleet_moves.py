@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgert.cli._fleet_moves import _line, lines
+from edgert.cli.fleet.moves import _line, lines
 
 
 def test_a_move_has_its_reason_and_its_pause() -> None:

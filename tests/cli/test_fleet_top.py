@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.cli._fleet_top import lines
+from edgert.cli.fleet.top import lines
 
 
 def figures(at: float, rows: int, busy_s: float, plan: int = 1) -> dict[str, Any]:

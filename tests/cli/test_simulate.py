@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.riotbench.flows import pred
 from edgert.cli.main import main
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.scheduling.policies import POLICIES
 from tests.cli.test_explain import DOCUMENT, SPLIT
 

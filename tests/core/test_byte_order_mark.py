@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgert.core.config import load
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import read_untrusted
 from edgert.mqtt.credentials import read_password
 from provisioning.document import files_untrusted

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgert.core.agent_settings import AgentSettings
-from edgert.core.cautions import cautions
 from edgert.core.config import load
-from edgert.core.settings import CollectorSettings, GatewaySettings
+from edgert.core.settings.agent import AgentSettings
+from edgert.core.settings.cautions import cautions
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.gateway import GatewaySettings
 
 
 def said(env: Mapping[str, str], program: type = GatewaySettings, open_files: tuple[str, ...] = ()) -> list[str]:
@@ -37,9 +38,23 @@ def test_data_and_password_over_plain_tcp_to_another_machine() -> None:
 
 
 def test_files_of_secrets_that_all_may_read() -> None:
-    env = {"EDGERT_SENSORS_PASSWORD_FILE": "/p", "EDGERT_CENTRAL_KEY_FILE": "/k"}
+    env = {
+        "EDGERT_SENSORS_PASSWORD_FILE": "/p",
+        "EDGERT_CENTRAL_KEY_FILE": "/k",
+        "EDGERT_CENTRAL_MAC_KEY_FILE": "/m",
+    }
     assert said(env) == []
-    assert said(env, open_files=("/p", "/k")) == ["sensors.password_file", "central.key_file"]
+    files = ["sensors.password_file", "central.key_file", "central.mac_key_file"]
+    assert said(env, open_files=("/p", "/k", "/m")) == files
+    env = {"EDGERT_COLLECTOR_MAC_KEY_FILE": "/m"}
+    assert said(env, CollectorSettings) == []
+    assert said(env, CollectorSettings, ("/m",)) == ["collector.mac_key_file"]
+
+
+def test_a_collector_that_still_takes_unsigned_results() -> None:
+    env = {"EDGERT_COLLECTOR_MAC_KEY_FILE": "/m", "EDGERT_COLLECTOR_ACCEPT_UNSIGNED": "true"}
+    assert said(env, CollectorSettings) == ["collector.accept_unsigned"]
+    assert said({"EDGERT_COLLECTOR_ACCEPT_UNSIGNED": "true"}, CollectorSettings) == []
 
 
 @pytest.mark.parametrize(("host", "expected"), [("0.0.0.0", ["web.host"]), ("::", ["web.host"]), ("::1", [])])

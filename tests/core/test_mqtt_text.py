@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.core.mqtt_text import fits, fitting
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.mqtt_text import fits, fitting
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.mqtt.encode import check_topic
 from edgert.mqtt.properties import encode_text
 from edgert.mqtt.topics import check_filter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgpack
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import PayloadError
-from edgert.core.result_schema import MOST_COUNT, Schema, partial_columns, row_columns
-from edgert.core.results import (
+from edgert.core.results.result_schema import MOST_COUNT, Schema, partial_columns, row_columns
+from edgert.core.results.results import (
     MOST_DROPS,
     MOST_NAME,
     Acknowledgement,
@@ -85,8 +86,10 @@ def test_drops_come_back_as_they_went(drops: list[tuple[str, str, int]]) -> None
 def test_gap_and_hello_come_back_as_they_went() -> None:
     gap = GapBatch(**NUMBER, reason="quota", rows=None, text="outbox full")
     hello = Hello(gateway="g1", flow="city-air", epochs=(7, 3))
+    with_token = dataclasses.replace(hello, token=b"12345678")
     assert unpack_result_untrusted(pack_result(gap)) == gap
     assert unpack_result_untrusted(pack_result(hello)) == hello
+    assert unpack_result_untrusted(pack_result(with_token)) == with_token
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,8 @@ def test_gap_and_hello_come_back_as_they_went() -> None:
         ({"sequence": 0}, "sequence: expected an integer from 1"),
         ({"stream": -1}, "stream: expected an integer"),
         ({"kind": "hello", "epochs": 3}, "epochs: expected at most 8 integers"),
+        ({"kind": "hello", "token": bytes(17)}, "token: expected at most 16 bytes"),
+        ({"kind": "hello", "token": "text"}, "token: expected at most 16 bytes"),
         ({"kind": "hello", "epochs": [True]}, "epochs: expected at most 8 integers"),
         ({"kind": "hello", "epochs": [2**63]}, "epochs: expected at most 8 integers"),
         ({"kind": "hello", "epochs": [*range(9)]}, "epochs: expected at most 8 integers"),
@@ -176,7 +181,7 @@ def test_damaged_result_is_read_refused_or_an_error(data: st.DataObject) -> None
     st.dictionaries(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9), st.integers(0, 3)), st.integers(0, 99))
 )
 def test_acknowledgement_comes_back_as_it_went(acks: dict[tuple[str, int, int], int]) -> None:
-    sent = Acknowledgement(gateway="g1", collector="c", acks=acks, answers=("a",))
+    sent = Acknowledgement(gateway="g1", collector="c", acks=acks, answers=("a",), tokens={"a": b"12345678"})
     got = unpack_acknowledgement_untrusted(pack_acknowledgement(sent))
     assert got == sent
     assert got.greatest_epoch("a") == max((e for f, e, _ in acks if f == "a"), default=None)
@@ -186,6 +191,13 @@ def test_acknowledgement_comes_back_as_it_went(acks: dict[tuple[str, int, int], 
 def test_acknowledgement_with_one_wrong_entry_is_not_used(entry: Any) -> None:
     payload = msgpack.packb({"v": 1, "gateway": "g", "collector": "c", "acks": [["a", 1, 0, 5], entry]})
     with pytest.raises(PayloadError, match="acks: expected"):
+        unpack_acknowledgement_untrusted(payload)
+
+
+@pytest.mark.parametrize("tokens", [None, ["a"], {"a": bytes(17)}, {1: b"x"}, {"a": "x"}])
+def test_acknowledgement_with_wrong_tokens_is_not_used(tokens: Any) -> None:
+    payload = msgpack.packb({"v": 1, "gateway": "g", "collector": "c", "acks": [], "tokens": tokens})
+    with pytest.raises(PayloadError, match="tokens: expected"):
         unpack_acknowledgement_untrusted(payload)
 
 

@@ -6,9 +6,11 @@ import pytest
 
 from edgert.core import config
 from edgert.core.errors import DocumentError
-from edgert.core.programs import PROGRAMS
-from edgert.core.settings import CollectorSettings, GatewaySettings, data_folder
-from edgert.runtime.pools import OWPOA
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.folders import data_folder
+from edgert.core.settings.gateway import GatewaySettings
+from edgert.core.settings.programs import PROGRAMS
+from edgert.runtime.pool.pools import OWPOA
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import show
-from edgert.core.mqtt_text import fits
-from edgert.core.position import Position
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.mqtt_text import fits
+from edgert.core.text.topic_template import TopicTemplate
 
 LEVEL = st.text(st.characters(exclude_characters="+#/{}").filter(fits), min_size=1, max_size=6)
 

@@ -53,7 +53,7 @@ def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], what
 
 
 def fleet_rows(data: Path) -> list[dict[str, Any]]:
-    from edgert.central import show
+    from edgert.central.tables import show
     from edgert.core.errors import EdgertError
 
     try:

@@ -11,7 +11,8 @@ import pytest
 
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.core.settings import CollectorSettings, GatewaySettings
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.demo import setup as demo_setup
 from edgert.demo.setup import Options, child_environment, commands, free_port, further, load_flow, lock, prepare
 from edgert.install_hint import command

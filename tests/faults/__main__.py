@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgert.flow.delivery import DELIVERIES
+from edgert.flow.options.delivery import DELIVERIES
 from tests.brokers import MOSQUITTO
 from tests.faults import plan
 from tests.faults.run import Outcome, run
@@ -99,7 +99,8 @@ def _run(chosen: Iterable[int], arguments: argparse.Namespace) -> int:
     for seed in chosen:
         outcomes.append(one(seed, arguments))
         failed = [o.plan.seed for o in outcomes if o.failed]
-        print(f"  {len(outcomes)} seeds, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
+        plans = f", {n} changes of plan" if (n := sum(o.figures.get("plans", 0) for o in outcomes)) else ""
+        print(f"  {len(outcomes)} seeds{plans}, failed: {', '.join(map(str, failed)) or 'none'}", flush=True)
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(summary(outcomes), indent=1) + "\n")
@@ -115,6 +116,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "lost": sum(o.difference.lost for o in outcomes),
         "doubled": sum(o.difference.doubled for o in outcomes),
         "messages": sum(o.messages for o in outcomes),
+        "plans": sum(o.figures.get("plans", 0) for o in outcomes),
         "took_s": round(sum(o.took_s for o in outcomes)),
         "faults": dict(sorted(faults.items())),
         "runs": [o.as_dict() for o in outcomes],

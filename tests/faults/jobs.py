@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from edgert.central.lease import Lease, LeaseLost
-from edgert.central.tables import Conflict
+from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.table import Conflict
 from tests.faults.changes import Stop
 from tests.faults.clocks import HOUR_S, ClockStep
 from tests.faults.fault import DOWN, NOTHING, STARTING, Fault, Spark, seconds

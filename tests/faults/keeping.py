@@ -9,10 +9,10 @@ import sys
 import time
 from typing import Final
 
-from edgert.central.upkeep import Upkeep
+from edgert.central.upkeep.upkeep import Upkeep
 from edgert.core import log as logs
 from edgert.core.errors import EdgertError
-from edgert.core.settings import Upkeep as Settings
+from edgert.core.settings.central import Upkeep as Settings
 
 EVERY_S: Final = 1.0
 KEEP_S: Final = 60.0

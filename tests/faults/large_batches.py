@@ -8,9 +8,9 @@ import sys
 from typing import Any
 from unittest import mock
 
-from edgert.central import fleet_table
-from edgert.central.fleet_table import FleetTable
-from edgert.central.windows_table import WindowsTable
+from edgert.central.fleet import table as fleet_table
+from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.table import FleetTable
 from edgert.cli.main import main
 
 BEGUN, DONE = "large batch begins", "large batch done"

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from edgert.central.lease import Lease
-from edgert.flow.delivery import Delivery
+from edgert.central.tables.lease import Lease
+from edgert.core.results.macs import gateway_key
+from edgert.core.text.key_lines import KEY_BYTES, key_line
+from edgert.flow.options.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.fault import Fault
@@ -25,7 +27,7 @@ from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
 from tests.faults.routes import Routes, address
 from tests.faults.spark import Cluster, Job
 from tests.faults.untimed import UntimedPublisher
-from tests.integration.rig import Gateway, Process, Rig
+from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.waiting import wait_until
 
 Program = Literal["gateway", "collector", "second collector", "fleet job"]
@@ -57,7 +59,11 @@ class WholePath(Rig):
         sensors, central = self.brokers["sensors"].port, self.brokers["central"].port
         targets: dict[HopName, int] = {"sensors": sensors, "uplink": central, "collector": central}
         self.hops = {name: Hop(self._loop, target, address()) for name, target in targets.items()}
-        hops = {name: {"host": hop.host, "port": hop.port} for name, hop in self.hops.items()}
+        hops: dict[str, dict[str, Any]] = {n: {"host": hop.host, "port": hop.port} for n, hop in self.hops.items()}
+        self._mac_keys = self._key_files() if plan.seed % 2 else {}
+        """Every other seed has MACs on results and acknowledgements."""
+        if self._mac_keys:
+            hops["uplink"]["mac_key_file"] = self._mac_keys["g1"]
         settings = {"pool": plan.pool, "sensors": hops["sensors"], "central": hops["uplink"]}
         self.daemon = Gateway(folder, "g1", sensors, central, settings, clocks.environment(self.clock_file("gateway")))
         self.daemon.progress = self.progress
@@ -76,14 +82,29 @@ class WholePath(Rig):
         """Who has taken the fleet job's lease."""
         self.placed: list[str] = []
         """Answers to requests for another plan."""
+        self.plans: set[tuple[int, int]] = set()
+        """(version of the flow, number of the plan) of each change of plan that was answered."""
         self._wanted: set[Program] = set()
         self._plan = plan
         self._publisher: Publisher | None = None
+
+    def _key_files(self) -> dict[str, str]:
+        """Of the gateway (`g1`) and of the collectors (`central`)."""
+        central = bytes(range(KEY_BYTES))
+        files = {}
+        for name, key in (("g1", gateway_key(central, FLEET, "g1")), ("central", central)):
+            path = self.folder / f"{name}.key"
+            path.write_text(f"{key_line(key)}\n")
+            path.chmod(0o600)
+            files[name] = str(path)
+        return files
 
     def _collectors(self, plan: Plan) -> dict[Program, Process]:
         """One, or two that share the results by leases. Both come to the broker on one hop."""
         hop = self.hops["collector"]
         env = {**clocks.environment(self.clock_file("collector"))}
+        if self._mac_keys:
+            env["EDGERT_COLLECTOR_MAC_KEY_FILE"] = self._mac_keys["central"]
         if plan.upkeep:
             env["EDGERT_UPKEEP_EVERY_S"] = "0"  # another does it
         if plan.collectors == 1:
@@ -113,9 +134,20 @@ class WholePath(Rig):
         assert answer["accepted"], answer
         publisher = UntimedPublisher if self._plan.untimed else Publisher
         self._publisher = publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+        if self._plan.least_plans:
+            self.slots_run(STILL_S)
+            self._publisher.keep_on = True
         if self._plan.spark:
             self.publisher.more(int(self.publisher.rate * FIRST_S))
             self._await(self.batches, "the fleet job's first batch")
+
+    def slots_run(self, timeout_s: float) -> None:
+        """Waits until all slots of the gateway run and have reported."""
+
+        def run(status: dict[str, Any]) -> bool:
+            return all(slot["running"] and "cpu_s" in slot for slot in status["slots"])
+
+        self.daemon.wait(run, "its slots", timeout_s)
 
     @property
     def delivery(self) -> Delivery:

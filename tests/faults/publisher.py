@@ -7,6 +7,7 @@ exact in a double, since a window has at most `MOST` messages of a source.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -67,6 +68,8 @@ class Publisher:
         self.truth: Counter[Window] = Counter()
         self.sent = 0
         self.rate = rate
+        self.keep_on = False
+        """True: messages go on beyond `duration_s` until `finish`, so that the last fault is under load, too."""
         self._messages = int(rate * duration_s)
         self._base = time.time() // WINDOW_S * WINDOW_S
         self._lock = threading.Lock()
@@ -98,6 +101,7 @@ class Publisher:
 
     def finish(self) -> None:
         """Returns when all was sent and acknowledged."""
+        self.keep_on = False
         self._thread.join(self._messages / self.rate + PATIENCE_S)
         assert self.done, "the publisher did not come to its end"
         self._settle()
@@ -115,7 +119,9 @@ class Publisher:
 
     def _run(self) -> None:
         started = time.monotonic()
-        for sent in range(self._messages):
+        for sent in itertools.count():
+            if sent >= self._messages and not self.keep_on:
+                return
             if self._stop.wait(max(0.0, sent / self.rate - (time.monotonic() - started))):
                 return
             with self._lock:

@@ -125,7 +125,9 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
         outcome.told += [
             f"said of drops: {row['operator']}, {row['reason']}: {row['count']}" for row in path.table("drops")
         ]
+    outcome.problems += too_few(plan, len(path.plans))
     outcome.figures = {
+        **({"plans": len(path.plans)} if plan.least_plans else {}),
         "redelivered": ingest["redelivered"],
         "ambiguous": ingest["ambiguous"],
         "failed checkpoints": status["checkpoint"]["failures"],
@@ -161,6 +163,13 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
             outcome.difference = _in_fleet(path)
         if outcome.difference:
             outcome.problems.append("the tables were right, and were written wrongly before all had ended")
+
+
+def too_few(plan: Plan, changes: int) -> list[str]:
+    """The problem of a seed with fewer changes of plan than it needs to show anything."""
+    if changes >= plan.least_plans:
+        return []
+    return [f"expected at least {plan.least_plans} changes of plan, got {changes}: the seed shows nothing"]
 
 
 def _in_landing(path: WholePath) -> Difference:

@@ -8,7 +8,7 @@ import pytest
 
 from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain, load, to_toml
-from edgert.flow.full_outbox import of_document
+from edgert.flow.options.full_outbox import of_document
 from edgert.operators.builder import stream
 from edgert.operators.registry import REGISTRY
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgert.flow.latency import PATTERN, parse
+from edgert.flow.options.latency import PATTERN, parse
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("100 ms", 0.1), ("1ms", 0.001), ("2.5 s", 2.5), ("60 min", 3600.0)])

@@ -9,7 +9,7 @@ import pytest
 from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain, load, to_json, to_toml
 from edgert.flow.graph import Flow
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.flow.schema import json_schema
 from edgert.operators.builder import stream
 from edgert.operators.registry import REGISTRY

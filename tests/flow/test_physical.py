@@ -12,7 +12,7 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, fields_needed, plan
 from edgert.flow.plan import Location, Plan
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Logic
+from edgert.operators.base.logic import Logic
 from edgert.operators.registry import REGISTRY
 
 

@@ -52,6 +52,7 @@ def example_status() -> dict[str, Any]:
                 "outbox_quota_bytes": 2_147_483_648,
                 "acknowledged": 9,
                 "lost_by_tables": 0,
+                "not_authentic_acks": 2,
                 "sent_bytes": 4000,
                 "last_ack_age_s": 0.4,
                 "error": "",

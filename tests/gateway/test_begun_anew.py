@@ -11,8 +11,8 @@ import pytest
 
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.ids import epoch_ordinal
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.flow.document import from_plain, load
 from edgert.flow.graph import Flow
 from edgert.mqtt.packets import Publish

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgert.core.results import GapBatch
+from edgert.core.results.results import GapBatch
 from edgert.runtime import flow_run
-from edgert.store import spill
+from edgert.store.state import spill
 from gateway.checkpoint.input_spill import PATIENCE_S, TRIED_S
 from gateway.flows import retire
 from gateway.hosts import in_process

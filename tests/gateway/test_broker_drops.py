@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import StoreError
-from edgert.core.settings import Gateway as GatewaySection
-from edgert.core.settings import GatewaySettings, Sensors
+from edgert.core.settings.gateway import Gateway as GatewaySection
+from edgert.core.settings.gateway import GatewaySettings, Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Publish, PublishRun, Subscription

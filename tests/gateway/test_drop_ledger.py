@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import StoreError
-from edgert.core.results import MOST_NAME, DropsBatch, unpack_result_untrusted
+from edgert.core.results.results import MOST_NAME, DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY

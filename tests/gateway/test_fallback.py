@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.lineage import Opening, counted
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from edgert.runtime.state import pack_state
+from edgert.central.landing.lineage import Opening, counted
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.runtime.checkpoint.packing import pack_state
 from edgert.store.database import Database
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop

@@ -8,7 +8,7 @@ from typing import Any
 from edgert.flow.document import from_plain
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Publish
-from edgert.operators.logic import Message
+from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.core.settings import Flows, Gateway, GatewaySettings
+from edgert.core.settings.gateway import Flows, Gateway, GatewaySettings
 from edgert.flow.document import load
 from gateway.daemon import Daemon
 from gateway.flows.files import deploy_files

@@ -12,14 +12,14 @@ import pytest
 
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.settings import Sensors
+from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Subscribed
 from edgert.mqtt.packets import Publish
 from edgert.mqtt.topics import covers
-from edgert.operators.logic import Logic
+from edgert.operators.base.logic import Logic
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows import flows, retire
@@ -81,7 +81,7 @@ class Gateway:
 
     def shipped(self) -> int:
         """Rows in all contributions."""
-        from edgert.core.results import RowsBatch, unpack_result_untrusted
+        from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 
         batches = [unpack_result_untrusted(e.payload) for s, _ in self.database.outbox_streams()
                    for e in self.database.outbox(*s, 0, 1_000)]  # fmt: skip

@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
-from edgert.core.results import GapBatch
+from edgert.core.results.results import GapBatch
 from edgert.mqtt.packets import Publish
-from edgert.runtime import captured
+from edgert.runtime.checkpoint import capture
 from edgert.store.database import Database
 from gateway.ledger import gaps as gateway_gaps
 from gateway.ledger.gaps import ABANDONED
@@ -345,7 +345,7 @@ async def test_an_end_in_the_midst_of_a_replacement_takes_nothing_from_the_old_v
 
 @in_loop
 async def test_state_that_rots_while_it_runs_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured, "COMPACT_BYTES", 400)
+    monkeypatch.setattr(capture, "COMPACT_BYTES", 400)
     path = tmp_path / "db"
     gateway = Gateway(path)
     await gateway.flows.deploy(document(), "mqtt")

@@ -8,8 +8,8 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.mqtt.packets import Publish
-from edgert.runtime import progress
-from edgert.runtime.inbox import MESSAGE_BYTES
+from edgert.runtime.checkpoint import progress
+from gateway.ingest.delivery import MESSAGE_BYTES
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_outbox_full import feed as owed
 from tests.gateway.test_outbox_full import fill, keeps_all

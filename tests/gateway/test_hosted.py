@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from edgert.core.batch import RawBatch
-from edgert.core.position import Position
-from edgert.runtime.progress import Progress
+from edgert.core.checkpoint.position import Position
+from edgert.runtime.checkpoint.progress import Progress
 from gateway.hosts import slotted_flow as hosted_module
 from gateway.hosts.slotted_flow import Hosted
 

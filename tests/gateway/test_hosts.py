@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgert.core.clock import VirtualClock
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from gateway.hosts.in_process import InProcess
 
 

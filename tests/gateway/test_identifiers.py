@@ -13,13 +13,13 @@ from unittest.mock import patch
 import pytest
 import xxhash
 
-from edgert.core.results import RowsBatch, unpack_result_untrusted
-from edgert.core.settings import Sensors
+from edgert.core.results.results import RowsBatch, unpack_result_untrusted
+from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.events import Connected
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.inbox import Route
+from gateway.ingest.delivery import Route
 from gateway.ingest.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_flows import Gateway, document

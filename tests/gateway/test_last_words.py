@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.core.results import GapBatch, unpack_result_untrusted
+from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets import Publish
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets import Publish
-from edgert.operators.logic import Now
-from edgert.runtime import captured
+from edgert.operators.base.logic import Now
+from edgert.runtime.checkpoint import capture
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
 from gateway.checkpoint import checkpointer, compaction
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop, until
@@ -27,7 +27,7 @@ START = 1_700_000_000
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointer, "MERGED_HERE_BYTES", 0)
-    monkeypatch.setattr(captured, "COMPACT_BYTES", 0)
+    monkeypatch.setattr(capture, "COMPACT_BYTES", 0)
 
 
 async def deployed(path: Path) -> Gateway:

@@ -10,7 +10,7 @@ import pytest
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.operators.fused import Fused
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 from tests.gateway.test_flows import Gateway
 from tests.waiting import in_loop

@@ -14,8 +14,8 @@ from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets import Publish
 from edgert.operators.registry import REGISTRY
-from edgert.store import quota
-from edgert.store.quota import FULL, TOO_OLD
+from edgert.store.outbox import quota
+from edgert.store.outbox.quota import FULL, TOO_OLD
 from gateway.checkpoint import outbox_room
 from gateway.checkpoint.checkpointer import Checkpointer
 from tests.gateway.test_flows import Gateway, document

@@ -13,7 +13,7 @@ import pytest
 from edgert.core.batch import Batch, RawBatch
 from edgert.flow.document import load
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
 from tests.gateway.test_begun_anew import daemon, ends

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgert.core.errors import EdgertError
+from edgert.core.errors import EdgertError, MisfitError, StoreError
 from edgert.flow.plan import Location
+from edgert.mqtt.packets import Publish
 from edgert.store.database import Database
+from edgert.store.plan_change import Prepared
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
+from gateway.registry import registry as registry_module
 from gateway.registry.registry import FlowRegistry
 from tests.gateway import test_flows
 from tests.gateway.test_flows import Gateway, document
-from tests.waiting import in_loop
+from tests.waiting import in_loop, until
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
 
@@ -79,3 +84,106 @@ async def test_after_a_start_with_a_prepared_plan_batches_of_others_wait_for_the
     second.feed(1, 1.0)
     assert await second.checkpoint()
     second.crash()
+
+
+async def prepared(path: Path) -> tuple[Gateway, Parts, Links]:
+    """A gateway whose flow has one message, stands still, and has its part of plan 2."""
+    gateway = Gateway(path)
+    await gateway.flows.deploy(document(), FLEET, AT, 1)
+    parts, links = parts_of(gateway)
+    gateway.feed(1, 1.0)
+    await parts.fence("f", 2)
+    await parts.stop("f")
+    exported = await parts.export("f", [], {})
+    await parts.prepare(dict(document().document), AT, 2, [exported])
+    return gateway, parts, links
+
+
+@in_loop
+async def test_a_commit_that_fails_between_database_and_flow_is_finished_by_the_next_one_and_never_aborted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, parts, links = await prepared(tmp_path / "db")
+
+    def full(*_: Any) -> Any:
+        raise MisfitError("its checkpoint is too large for a slot")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.host, "succeed", full)
+        for _ in range(2):
+            with pytest.raises(MisfitError, match="too large for a slot"):
+                await parts.commit("f", 2)
+    with pytest.raises(EdgertError, match="committed to plan 2: commit it again"):
+        await parts.abort("f", 2)
+    with pytest.raises(EdgertError, match="committed to plan 2: commit it again"):
+        await parts.prepare(dict(document().document), AT, 3, [])
+    parts._impatient("f")
+    assert parts.status()["f"]["prepared_plan"] == 2
+    assert links.held == {"f"}
+    gateway.ingest.feed([Publish("x/a", b'{"time": 1700000002}', 1, False, False, 2)])  # waits with the flow
+    await parts.commit("f", 2)
+    assert (gateway.flows.runs["f"].plan.number, links.held) == (2, set())
+    gateway.feed(3, 3.0)
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 3
+    gateway.crash()
+
+
+@in_loop
+async def test_links_that_cannot_follow_a_commit_do_not_have_it_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second write would put the state of the first one in the place of all that was committed since."""
+    monkeypatch.setattr(registry_module, "RETRY_S", 0.0)
+    gateway, parts, _ = await prepared(tmp_path / "db")
+    told: list[int] = []
+
+    async def follow(_: object) -> None:
+        told.append(0)
+        if len(told) == 1:
+            raise StoreError("the disk failed for a moment")
+
+    gateway.flow_registry.on_change = follow
+    await parts.commit("f", 2)
+    gateway.feed(2, 2.0)
+    assert await gateway.checkpoint()
+    await parts.commit("f", 2)
+    await until(lambda: len(told) == 2, "that the links are told again")
+    gateway.crash()
+    again = Gateway(tmp_path / "db")
+    again.feed(3, 3.0)
+    assert await again.flows.remove("f")
+    assert again.shipped() == 3
+    again.crash()
+
+
+@in_loop
+async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two runs of one flow would share its messages."""
+    gateway = Gateway(tmp_path / "db")
+    parts, _ = parts_of(gateway)
+    gateway.flow_registry.check_free = parts.check_free
+    await parts.fence("f", 2)
+    made, go_on = parts._form, threading.Event()
+
+    def slow(*given: Any) -> Prepared:
+        assert go_on.wait(10)
+        return made(*given)
+
+    monkeypatch.setattr(parts, "_form", slow)
+    preparing = asyncio.create_task(parts.prepare(dict(document().document), AT, 2, []))
+    await until(gateway.flow_registry.changing.locked, "the preparation")
+    deploying = asyncio.create_task(gateway.flows.deploy(document(), "mqtt"))
+    await asyncio.sleep(0)
+    go_on.set()
+    await preparing
+    with pytest.raises(EdgertError, match="is being changed"):
+        await deploying
+    await parts.commit("f", 2)
+    gateway.feed(1, 1.0)
+    assert len(gateway.ingest.inbox.flows) == 1
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 1
+    gateway.crash()

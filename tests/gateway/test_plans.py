@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from edgert.core.errors import EdgertError, StoreError
 from edgert.flow.plan import Location
+from edgert.runtime.flow_run import FlowRun
 from gateway.flows.plans import FLEET
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -70,6 +72,26 @@ async def test_a_plan_whose_results_the_outbox_does_not_take_is_not_made(
     gateway.feed(2, 2.0)
     assert await gateway.flows.remove("f")
     assert gateway.shipped() == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_that_fails_while_it_is_to_stand_still_gets_no_other_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+
+    loop = asyncio.get_running_loop()
+
+    def fails(run: FlowRun, *_: Any) -> bool:  # on a thread
+        loop.call_soon_threadsafe(gateway.flows.fail, run, "its slots died")
+        return False
+
+    monkeypatch.setattr(gateway.host.checkpoints, "stop_for_plan", fails)
+    with pytest.raises(EdgertError, match="flow f was stopped meanwhile, see the log"):
+        await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    assert (list(gateway.flows.failed), gateway.flow_registry.runs) == (["f"], {})
     gateway.crash()
 
 

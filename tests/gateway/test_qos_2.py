@@ -41,7 +41,7 @@ class Board:
         self.hear(bytes((0x20, 3, present, 0, 0)))
 
     def hear(self, data: bytes) -> None:
-        self.client._received_untrusted(data, 0.0)
+        self.client.received_untrusted(data, 0.0)
         assert self.gateway.pool.wait_empty([i for r in self.gateway.flows.runs.values() for i in r.all], 10.0)
 
     def message(self, *, dup: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.core.settings import Gateway, GatewaySettings, Pool
+from edgert.core.settings.gateway import Gateway, GatewaySettings, Pool
 from gateway.control.live_settings import apply_settings
 from gateway.daemon import Daemon
 from gateway.hosts.in_process import InProcess
@@ -81,17 +81,17 @@ def test_what_could_cut_the_board_off_or_is_wrong_is_refused_with_every_path(
 @in_loop
 async def test_control_messages_that_cannot_be_handled_or_do_not_fit_are_counted_and_shown(tmp_path: Path) -> None:
     made = daemon(tmp_path)
-    made._on_loop = lambda call: call()  # type: ignore[method-assign]
+    made.central._on_loop = lambda call: call()  # type: ignore[method-assign]
 
     async def fail(topic: str, payload: bytes, request: object) -> None:
         raise ValueError("no")
 
     for _ in range(1_002):
-        made._message_untrusted(f"{made.deployment.base}/cmd/checkpoint", b"{}", None)
-    serving = asyncio.create_task(made._serve(made._commands, fail))
+        made.central.message_untrusted(f"{made.deployment.base}/cmd/checkpoint", b"{}", None)
+    serving = asyncio.create_task(made.central.serve(made.central.commands, fail))
     for _ in range(2_000):
         await asyncio.sleep(0)
-    assert made._commands.empty()
+    assert made.central.commands.empty()
     serving.cancel()
     assert [(drop["reason"], drop["rows"]) for drop in made.status._drops()] == [
         ("control message that could not be handled", 1_000),

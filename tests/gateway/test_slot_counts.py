@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from gateway.ledger.drop_ledger import DropLedger
 from tests.gateway.test_slots import MESSAGES, Walk

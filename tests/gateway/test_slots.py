@@ -15,18 +15,18 @@ from typing import Any, get_args
 import pytest
 
 from edgert.core.batch import RawBatch
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import MisfitError
-from edgert.core.position import Position
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Location
 from edgert.links import frames
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.packing import join_queues, pack_queues, pack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import join_queues, pack_queues, pack_state
 from gateway.hosts.slot_process import QUIET_S
 from gateway.hosts.slots import Slots
 from gateway.hosts.slotted_flow import KEPT_BYTES
@@ -249,7 +249,7 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
         monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
     if draw.random() < 0.3:  # queues are over their budgets all the time, and little may be under way
         monkeypatch.setattr("edgert.runtime.instance.build.QUEUE_BYTES", 600)
-        monkeypatch.setattr("edgert.runtime.under_way.UNDER_WAY_BYTES", 800)
+        monkeypatch.setattr("edgert.runtime.slot.credit.UNDER_WAY_BYTES", 800)
     in_loop(walk_through)(draw)
 
 
@@ -383,6 +383,26 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     number = walk.slots._hosted[new].number
     assert sent[-1] == frames.frame(frames.MODEL, number, "more", {"version": 4})
     assert list(walk.slots._hosted) == [new]
+
+
+def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(caplog: pytest.LogCaptureFixture) -> None:
+    """Else another plan would forget that a flow kills its slots, and lose input without a word."""
+    walk = Walk(random.Random(1), CHAINED, "locality", 2)
+    walk.slots.begin(walk.run)
+    source = walk.run.places["in"].instance
+    for _ in range(20):
+        walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
+    before = walk.slots._hosted[walk.run]
+    kept = sum(fed.batch is not None for fed in before.fed)
+    before.deaths = 2
+    new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
+    walk.slots.succeed(walk.run, new, [], b"")()
+    after = walk.slots._hosted[new]
+    assert 0 < kept < 20
+    assert after.drops == {(new.places["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"
+    assert f"flow f: {20 - kept} messages of QoS 0 are lost" in caplog.text
+    assert sum(fed.batch is not None for fed in after.fed) == kept
+    assert after.deaths == 2
 
 
 def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pytest.LogCaptureFixture) -> None:

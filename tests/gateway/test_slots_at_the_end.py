@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
 from gateway.hosts import slot_checkpoints
 from gateway.hosts.slot_process import QUIET_S
 from tests.gateway.test_slots import Walk

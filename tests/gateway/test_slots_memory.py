@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.plan import DAEMON
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Logic, Message
+from edgert.operators.base.logic import Logic, Message
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
-from edgert.runtime.slot_run import SlotRun
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.slot.run import SlotRun
 from tests.gateway.test_slots import SPLIT, Walk
 from tests.runtime.test_slot_run import Wire
 from tests.slots_here import located

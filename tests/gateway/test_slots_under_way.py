@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from edgert.core.batch import RawBatch, size_of
+from edgert.flow.physical import Fusion
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
 from edgert.runtime.instance.schedule import PROFILED_ROWS
-from edgert.runtime.slot import REPORT_S
-from edgert.runtime.under_way import UNDER_WAY_BYTES
+from edgert.runtime.slot.__main__ import REPORT_S
+from edgert.runtime.slot.credit import UNDER_WAY_BYTES
 from tests.gateway.test_slots import Walk
 from tests.slots_here import InThisProcess
 
@@ -30,9 +31,9 @@ MOST_FED = 20_000_000
 """Resident bytes of rows; what they are decoded from is no more than a source keeps."""
 
 
-def begun() -> tuple[Walk, InThisProcess, InThisProcess]:
+def begun(fusion: Fusion = "full") -> tuple[Walk, InThisProcess, InThisProcess]:
     """The flow in two slots that have started: of its source, and of its window."""
-    walk = Walk(random.Random(1), APART, "locality", 2, "full")
+    walk = Walk(random.Random(1), APART, "locality", 2, fusion)
     walk.slots.begin(walk.run)
     near, far = walk.processes
     for process in walk.processes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgert.core.settings import Gateway, GatewaySettings
+from edgert.core.settings.gateway import Gateway, GatewaySettings
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgert.core.position import Position
-from edgert.runtime.inbox import Reader
-from edgert.runtime.progress import Progress
+from edgert.core.checkpoint.position import Position
+from edgert.runtime.checkpoint.progress import Progress
+from gateway.ingest.delivery import Reader
 from gateway.ingest.subscriptions import ALWAYS, NEVER, Source, Subscriptions
 
 

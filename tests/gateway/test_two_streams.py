@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.results import Hello, OpenBatch
-from edgert.core.settings import Uplink as UplinkSettings
-from edgert.store import outbox
+from edgert.core.results.results import Hello, OpenBatch
+from edgert.core.settings.gateway import Uplink as UplinkSettings
+from edgert.store.outbox import outbox
 from gateway.uplink import uplink as uplink_module
 from gateway.uplink.uplink import BACKLOG
 from tests.gateway.uplink_rig import E1, Collector, Rig, restart, restore, save

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
 from edgert.core.ids import MOST_ORDINAL, epoch_ordinal, is_credible, make_epoch
 from edgert.core.packing import pack
-from edgert.core.pieces import Piece
-from edgert.core.position import Position
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.pieces import Piece
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from gateway.uplink import uplink as uplink_module
 from gateway.uplink.reconcile import MARGIN
 from gateway.uplink.send_window import RESEND_MOST_S, RESEND_S, WINDOW

@@ -13,9 +13,9 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.results import OpenBatch
+from edgert.core.results.results import OpenBatch
 from edgert.store.database import Database
-from edgert.store.outbox import WENT_BACK
+from edgert.store.outbox.outbox import WENT_BACK
 from tests.gateway.uplink_rig import E1, E2, E7, Collector, Rig, restart, restore, save
 from tests.waiting import in_loop
 

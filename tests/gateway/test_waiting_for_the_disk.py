@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import StoreError
-from edgert.core.settings import Central, Flows, Gateway, GatewaySettings, Sensors, Web
+from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.control_plane import Request
 from gateway import daemon as daemon_module
 from gateway.base.once import Once
@@ -100,8 +100,8 @@ async def test_a_start_waits_for_a_while_only_and_the_new_version_follows_when_t
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon._tasks, "the rest of the gateway")
         text = DOCUMENT.format(name="a", description="over MQTT").encode()
-        daemon._message_untrusted(f"{daemon.deployment.base}/flows/a", text, None)
-        await until(lambda: daemon._documents.qsize() == 1, "a document that comes over MQTT, to wait")
+        daemon.central.message_untrusted(f"{daemon.deployment.base}/flows/a", text, None)
+        await until(lambda: daemon.central.documents.qsize() == 1, "a document that comes over MQTT, to wait")
         assert daemon.flows.version("a") == 1
         disk.full = False
         await until(lambda: daemon.flows.version("a") == 3, "both new versions")
@@ -121,9 +121,12 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
         return True
 
     async with starting(tmp_path, disk) as daemon:
+        await until(lambda: daemon._tasks, "the rest of the gateway")
         daemon.deployment.publish = published
         for verb in ("checkpoint", "status"):
-            daemon._message_untrusted(f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
+            daemon.central.message_untrusted(
+                f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None)
+            )
         await until(lambda: len(answers) == 2, "both answers")
         assert "a change of a flow waits" in answers["answer/checkpoint"]["error"]
         assert [flow["name"] for flow in answers["answer/status"]["flows"]] == ["a"]
@@ -150,7 +153,9 @@ async def test_a_question_is_answered_while_a_command_waits(
         daemon.deployment.publish = published
         daemon.deployment.commands = {**daemon.deployment.commands, "place": place}
         for verb in ("place", "status"):
-            daemon._message_untrusted(f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
+            daemon.central.message_untrusted(
+                f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None)
+            )
         await until(lambda: answers, "an answer")
         assert list(answers) == ["answer/status"]
         free.set()

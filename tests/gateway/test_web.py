@@ -15,7 +15,7 @@ import pytest
 
 from edgert.control.server import ControlServer, Handler
 from edgert.core.errors import EdgertError
-from edgert.core.hosts import is_loopback
+from edgert.core.text.hosts import is_loopback
 from gateway.web import connections
 from gateway.web.connections import PLACES
 from gateway.web.guard import host_name_untrusted

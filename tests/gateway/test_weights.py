@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.candidates import Candidates
 from gateway.hosts.in_process import InProcess
 from gateway.hosts.weights import Weights

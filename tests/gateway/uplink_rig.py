@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from edgert.central.lineage import Opening, counted
-from edgert.core.checkpoint import Checkpoint
+from edgert.central.landing.lineage import Opening, counted
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.ids import make_epoch
-from edgert.core.pieces import Piece
-from edgert.core.position import Position
-from edgert.core.result_schema import Schema
-from edgert.core.results import (
+from edgert.core.results.pieces import Piece
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import (
     Acknowledgement,
     GapBatch,
     Hello,
@@ -24,9 +24,9 @@ from edgert.core.results import (
     results_topic,
     unpack_result_untrusted,
 )
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.database import Database
-from edgert.store.records import StoredFlow
+from edgert.store.state.records import StoredFlow
 from gateway.uplink.uplink import Uplink
 
 SCHEMA = Schema(60.0, (), (("n", "count"),))

@@ -188,7 +188,7 @@ class Rig:
             "collector": {"fleet": FLEET, "table_root": str(self.tables), "gather_s": 0.2, "hold_s": 2.0},
             "central": {"host": host, "port": port or self.broker.port},
         }))  # fmt: skip
-        arguments = ["edgert.central.collector_command", "--config", str(config)]
+        arguments = ["edgert.central.collector", "--config", str(config)]
         collector = Process(arguments, self.folder / "collector.log", env)
         self.processes.append(collector)
         return collector
@@ -273,8 +273,8 @@ class Rig:
 
     def landed(self, flow: str) -> list[dict[str, Any]]:
         """The contributions of the newest lineage of each gateway: those that the fleet job merges."""
-        from edgert.central.frames import lineage_of
-        from edgert.central.lineage import Opening, counted
+        from edgert.central.landing.arrow_rows import lineage_of
+        from edgert.central.landing.lineage import Opening, counted
 
         rows = self.table(f"landing/{flow}")
         openings = [Opening(r["gateway"], r["epoch"], *lineage_of(r["lineage"])[1:]) for r in rows if r["lineage"]]
@@ -300,7 +300,7 @@ class Rig:
     def table(self, name: str) -> list[dict[str, Any]]:
         import deltalake
 
-        from edgert.central.query import query
+        from edgert.central.tables.query import query
 
         return query(deltalake.DeltaTable(str(self.tables / name)))
 

@@ -20,7 +20,7 @@ WAITING = """
 import time
 from pathlib import Path
 from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.logic import Emission, Logic
+from edgert.operators.base.logic import Emission, Logic
 
 
 class Waiting(Logic):

@@ -13,7 +13,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edgert.cli.main import main
-from edgert.core.results import acks_topic, results_topic
+from edgert.core.results.results import acks_topic, results_topic
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Rig
@@ -129,9 +129,9 @@ def test_results_go_from_gateway_to_table_through_a_broker_with_these_rules(
         gateway.wait(lambda s: s["central"]["connected"], "the central connection")
         messages = [("s/a", b'{"time": %d, "v": 1.5}' % (1_700_000_000 + 60 * n)) for n in range(10)]
         Rig(tmp_path, sensors).publish(messages)
-        wait_until((rig.tables / "landing" / "air").exists, "the landing table", 60.0)
+        wait_until((rig.tables / "landing" / "air" / "_delta_log").exists, "the landing table", 60.0)
+        wait_until(lambda: len(rig.landed("air")) >= 8, "the windows in the table", 60.0, poll_s=0.2)
         rig.drained(gateway)
-        assert len(rig.landed("air")) >= 8
     finally:
         rig.close()
 

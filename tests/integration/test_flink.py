@@ -20,7 +20,7 @@ from agent.osched import tell
 from agent.osched.component import OsScheduling
 from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
-from edgert.core.agent_settings import Sched
+from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import PROC, needs_nice
 from tests.integration.flink_rig import Flink, flink, installed, query
 from tests.integration.rig import Gateway, Rig

@@ -31,7 +31,7 @@ LINES = [line for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S) 
 PROGRAMS = {
     "edgert": "edgert",
     "edgert-gateway": "gateway",
-    "edgert-collector": "edgert.central.collector_command",
+    "edgert-collector": "edgert.central.collector",
 }
 TABLES: dict[str, dict[str, object]] = {
     "climate": {"temperature": 21.5, "humidity": 40.0},
@@ -171,7 +171,7 @@ def test_the_page_leads_to_tables(reader: Reader) -> None:
 
 def _has(reader: Reader, name: str, expected: dict[str, object]) -> bool:
     """Whether the table has such a row; a mean is there as sum and count."""
-    from edgert.central import show
+    from edgert.central.tables import show
     from edgert.core.errors import EdgertError
 
     try:

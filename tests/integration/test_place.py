@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from edgert.control.client import call
 from edgert.control.messages import VerbError
 from gateway.hosts.slot_recovery import MOST_DEATHS
 from tests.integration import truth
-from tests.integration.rig import Gateway, Rig
+from tests.integration.rig import Gateway, Message, Rig
 from tests.integration.test_slots import COUNTING, counted
 from tests.waiting import wait_until
 
@@ -45,15 +47,26 @@ def slots_of(gateway: Gateway) -> dict[str, int]:
     return {operator: one["slot"] for one in found.values() for operator in one["operators"]}
 
 
-def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+def messages_until(ended: threading.Event, packs: list[dict[str, Any]]) -> Iterator[Message]:
+    """Messages until that is set, so that all that is done before is done under load. `packs` takes what they hold."""
     base = truth.packs()
-    packs = [pack for n in range(4) for pack in truth.shifted(base, 120 * n)]
+    for n in itertools.count():
+        for pack in truth.shifted(base, 120 * n):
+            if ended.is_set():
+                return
+            packs.append(pack)
+            yield from truth.as_messages([pack])
+
+
+def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     gateway, collector = rig.gateway(pool=THREE), rig.collector()
     collector.start()
     gateway.start_ready()
     assert rig.deploy(gateway, truth.document(interval_s=0.3))["accepted"]
     at = ["--socket", str(socket_of(gateway))]
-    publishing = rig.publishing(truth.as_messages(packs), rate=600.0)
+    packs: list[dict[str, Any]] = []
+    placed = threading.Event()
+    publishing = rig.publishing(messages_until(placed, packs), rate=600.0)
     gateway.wait(lambda s: s["ingest"]["messages"] > 200, "input")
     assert len(set(slots_of(gateway).values())) == 1, "fused to one instance"
     assert main(["place", "city-air", "--by", "even", "--json", *at]) == 0
@@ -70,6 +83,7 @@ def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, caps
     plan = call(socket_of(gateway), "figures")["flows"]["city-air"]["plan"]
     assert main(["place", "city-air", "--by", "locality", *at]) == 0, "where they are already"
     assert call(socket_of(gateway), "figures")["flows"]["city-air"]["plan"] == plan
+    placed.set()
     publishing.join()
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == counted(packs)

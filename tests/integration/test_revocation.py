@@ -13,7 +13,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edgert.cli.main import main
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, take_revoked, tls_context
 from edgert.mqtt.access import mosquitto_acl
 from edgert.mqtt.credentials import tls_context as broker_context

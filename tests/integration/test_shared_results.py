@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from edgert.central.lease import claims
-from edgert.core.results import PARTITIONS, partition_of
+from edgert.central.tables.lease import claims
+from edgert.core.results.results import PARTITIONS, partition_of
 from tests.integration import truth
 from tests.integration.rig import Rig
 from tests.waiting import wait_until

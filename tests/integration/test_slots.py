@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgert.store import spill
+from edgert.store.state import spill
 from gateway.hosts.slot_recovery import MOST_DEATHS
 from gateway.ingest.ingest import UNCOMMITTED_BYTES
 from tests.integration import truth
@@ -57,7 +57,7 @@ COUNTING: dict[str, Any] = {
 CRASHING = """
 import os
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Emission, Logic
+from edgert.operators.base.logic import Emission, Logic
 
 
 class Crashing(Logic):

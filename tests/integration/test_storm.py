@@ -16,7 +16,7 @@ from agent.drivers.base import DriverError
 from agent.drivers.entities import Report, Thread
 from agent.drivers.storm import StormDriver
 from agent.osched.component import OsScheduling
-from edgert.core.agent_settings import Sched
+from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import PROC, needs_nice
 from tests.integration.storm_rig import Storm, installed, storm
 

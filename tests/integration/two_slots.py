@@ -10,7 +10,7 @@ from tests.integration.test_blocked import package
 SLOW = """
 import time
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Emission, Logic
+from edgert.operators.base.logic import Emission, Logic
 
 
 class Slow(Logic):

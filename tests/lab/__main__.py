@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.simulation.described.description import read
 from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer
 from edgert.core.errors import EdgertError
 from tests.lab import faults, fleet_faults, namespaces
 from tests.lab.commands import SOCKET, Commands
-from tests.lab.description import read
 from tests.lab.lab import Lab
 
 EPILOG = """\

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.leash import leashed
+from agent.simulation.described.description import BoardDescription
+from edgert.central.spark.die_with_parent import leashed
 from edgert.control.client import call
 from edgert.flow.document import to_toml
 from edgert.links.tls import Credentials
 from tests.brokers import Broker, mosquitto
 from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.lab.cgroups import Group
-from tests.lab.description import BoardDescription
 from tests.lab.namespaces import Namespace
 
 MQTT_PORT, WEB_PORT, LINK_PORT, AGENT_PORT = 1883, 8080, 7844, 7946

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from agent.simulation.described.description import CENTRAL, BoardDescription, Description
+from agent.simulation.described.ways import Way, ways
 from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.integration.boards import CoordinatorDied
-from tests.lab.description import CENTRAL, BoardDescription, Description, ways
-from tests.lab.forwarding import Way
 from tests.lab.lab import Lab
 
 BOARDS: Final = ("g1", "g2", "g3")

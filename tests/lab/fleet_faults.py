@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.placement.rendezvous import coordinator
+from agent.simulation.described.description import CENTRAL, BoardDescription, Description
 from edgert.control.messages import ControlError
 from tests.integration import truth
-from tests.lab.description import CENTRAL, BoardDescription, Description
 from tests.lab.faults import BOARDS, FLOW, RATE, description, differences, landed, readings
 from tests.lab.lab import Lab
 from tests.waiting import wait_until

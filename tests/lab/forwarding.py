@@ -12,24 +12,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from agent.simulation.described.ways import Way
+
 BURST_BYTES = 2 * 1514
 """Bytes that a way with a bandwidth passes at once after a rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What happens to frames from one port to another."""
-
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    """Greatest addition to the delay, drawn evenly for each frame. Frames of a way stay in order."""
-    loss: float = 0.0
-    """Part of the frames that is lost, 0 to 1."""
-    bytes_per_s: float = 0.0
-    """Bandwidth; 0: no limit."""
-    queue_bytes: int = 262_144
-    """Bytes that may wait for the bandwidth; a frame that does not fit is dropped."""
-    cut: bool = False
 
 
 @dataclass(slots=True)

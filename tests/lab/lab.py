@@ -13,13 +13,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from edgert.central.leash import leashed
+from agent.simulation.described.description import CENTRAL, Description
+from agent.simulation.described.ways import DescriptionError, Way
+from edgert.central.spark.die_with_parent import leashed
 from tests.integration.boards import LinkedGateways
 from tests.integration.rig import FLEET, ROOT
 from tests.lab.board import AGENT_PORT, LINK_PORT, Board, Central, Place
 from tests.lab.cgroups import remove_left_behind
-from tests.lab.description import CENTRAL, Description, DescriptionError
-from tests.lab.forwarding import Way, hardware_address
+from tests.lab.forwarding import hardware_address
 from tests.lab.namespaces import Namespace
 from tests.links.certificates import Authority
 

@@ -17,7 +17,8 @@ import sys
 import time
 from typing import Any, Final
 
-from tests.lab.forwarding import Switch, Way
+from agent.simulation.described.ways import Way
+from tests.lab.forwarding import Switch
 
 FRAME_BYTES: Final = 65_536
 AT_ONCE: Final = 32

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.description import CENTRAL, BoardDescription, Description, ways
-from tests.lab.forwarding import Way
+from agent.simulation.described.description import CENTRAL, BoardDescription, Description
+from agent.simulation.described.ways import Way, ways
 from tests.lab.lab import Lab
 from tests.waiting import wait_until
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.description import CENTRAL
+from agent.simulation.described.description import CENTRAL
 from tests.lab.faults import BOARDS, differences, plan, readings, timeline
 
 seeds = st.integers(0, 2**32)

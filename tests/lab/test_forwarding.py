@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.forwarding import BURST_BYTES, Switch, Way, hardware_address
+from agent.simulation.described.ways import Way
+from tests.lab.forwarding import BURST_BYTES, Switch, hardware_address
 
 PORTS = ("a", "b", "c")
 A, B, C = range(3)

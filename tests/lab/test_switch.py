@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.forwarding import Way
+from agent.simulation.described.ways import Way
 from tests.lab.lab import SwitchProcess
 from tests.lab.namespaces import Namespace
 

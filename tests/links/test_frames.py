@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.config import entries
 from edgert.core.errors import PayloadError
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.links import frames
 from edgert.links.frames import MAX_FRAME, Splitter, TooLarge, frame, pack_batch, unpack_batch
 

@@ -339,3 +339,31 @@ def test_a_position_that_no_flow_can_have_come_to_is_refused(ordinal: int) -> No
         with pytest.raises(ProtocolError, match="expected a position near 5 of epoch"):
             sender.resume(Resume(1, FLOW, claimed["after"], claimed["committed"], 100))
         assert sender.wants() is None
+
+
+@pytest.mark.parametrize("epoch", [(1 << 63) - 1, ((1 << 24) + 1) << 32])
+def test_an_epoch_that_no_flow_can_have_come_to_is_never_a_position(epoch: int) -> None:
+    """The origin would refuse the position at each connection, and no other stream would go over it."""
+    receiver = Receiver(Number(1 << 32, 5))
+    receiver.resume(1, FLOW)
+    with pytest.raises(ProtocolError, match="expected an epoch near that of 5 of epoch"):
+        receiver.take(Data(1, Number(epoch, 1), b"x"))
+    with pytest.raises(ProtocolError, match="expected an epoch near that of 5 of epoch"):
+        receiver.skip(Skip(1, Number(epoch, 1)))
+    assert receiver.accepted == Number(1 << 32, 5)
+
+
+def test_an_absurd_sequence_is_outlived_by_a_new_epoch() -> None:
+    receiver, sender = Receiver(Number(1 << 32, 5)), Sender(Number(1 << 32, 5))
+    receiver.resume(1, FLOW)
+    receiver.skip(Skip(1, Number(1 << 32, (1 << 63) - 1)))
+    assert receiver.take(Data(1, Number(1 << 32, (1 << 63) - 1), b"x"))
+    assert sender.resume(receiver.resume(2, FLOW)) is not None
+    sender.stored(Number(2 << 32, 0))
+    assert sender.behind is None
+    sender.stored(Number(2 << 32, 1))
+    wanted = sender.wants()
+    assert wanted is not None
+    (message,) = sender.offer(wanted, [Stored(2 << 32, 1, b"y")])
+    assert isinstance(message, Data)
+    assert receiver.take(message)

@@ -8,7 +8,8 @@ import pytest
 
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.core.settings import Connection, GatewaySettings
+from edgert.core.settings.connection import Connection
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.address import split_broker
 from edgert.mqtt.client_types import Address, Handlers, Tls
 from edgert.mqtt.connection_hints import hint

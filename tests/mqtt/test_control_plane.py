@@ -15,7 +15,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.mqtt import control_plane, versions
 from edgert.mqtt.control_plane import ControlConnection
 from edgert.mqtt.packets import MAX_PACKET_BYTES, V311

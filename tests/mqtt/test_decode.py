@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import ProtocolError
-from edgert.core.mqtt_text import fits
+from edgert.core.text.mqtt_text import fits
 from edgert.mqtt import encode
 from edgert.mqtt.decode import Decoder
 from edgert.mqtt.packets import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.core.settings import Connection
+from edgert.core.settings.connection import Connection
 from edgert.mqtt.deployment import Answer, Deployment, digest, read_answer_untrusted
 
 DOCUMENT = b'name = "f"'

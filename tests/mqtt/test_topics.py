@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgert.core.topic_template import matches
+from edgert.core.text.topic_template import matches
 from edgert.mqtt.topics import TopicTrie, check_filter, covers, merge_filters, overlaps
 
 LEVELS = ("a", "b", "$s", "")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import GREATEST
-from edgert.core.result_schema import Schema, partial_columns
-from edgert.operators.aggregates import (
+from edgert.core.results.result_schema import Schema, partial_columns
+from edgert.operators.state.aggregates import (
     FUNCTIONS,
     SKETCHES,
     Aggregates,

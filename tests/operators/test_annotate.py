@@ -13,8 +13,8 @@ from edgert.core.batch import Batch
 from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 
 NOW = Now(0.0, 0.0)

@@ -16,8 +16,8 @@ from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed, plan
 from edgert.operators import bloom
+from edgert.operators.base.logic import Now
 from edgert.operators.bloom import FirstSeen, Known
-from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.build import build
 

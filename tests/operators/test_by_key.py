@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.packing import pack, unpack
-from edgert.operators.by_key import KEY_BYTES, SHORT, ByKey
+from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, ByKey
 
 
 def entry(value: int) -> tuple[int]:

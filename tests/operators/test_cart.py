@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.operators.cart import Tree, between, grow
+from edgert.operators.models.cart import Tree, between, grow
 
 Row = tuple[tuple[float, ...], int]
 NAMES = ("x0", "x1", "x2")

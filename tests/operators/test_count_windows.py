@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch
 from edgert.core.packing import pack, unpack
-from edgert.operators import by_key
-from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
-from edgert.operators.logic import Now
+from edgert.operators.state import bounded_keys
+from edgert.operators.state.aggregates import parse_aggregate
 
 NOW = Now(0.0, 0.0)
 AGGREGATES = [parse_aggregate("m", "mean(v)"), parse_aggregate("n", "count()"), parse_aggregate("var", "variance(v)")]
@@ -59,7 +59,7 @@ def test_several_keys_and_absent_ones() -> None:
 def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_rows_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
+    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
     made, by_deltas = window(3), window(3)
     batches = [[row("a", 1), row("a", 2), row("b", 3)], [row("c", 4)], [row("b", 5), row("b", 6), row("d", 7)]]
     for batch in batches:
@@ -75,7 +75,7 @@ def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_row
 
 def test_windows_of_many_aggregates_keep_to_the_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     memory_bytes = 2_000_000
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", memory_bytes)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", memory_bytes)
     fields = [f"v{n}" for n in range(25)]
     wanted = [
         parse_aggregate(f"{f}_{name}", f"{name}({f})") for f in fields for name in ("mean", "variance", "min", "max")
@@ -93,14 +93,14 @@ def test_windows_of_many_aggregates_keep_to_the_memory_too(monkeypatch: pytest.M
 
 
 def test_long_keys_count_in_the_first_row_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 1_000_000)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 1_000_000)
     made = window()
     fed(made, [row("x" * 10_000 + str(n), 1) for n in range(200)])
     assert 50 < len(made.open) < 100
 
 
 def test_a_checkpoint_with_more_windows_than_the_bound_is_taken_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
+    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
     many, made = window(3), window(3)
     many.restore({"gone": ["x"], "open": [[key, [*many.aggregates.initial()[1:], 0]] for key in "abcd"]})
     made.restore(unpack(pack(many.snapshot())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgert.core.batch import NO_WATERMARK
-from edgert.operators.devices import HISTORY, Devices, new_board
+from edgert.operators.sources.device_watermarks import HISTORY, Devices, new_board
 
 
 def copies(number: int, behind_tolerance_s: float = 3600.0) -> list[Devices]:

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import Row
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.spec import ANY, Keys
-from edgert.operators import division
+from edgert.operators.base.fields import key_reader
 from edgert.operators.count_windows import CountWindow
-from edgert.operators.division import Copies, CopiesByTopic, Divider
-from edgert.operators.fields import key_reader
-from edgert.operators.keys import AS_KEY
-from edgert.operators.source import Captures, Source
+from edgert.operators.sources.source import Captures, Source
+from edgert.operators.state import partitioning
+from edgert.operators.state.keys import AS_KEY
+from edgert.operators.state.partitioning import Copies, CopiesByTopic, Divider
 from edgert.operators.windows import TumblingWindow
 
 TEXTS = st.sampled_from(["1", "1.0", "True", "a", "ä\u0378"])
@@ -67,7 +67,7 @@ def test_it_is_the_same_after_every_restart() -> None:
     """A checkpoint is divided by it: to change it, or to let it depend on the process, would part a key's state from
     its rows."""
     keys: list[Any] = ["a", "b", "ä", 1, 1.0, True, 0.5, None, ("a", 1), ("a", 1.0)]
-    code = f"from edgert.operators.division import Copies\nprint([Copies(16)[k] for k in {keys!r}])"
+    code = f"from edgert.operators.state.partitioning import Copies\nprint([Copies(16)[k] for k in {keys!r}])"
     told = {
         subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
                        capture_output=True, text=True, check=True).stdout.strip()
@@ -84,7 +84,7 @@ def test_what_can_be_no_key_goes_where_it_is_counted() -> None:
 
 
 def test_endless_keys_take_no_endless_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "KNOWN", 10)
+    monkeypatch.setattr(partitioning, "KNOWN", 10)
     copies = Copies(4)
     before = [copies[n] for n in range(100)]
     assert len(copies) <= 10

@@ -11,13 +11,13 @@ import pytest
 from edgert.core.batch import RawBatch
 from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
-from edgert.operators.event_times import EARLY, EARLY_KEPT, NO_TIME, UNTIMED
-from edgert.operators.logic import Build, Now
-from edgert.operators.pipeline import Pipeline
-from edgert.operators.region import Edge
+from edgert.operators.base.logic import Build, Now
+from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.region import Edge
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import Source
-from edgert.operators.source_spec import make_source
+from edgert.operators.sources.event_times import EARLY, EARLY_KEPT, NO_TIME, UNTIMED
+from edgert.operators.sources.source import Source
+from edgert.operators.sources.source_spec import make_source
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 
 WALL = 1_750_000_000.25

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import Action, OnError
-from edgert.operators.guard import CAREFUL_ROWS, FAILED, Guard, as_errors, dead_letter, repeats
-from edgert.operators.logic import Emission, Logic, Message, Now
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import Action, OnError
+from edgert.operators.base.error_boundary import CAREFUL_ROWS, FAILED, Guard, as_errors, dead_letter, repeats
+from edgert.operators.base.logic import Emission, Logic, Message, Now
 from edgert.operators.sinks import Publish, Ship
-from edgert.operators.source import Source
+from edgert.operators.sources.source import Source
 from edgert.operators.trackers import Kalman
 from edgert.operators.windows import TumblingWindow
 from tests.named import named

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
 from edgert.core.clock import VirtualClock
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import Action, OnError
-from edgert.operators.guard import APART_S, FAILED, Guard
-from edgert.operators.logic import Emission, Now
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import Action, OnError
+from edgert.operators.base.error_boundary import APART_S, FAILED, Guard
+from edgert.operators.base.logic import Emission, Now
 from tests.named import named
 from tests.operators.test_guard import BATCHES, Driven, Fussy, batches_of
 

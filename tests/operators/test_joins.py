@@ -13,10 +13,10 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators import by_key
+from edgert.operators.base.logic import Now
 from edgert.operators.joins import JoinLatest
-from edgert.operators.logic import Now
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state import bounded_keys
 
 NOW = Now(0.0, 0.0)
 
@@ -68,7 +68,7 @@ def test_a_row_from_the_future_keeps_nobody_out_for_long() -> None:
 
 
 def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
+    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
     made, again = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
     for source in "abc":
         fed(made, 1, row(1, source, m=1))
@@ -78,7 +78,7 @@ def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_remembered_is_bounded_by_memory_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 100_000)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 100_000)
     made = JoinLatest(["source"], ["m", "x"])
     for n in range(50):
         fed(made, 1, row(n, f"long-{n}", m="y" * 10_000, x=[1, 2]))
@@ -94,7 +94,7 @@ def test_what_is_remembered_is_bounded_by_memory_whatever_it_is(monkeypatch: pyt
 
 @pytest.mark.parametrize("value", ["y" * 10_000, ["y" * 1_000] * 10, {"a": [{"b": "y" * 10_000}]}, [1.5] * 400])
 def test_a_restart_does_not_make_what_is_remembered_light(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 100_000)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 100_000)
     made, by_deltas = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
     for n in range(50):
         fed(made, 1, row(n, f"long-{n}", m=value))

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgert.operators import by_key, sketched
-from edgert.operators.pipeline import Pipeline
+from edgert.operators import sketched
+from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.state import bounded_keys
 from tests.operators.test_pipeline import WALL, Way
 from tests.operators.test_tree import deltas, said
 
@@ -121,7 +122,7 @@ def test_a_field_that_a_shape_lacks(operator: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("operator", KEPT, ids=str)
 def test_of_too_many_keys_the_oldest_is_forgotten(operator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MAX_KEYS", 3)
+    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 3)
     batches = [[(device, {"v": float(number)}) for device in devices] for number, devices in enumerate(
         ["aabbcc", "bcd", "ddea", "", "a", "bcdefgh", "", "aah"])]  # fmt: skip
     way = compared(operator, *batches, keys=["source"])
@@ -130,7 +131,7 @@ def test_of_too_many_keys_the_oldest_is_forgotten(operator: dict[str, Any], monk
 
 @pytest.mark.parametrize("operator", KEPT, ids=str)
 def test_long_keys_take_their_room(operator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 20_000)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 20_000)
     monkeypatch.setattr(sketched, "MEMORY_BYTES", 20_000)
     devices = [f"{n}" + "x" * 400 * (n % 3) for n in range(60)]
     batches = [[(device, {"v": 1.0}) for device in devices[at : at + 7]] for at in range(0, 60, 5)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgert.core.errors import DocumentError
 from edgert.expr.compile import compile_expression
-from edgert.operators.models import MAX_TREE_DEPTH, model_untrusted
+from edgert.operators.models.models import MAX_TREE_DEPTH, model_untrusted
 
 ALLOWED = frozenset({"t", "h"})
 LEAF = {"value": "GOOD"}

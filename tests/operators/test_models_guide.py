@@ -9,9 +9,9 @@ from typing import Any
 
 from edgert.core.batch import Batch
 from edgert.flow.document import load
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Build, Now
-from edgert.operators.models import MAX_TREE_DEPTH, model_untrusted
+from edgert.operators.base.logic import Build, Now
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.models.models import MAX_TREE_DEPTH, model_untrusted
 from edgert.operators.registry import REGISTRY
 
 TEXT = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")

@@ -15,10 +15,10 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators import by_key
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.operators.observations import JoinObservations
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state import bounded_keys
 
 NOW = Now(0.0, 0.0)
 
@@ -91,7 +91,7 @@ def test_what_waited_longest_goes_when_too_many_wait() -> None:
 def test_what_waits_is_bounded_by_memory_also_after_a_restart(
     long: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 300_000)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 300_000)
 
     def came(n: int) -> dict[str, Any]:
         return {**row(n, f"s{n}", t=1), **long}
@@ -114,7 +114,7 @@ def test_what_waits_is_bounded_by_memory_also_after_a_restart(
 
 
 def test_what_grows_while_it_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 300_000)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 300_000)
     made = joins()
     fed(made, *(row(n, t=1) for n in range(100)))
     out = [gone for n in range(100) for gone in fed(made, row(n, t="x" * 10_000))]
@@ -125,7 +125,7 @@ def test_what_grows_while_it_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("more", [0, 2, 8, 40])
 def test_the_bound_is_what_rows_take_however_wide_they_are(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     memory_bytes = 2_000_000
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", memory_bytes)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", memory_bytes)
     names = [f"more{n}" for n in range(more)]
     made, again = joins(max_open=1_000_000), joins(max_open=1_000_000)
     tracemalloc.start()

@@ -14,23 +14,23 @@ from edgert.codecs.base import Captures, Decoded, one_by_one
 from edgert.codecs.registry import make
 from edgert.codecs.shapes import Fusible
 from edgert.core.batch import RawBatch, Row
-from edgert.core.position import Position
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.checkpoint.position import Position
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.aggregates import parse_aggregate
-from edgert.operators.event_times import NO_TIME
-from edgert.operators.logic import Now
-from edgert.operators.pipeline import Pipeline
-from edgert.operators.region import Edge
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.region import Edge
 from edgert.operators.registry import REGISTRY
-from edgert.operators.sketch_kinds import KINDS as SKETCHES
-from edgert.operators.source import Source
+from edgert.operators.sources.event_times import NO_TIME
+from edgert.operators.sources.source import Source
+from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.sketch_kinds import KINDS as SKETCHES
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.progress import Progress
 
 WALL = 1_700_000_000.0
 RAW = {"n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "var_t": "variance(t)", "low": "min(h)", "high": "max(h)",

@@ -14,8 +14,8 @@ from edgert.core.packing import pack, unpack
 from edgert.expr.parse import parse
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Node
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 
 NOW = Now(0.0, 0.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgert.core.batch import Batch, RawBatch
-from edgert.flow.on_error import OnError
-from edgert.operators.guard import FAILED
-from edgert.operators.logic import Emission, Logic, Message, Now
-from edgert.operators.region import Edge, Region
+from edgert.flow.options.on_error import OnError
+from edgert.operators.base.error_boundary import FAILED
+from edgert.operators.base.logic import Emission, Logic, Message, Now
+from edgert.operators.fusion.region import Edge, Region
 from tests.named import named
 
 NOW = Now(0.0, 0.0)

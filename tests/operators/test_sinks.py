@@ -11,11 +11,11 @@ import pytest
 from edgert.codecs.registry import make
 from edgert.core.batch import NO_WATERMARK, Batch
 from edgert.core.errors import DocumentError
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Build, Now
+from edgert.operators.base.logic import Build, Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish, Ship, make_publish
 from tests.named import named

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, Row
 from edgert.core.packing import pack, unpack
-from edgert.core.result_schema import Schema, row_columns
-from edgert.operators import aggregates as aggregates_module
+from edgert.core.results.result_schema import Schema, row_columns
 from edgert.operators import count_windows as counts_module
-from edgert.operators import groups as groups_module
-from edgert.operators.aggregates import parse_aggregate
+from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
-from edgert.operators.logic import Now
-from edgert.operators.sketch_kinds import KINDS
+from edgert.operators.state import aggregates as aggregates_module
+from edgert.operators.state import groups as groups_module
+from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.sketch_kinds import KINDS
 from edgert.operators.windows import CONTRIBUTION, EARLY, RESULT, TumblingWindow
 
 WRITTEN = {"kinds": "distinct(v)", "members": "distinct_set(v)", "spread": "quantiles(v)", "m": "mean(v)"}

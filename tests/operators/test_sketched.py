@@ -17,10 +17,11 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators import by_key, sketched
-from edgert.operators.logic import Now
+from edgert.operators import sketched
+from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sketched import DistinctCount, Moment, Sketched
+from edgert.operators.state import bounded_keys
 
 NOW = Now(0.0, 0.0)
 MAKERS: dict[str, Callable[..., Sketched]] = {
@@ -124,7 +125,7 @@ def test_what_changes_nothing_makes_no_delta() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_keys_are_bounded_by_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAKERS[name]()._by_key.most_keys() < 2**25 // 512
-    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
+    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
     made, again = MAKERS[name](), MAKERS[name]()
     for source in "abca":
         fed(made, row("x", source))

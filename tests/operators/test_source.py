@@ -17,15 +17,15 @@ from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
-from edgert.operators import devices as devices_module
-from edgert.operators.devices import DEVICE_BYTES, Devices, new_board
-from edgert.operators.event_times import NO_TIME
-from edgert.operators.logic import Now
-from edgert.operators.marks import TAKEN_BACK
+from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import RECOMPUTE_S, SAMPLE_BYTES, TOO_MANY, Captures, Source
+from edgert.operators.sources import device_watermarks as devices_module
+from edgert.operators.sources.device_watermarks import DEVICE_BYTES, Devices, new_board
+from edgert.operators.sources.event_times import NO_TIME
+from edgert.operators.sources.source import RECOMPUTE_S, SAMPLE_BYTES, TOO_MANY, Captures, Source
+from edgert.operators.state.marks import TAKEN_BACK
 from tests.named import named
 
 WALL = 1_000.0

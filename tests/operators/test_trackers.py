@@ -14,9 +14,9 @@ from edgert.core.batch import Batch
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators import by_key
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state import bounded_keys
 from edgert.operators.trackers import Interpolate, Kalman, SlidingRegression, Tracker
 
 NOW = Now(0.0, 0.0)
@@ -120,7 +120,7 @@ def test_deltas_and_snapshots_bring_it_back(name: str, batches: list[list[tuple[
 
 
 def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MAX_KEYS", 2)
+    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
     made, again = MAKERS["kalman"](), MAKERS["kalman"]()
     for source in "abc":
         fed(made, row(1.0, source))
@@ -130,7 +130,7 @@ def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_with_long_windows_fewer_keys_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_key, "MEMORY_BYTES", 3 * 4_300)
+    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 3 * 4_300)
     long, short = (SlidingRegression("v", "ahead", ["source"], window, 1) for window in (100, 2))
     for source in "abcde":
         fed(long, row(1.0, source))

@@ -20,11 +20,11 @@ from edgert.core.packing import pack, unpack
 from edgert.expr.compile import compile_expression
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
-from edgert.operators import training
-from edgert.operators.logic import Now
-from edgert.operators.models import model_untrusted
+from edgert.operators.base.logic import Now
+from edgert.operators.models import training
+from edgert.operators.models.models import model_untrusted
+from edgert.operators.models.training import Sums, TrainRegression, adder, fit
 from edgert.operators.registry import REGISTRY
-from edgert.operators.training import Sums, TrainRegression, adder, fit
 
 NOW = Now(0.0, 0.0)
 NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))

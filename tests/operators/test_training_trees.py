@@ -17,14 +17,14 @@ from edgert.expr.compile import compile_expression
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Node
 from edgert.flow.physical import fields_needed
-from edgert.operators import training_trees
+from edgert.operators.base.logic import Now
 from edgert.operators.builder import stream
-from edgert.operators.cart import Tree
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Now
-from edgert.operators.models import model_untrusted
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.models import training_trees
+from edgert.operators.models.cart import Tree
+from edgert.operators.models.models import model_untrusted
+from edgert.operators.models.training_trees import MAX_DEPTH, MAX_LOOKS, TrainTree
 from edgert.operators.registry import REGISTRY
-from edgert.operators.training_trees import MAX_DEPTH, MAX_LOOKS, TrainTree
 
 NOW = Now(0.0, 0.0)
 

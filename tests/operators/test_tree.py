@@ -16,17 +16,17 @@ from benchmarks.riotbench.flows import APPLICATIONS
 from edgert.codecs.base import Captures, Decoded
 from edgert.codecs.json import JsonCodec
 from edgert.core.batch import NO_WATERMARK, RawBatch
-from edgert.core.topic_template import TopicTemplate
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.check import check
-from edgert.operators import tree
-from edgert.operators.fused import Fused
-from edgert.operators.inline import Fields, Lines, alone
-from edgert.operators.logic import Now
-from edgert.operators.pipeline import APART_S, Pipeline
-from edgert.operators.region import Edge
+from edgert.operators.base.inline import Fields, Lines, alone
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion import code_tree
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.compiled_region import APART_S, Pipeline
+from edgert.operators.fusion.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import Publish
-from edgert.operators.source import Source
+from edgert.operators.sources.source import Source
 from tests.examples import examples
 from tests.named import named
 from tests.operators.test_pipeline import KINDS, NUMBERS, WALL, Way, payload, times
@@ -244,7 +244,7 @@ def test_what_is_too_deep_for_python_goes_the_ordinary_way(monkeypatch: pytest.M
     def too_deep(*given: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(tree, "alone", too_deep)
+    monkeypatch.setattr(code_tree, "alone", too_deep)
     way.feed(["city/a/sense"] * 9, [PACK] * 9, 0.0)
     assert len(decoded(way, 7)) == 7
     assert (way.rows()["errors"], way.drops()["readings"]) == ((9, 0), {})

@@ -9,7 +9,7 @@ from edgert.core.batch import RawBatch
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_named
 from edgert.operators.registry import REGISTRY
-from edgert.operators.unseen_fields import ENOUGH_LOOKS, ENOUGH_S, MOST_HITS, UnseenFields
+from edgert.operators.sources.unseen_fields import ENOUGH_LOOKS, ENOUGH_S, MOST_HITS, UnseenFields
 
 
 def watch(*named: str) -> UnseenFields:

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.packing import pack, unpack
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import OnError
-from edgert.operators.guard import FAILED, Guard
-from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.values import DEEPEST, plain_rows
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import OnError
+from edgert.operators.base.error_boundary import FAILED, Guard
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.base.values import DEEPEST, plain_rows
 from tests.named import named
 
 NOW = Now(0.0, 0.0)

@@ -22,11 +22,11 @@ from edgert.core.batch import NO_WATERMARK, Batch, Row
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
-from edgert.operators.aggregates import Aggregate, Aggregates, parse_aggregate
-from edgert.operators.by_key import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
-from edgert.operators.groups import WINDOW_BYTES, Groups
-from edgert.operators.logic import Emission, Now
+from edgert.operators.base.logic import Emission, Now
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state.aggregates import Aggregate, Aggregates, parse_aggregate
+from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
+from edgert.operators.state.groups import WINDOW_BYTES, Groups
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
 
 SIZE = 10.0
@@ -346,7 +346,7 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
 ) -> None:
     made = window(lateness_s=5.0)
     out = list(made.process(at(0.0, row(1.0, 2.0), row(11.0), row(12.0, source="b")), 0, NOW))
-    monkeypatch.setattr("edgert.operators.groups.MEMORY_BYTES", made.windows.held_bytes())
+    monkeypatch.setattr("edgert.operators.state.groups.MEMORY_BYTES", made.windows.held_bytes())
     out += made.process(at(0.0, row(12.0, source="b")), 0, NOW)
     assert not rows_at(out, RESULT)
     out += made.process(at(0.0, row(13.0, source="c")), 0, NOW)
@@ -363,7 +363,7 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
 
 def test_long_keys_leave_room_for_fewer_groups_restored_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 50 kB each twenty are kept in 1 MB, of which those that may still be corrected are part."""
-    monkeypatch.setattr("edgert.operators.groups.MEMORY_BYTES", 1_000_000)
+    monkeypatch.setattr("edgert.operators.state.groups.MEMORY_BYTES", 1_000_000)
     keys = (("source", "string"), ("room", "string"))
     made = window(keys=keys, lateness_s=100.0)
     for number in range(18):
@@ -384,7 +384,7 @@ def test_long_keys_leave_room_for_fewer_groups_restored_ones_too(monkeypatch: py
 def test_more_aggregates_and_windows_leave_room_for_fewer_groups(
     variances: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgert.operators.groups.MEMORY_BYTES", 1_000_000)
+    monkeypatch.setattr("edgert.operators.state.groups.MEMORY_BYTES", 1_000_000)
     made = window((AGGREGATES[0], *(Aggregate(f"v{n}", "variance", f"f{n}") for n in range(variances))))
     made.process(at(0.0, *(row(SIZE * n) for n in range(5_000))), 0, NOW)
     kept = 1_000_000 // (WINDOW_BYTES + KEY_BYTES + SLOT_BYTES * (2 + 4 * variances))
@@ -394,7 +394,7 @@ def test_more_aggregates_and_windows_leave_room_for_fewer_groups(
 
 def test_what_left_is_not_kept_for_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose delta says the same of it, and of what came again."""
-    monkeypatch.setattr("edgert.operators.groups.STALE_BYTES", 10_000)
+    monkeypatch.setattr("edgert.operators.state.groups.STALE_BYTES", 10_000)
     made = window(lateness_s=10.0)
     for number in range(100):
         made.process(at(number * SIZE, row(number * SIZE, source=LONG), row(number * SIZE - 5.0)), 0, NOW)
@@ -406,7 +406,7 @@ def test_what_left_is_not_kept_for_the_next_checkpoint(monkeypatch: pytest.Monke
 
 
 def test_partials_stand_in_the_columns_that_the_wire_format_names() -> None:
-    from edgert.core.result_schema import Schema, row_columns
+    from edgert.core.results.result_schema import Schema, row_columns
 
     schema = Schema(SIZE, (("source", "string"),), tuple((a.name, a.function) for a in AGGREGATES))
     (got,) = rows_at(window().process(at(10.0, row(1.0)), 0, NOW), CONTRIBUTION)

@@ -15,18 +15,18 @@ import pytest
 from edgert.codecs.registry import make
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch
 from edgert.core.packing import pack, unpack
-from edgert.core.topic_template import TopicTemplate
-from edgert.operators.aggregates import parse_aggregate
-from edgert.operators.devices import new_board
-from edgert.operators.division import Divider
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.region import Edge
 from edgert.operators.joins import JoinLatest
-from edgert.operators.logic import Now
-from edgert.operators.marks import TAKEN_BACK
 from edgert.operators.observations import JoinObservations
-from edgert.operators.pipeline import Pipeline
-from edgert.operators.region import Edge
 from edgert.operators.sketched import DistinctCount
-from edgert.operators.source import Source
+from edgert.operators.sources.device_watermarks import new_board
+from edgert.operators.sources.source import Source
+from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.marks import TAKEN_BACK
+from edgert.operators.state.partitioning import Divider
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
 from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance

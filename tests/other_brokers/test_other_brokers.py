@@ -1,7 +1,7 @@
 """Brokers that sensors may have: each message of QoS 1 counts once, whatever the broker leaves out of the standard.
 
 `make test-brokers` runs this against Mosquitto, amqtt, mochi-mqtt and rumqttd, with the gateway killed twice amid the
-messages, and prints lines for the table of docs/operate.md.
+messages, and prints lines for the table of docs/brokers.md.
 """
 
 from __future__ import annotations

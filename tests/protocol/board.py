@@ -13,17 +13,16 @@ from unittest import mock
 
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
-from edgert.core.settings import Sensors
-from edgert.core.settings import Uplink as UplinkSettings
+from edgert.core.settings.gateway import Sensors
+from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.flow.document import from_plain
-from edgert.flow.full_outbox import WhenFull
+from edgert.flow.options.full_outbox import WhenFull
 from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime import flow_run
-from edgert.runtime.inbox import Inbox, Route
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
@@ -32,6 +31,7 @@ from gateway.flows.retire import LastTurns
 from gateway.hosts import host
 from gateway.hosts.host import Entries
 from gateway.hosts.in_process import InProcess, kept
+from gateway.ingest.delivery import Inbox, Route
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
 from gateway.uplink.uplink import Uplink

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 from unittest import mock
 
-from edgert.core.settings import Pool as PoolSettings
+from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from edgert.central.lineage import Opening
+from edgert.central.landing.lineage import Opening
 from edgert.core.errors import StoreError
-from edgert.core.results import OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from tests.protocol.central_side import number_of
 from tests.protocol.memory_table import Row

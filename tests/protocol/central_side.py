@@ -9,14 +9,14 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
-from edgert.central import frames
-from edgert.central.collector import Collector
-from edgert.central.inbox import Message
-from edgert.central.landing import Landing
-from edgert.central.lineage import Opening, counted
+from edgert.central.collector.collector import Collector
+from edgert.central.collector.inbox import Message
+from edgert.central.landing import arrow_rows
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.lineage import Opening, counted
 from edgert.core.clock import VirtualClock
-from edgert.core.results import PARTITIONS, pack_acknowledgement
-from edgert.store.outbox import LOST
+from edgert.core.results.results import PARTITIONS, pack_acknowledgement
+from edgert.store.outbox.outbox import LOST
 from tests.protocol.memory_table import MemoryTable, Row, Stored
 
 HOLD_S, HOLD_BYTES = 10.0, 1 << 20
@@ -127,7 +127,7 @@ class CentralSide:
         openings = [*openings]
         for row in stored.rows:
             if row["day"] is None:
-                _, parent, cut = frames.lineage_of(row["lineage"])
+                _, parent, cut = arrow_rows.lineage_of(row["lineage"])
                 openings.append(Opening(row["gateway"], row["epoch"], parent, cut))
         valid = counted(openings)
         found: Counter[Window] = Counter()

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from unittest import mock
 
-from edgert.central import fleet_table
-from edgert.central.fleet_table import FleetTable
-from edgert.central.lease import Lease, LeaseLost
-from edgert.central.supervisor import BatchFailed
-from edgert.central.tables import Conflict
+from edgert.central.fleet import table as fleet_table
+from edgert.central.fleet.table import FleetTable
+from edgert.central.spark.streams import BatchFailed
+from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.table import Conflict
 from tests.protocol.central_side import CentralSide, Window
 from tests.protocol.memory_table import FleetMemoryTable, MemoryTable, Row, Stored
 from tests.protocol.spark import Frame, Session, stored
@@ -83,7 +83,7 @@ class FleetSide:
         self.draw, self._central, self._flows, self._goes_on, self._say = draw, central, list(flows), goes_on, say
         self._clock = central.clock
         self.many, self.few = draw.choice([1, 3, 20_000]), draw.choice([0, 2, 100_000])
-        """As `_MANY` and `_FEW` of `edgert.central.fleet_table`: which ways batches of a walk take."""
+        """As `_MANY` and `_FEW` of `edgert.central.fleet.table`: which ways batches of a walk take."""
         self.most = draw.choice([1, 3, 10])
         """Files of a batch."""
         self._started = 0

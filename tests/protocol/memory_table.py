@@ -16,8 +16,10 @@ from unittest import mock
 
 import pyarrow as pa
 
-from edgert.central import flow_table, landing, lease, windows_table
-from edgert.central.tables import TIME, Conflict
+from edgert.central.fleet import merge as windows_table
+from edgert.central.landing import flow_table, landing
+from edgert.central.tables import lease
+from edgert.central.tables.table import TIME, Conflict
 
 Row = dict[str, Any]
 Holds = Callable[[Row], bool]
@@ -65,8 +67,8 @@ class Stored:
 
 
 class MemoryTable:
-    """As `edgert.central.tables.Table`: what it reads is as of the last refresh; a commit conflicts with one that came
-    after that under the same transaction identifier, and accepts any version otherwise."""
+    """As `edgert.central.tables.table.Table`: what it reads is as of the last refresh; a commit conflicts with one that
+    came after that under the same transaction identifier, and accepts any version otherwise."""
 
     store: ClassVar[dict[str, Stored]]
     others: ClassVar[Callable[[], None] | None] = None

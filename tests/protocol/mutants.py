@@ -7,19 +7,21 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, EdgertError
-from edgert.core.position import Position
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.id_table import SENT, IdTable
-from edgert.runtime.inbox import Inbox, Route
-from edgert.runtime.progress import Progress
-from edgert.store import ahead, fallback, renaming, spill
+from edgert.store import epochs, fallback
 from edgert.store.database import Database
-from edgert.store.records import Mark
+from edgert.store.outbox import early_results
+from edgert.store.state import spill
+from edgert.store.state.records import Mark
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import Ahead
 from gateway.hosts.in_process import PoolCheckpoints
 from gateway.hosts.slotted_flow import Hosted
+from gateway.ingest.delivery import Inbox, Route
+from gateway.ingest.packet_ids import SENT, IdTable
 from gateway.ingest.routes import Routes
 from gateway.ingest.subscriptions import Subscriptions
 from gateway.registry import recovery as fallback_at_start
@@ -137,7 +139,7 @@ def _marks_outlive_the_names_of_their_epochs() -> Patch:
 
 
 def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
-    return mock.patch.object(renaming, "_least", lambda one, other: one)
+    return mock.patch.object(epochs, "_least", lambda one, other: one)
 
 
 def _overlapping_subscriptions_look_alike() -> Patch:
@@ -245,7 +247,7 @@ def _what_could_not_leave_ahead_is_dropped() -> Patch:
 
 
 def _repetitions_are_not_foreseen() -> Patch:
-    return mock.patch.object(ahead, "put", return_value=None)
+    return mock.patch.object(early_results, "put", return_value=None)
 
 
 def _who_cannot_write_a_fallback_begins() -> Patch:

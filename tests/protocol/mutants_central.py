@@ -8,12 +8,13 @@ from copy import copy
 from typing import Any, Final
 from unittest import mock
 
-from edgert.central import fleet_table, flow_table
-from edgert.central.collector import Collector
-from edgert.central.fleet_table import FleetTable
-from edgert.central.lease import Lease
-from edgert.central.lineage import Epoch, Opening, counted, unsettled
-from edgert.central.windows_table import WindowsTable
+from edgert.central.collector.collector import Collector
+from edgert.central.fleet import table
+from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.table import FleetTable
+from edgert.central.landing import flow_table
+from edgert.central.landing.lineage import Epoch, Opening, counted, unsettled
+from edgert.central.tables.lease import Lease
 from tests.protocol import central_side, memory_table, spark
 from tests.protocol.memory_table import MemoryTable, Row
 from tests.protocol.spark import Lineage
@@ -102,12 +103,12 @@ def _the_epoch_that_landed_last_is_the_newest() -> Patch:
 
     return _all(
         mock.patch.object(flow_table, "sorted", lambda rows, key: rows, create=True),
-        mock.patch.object(fleet_table, "counted", last),
+        mock.patch.object(table, "counted", last),
     )
 
 
 def _what_became_void_is_not_recomputed() -> Patch:
-    return mock.patch.object(fleet_table, "unsettled", return_value={})
+    return mock.patch.object(table, "unsettled", return_value={})
 
 
 def _what_is_new_is_never_void() -> Patch:
@@ -116,7 +117,7 @@ def _what_is_new_is_never_void() -> Patch:
     def of_older(openings: Sequence[Opening], new: Sequence[Epoch]) -> Any:
         return {epoch: low for epoch, low in unsettled(openings, new).items() if epoch not in new}
 
-    return mock.patch.object(fleet_table, "unsettled", of_older)
+    return mock.patch.object(table, "unsettled", of_older)
 
 
 def _known_windows_are_appended() -> Patch:

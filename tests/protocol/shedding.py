@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from edgert.core.results import RowsBatch, unpack_result_untrusted
-from edgert.store import quota
+from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.quota import Shed
+from edgert.store.outbox import quota
+from edgert.store.outbox.quota import Shed
 from tests.protocol.ledger import Ledger
 
 

@@ -18,10 +18,11 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from edgert.central import fleet_table, recompute, touched, windows_table
-from edgert.central.lineage import Cut, Epoch
-from edgert.central.touched import LAST, Low, Span, Touched
-from edgert.core.result_schema import Schema
+from edgert.central.fleet import merge as windows_table
+from edgert.central.fleet import recompute, table, touched_windows
+from edgert.central.fleet.touched_windows import LAST, Low, Span, Touched
+from edgert.central.landing.lineage import Cut, Epoch
+from edgert.core.results.result_schema import Schema
 from tests.protocol.memory_table import (
     TYPES,
     FleetMemoryTable,
@@ -251,7 +252,7 @@ def _touched_by(batch: Frame) -> Touched:
         part.first, part.last = _span(rows)
         part.opens = any(row["lineage"] is not None for row in rows)
         parts.append(part)
-    return touched.touched_of(parts)
+    return touched_windows.touched_of(parts)
 
 
 def _spans_of(contributions: Frame) -> list[tuple[Any, Span]]:
@@ -286,8 +287,8 @@ def without_spark() -> Iterator[None]:
             (recompute, "Lineage", Lineage),
             (recompute, "touching", _touching),
             (recompute, "recompute", _recompute),
-            (fleet_table, "touched_by", _touched_by),
-            (fleet_table, "spans_of", _spans_of),
+            (table, "touched_by", _touched_by),
+            (table, "spans_of", _spans_of),
             (windows_table, "DeltaTable", SimpleNamespace(forPath=_Merge)),
             (windows_table, "F", SimpleNamespace(expr=str)),
         ):

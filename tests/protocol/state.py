@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgert.core.clock import VirtualClock
-from edgert.flow.full_outbox import WhenFull
+from edgert.flow.options.full_outbox import WhenFull
 from tests.protocol import cards, kinds
 from tests.protocol.board import Board, document
 from tests.protocol.board_in_slots import BoardInSlots, stepped

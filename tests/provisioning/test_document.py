@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError
-from edgert.core.settings import GatewaySettings
+from edgert.core.settings.gateway import GatewaySettings
 from provisioning.document import files_untrusted
 
 SAMPLE = Path(__file__).parents[2] / "images/provisioning.sample.toml"
@@ -72,6 +72,10 @@ def test_sensors_of_the_network_cannot_control_the_gateway_unless_told() -> None
         ('[network]\naddress = "192.168.1.20"', "network.address: expected an address with prefix length"),
         ('[network]\ngateway = "router"', "network.gateway: expected an IP address"),
         ('[network]\nhostname = "a\\nb"', "network.hostname: expected letters"),
+        (
+            '[identity]\nmac_key = "short"',
+            "identity.mac_key: expected the line of a file made by",
+        ),
         ("[gateway]\nid = 2020-01-01", "gateway.id: expected"),
         ("[gateway]\nid = { a = 1 }", "expected"),
         ("[pool]\nworkers = inf", "expected"),
@@ -80,6 +84,14 @@ def test_sensors_of_the_network_cannot_control_the_gateway_unless_told() -> None
 def test_a_fault_is_named_with_its_place(text: str, says: str) -> None:
     with pytest.raises(DocumentError, match=says):
         files_untrusted(text)
+
+
+def test_a_board_with_a_mac_key_uses_it_unless_its_file_says_no() -> None:
+    identity = f'[identity]\nmac_key = """\n{"A" * 43}=\n"""\n'
+    files = files_untrusted(identity)
+    assert settings(files).central.mac_key_file == "/var/edgert/identity/mac.key"
+    assert files["identity/mac.key"] == f"{'A' * 43}=\n"
+    assert settings(files_untrusted(f'[central]\nmac_key_file = ""\n{identity}')).central.mac_key_file == ""
 
 
 def test_faults_of_board_and_gateway_are_told_at_once() -> None:

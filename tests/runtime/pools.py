@@ -8,12 +8,12 @@ from typing import Any
 
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from tests.waiting import wait_until
 
 DEADLINE_S = 20.0

@@ -8,8 +8,8 @@ import pytest
 
 from edgert.core.batch import RawBatch
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Now
-from edgert.operators.source import Source
+from edgert.operators.base.logic import Now
+from edgert.operators.sources.source import Source
 from tests.runtime.test_flow_run import flow_run
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch
 from edgert.core.errors import PayloadError
-from edgert.runtime.departures import Departure, pack, unpack_untrusted
-from edgert.runtime.state import pack_state
+from edgert.runtime.checkpoint.departures import Departure, pack, unpack_untrusted
+from edgert.runtime.checkpoint.packing import pack_state
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5)
 ROWS = st.lists(

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 
-from edgert.runtime.doing import PLACES, Doing
+from edgert.runtime.pool.activity import PLACES, Doing
 
 
 def test_what_a_process_was_at_when_it_died_is_seen_outside() -> None:
     doing = Doing.shared()
     code = """
 import os, sys
-from edgert.runtime.doing import Doing
+from edgert.runtime.pool.activity import Doing
 doing = Doing(int(sys.argv[1]))
 doing.begin(4)
 doing.begin(7)

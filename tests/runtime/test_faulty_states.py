@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Logic, Now
+from edgert.operators.base.logic import Logic, Now
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.packing import pack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import pack_state
 from tests.runtime.test_pool_faults import Panic
 
 NOW = Now(0.0, 1_000.0)

@@ -14,27 +14,27 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import DocumentError, StoreError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.division import CopiesByTopic
-from edgert.operators.logic import Logic, Message, Now, PlainMessage
+from edgert.operators.base.logic import Logic, Message, Now, PlainMessage
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
+from edgert.runtime.checkpoint.packing import pack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.inbox import Reader
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import pack_state
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.policies import POLICIES
 from gateway.flows.models import Models
+from gateway.ingest.delivery import Reader
 from tests.examples import examples
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from tests.examples import examples

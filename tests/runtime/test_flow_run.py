@@ -14,24 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import RawBatch
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import StoreError
-from edgert.core.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.fused import Fused
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.packing import pack_state
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
-from edgert.runtime.state import pack_state
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
 from tests.named import named
 

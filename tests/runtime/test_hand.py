@@ -11,11 +11,11 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry, Overload, Queue
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool import COUNTED_TURNS, Pool
+from edgert.runtime.pool.pool import COUNTED_TURNS, Pool
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, at_most, everything, half
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running

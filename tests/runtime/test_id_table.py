@@ -6,7 +6,7 @@ import xxhash
 import zstandard
 
 from edgert.core.compression import compressed
-from edgert.runtime.id_table import IDS, PAGE_IDS, IdTable
+from gateway.ingest.packet_ids import IDS, PAGE_IDS, IdTable
 
 
 def test_pages_that_changed_are_given_once_and_again_when_their_commit_failed() -> None:

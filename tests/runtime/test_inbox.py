@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets import Publish, PublishRun
-from edgert.runtime.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
-from edgert.runtime.progress import Progress
+from edgert.runtime.checkpoint.progress import Progress
+from gateway.ingest.delivery import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 
 
 def message(packet_id: int, payload: bytes = b"x", **more: Any) -> Publish:

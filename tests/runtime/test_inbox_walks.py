@@ -16,10 +16,10 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from edgert.core.position import Position
+from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets import Publish
-from edgert.runtime.inbox import NOWHERE, Inbox, Reader, Route
-from edgert.runtime.progress import Progress
+from edgert.runtime.checkpoint.progress import Progress
+from gateway.ingest.delivery import NOWHERE, Inbox, Reader, Route
 from tests.publishes import in_runs
 
 WINDOW = 4

@@ -11,16 +11,16 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import OnError
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import OnError
 from edgert.flow.physical import Fusion
-from edgert.operators.guard import APART_S, FAILED
-from edgert.operators.logic import Message, PlainMessage
+from edgert.operators.base.error_boundary import APART_S, FAILED
+from edgert.operators.base.logic import Message, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
 from tests.runtime.test_retry import NOW, Rig, flow_run

@@ -12,11 +12,11 @@ import pytest
 from edgert.flow.document import from_plain
 from edgert.flow.physical import plan
 from edgert.flow.spec import OperatorSpec
-from edgert.operators.logic import Emission, Now
+from edgert.operators.base.logic import Emission, Now
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.restore import move
 from edgert.runtime.instance.build import build
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.resume import move
 from tests.runtime.pools import Pass, rows
 
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry, Queue
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pools import make_pool
+from edgert.runtime.pool.pools import make_pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, rows
 from tests.waiting import wait_until

@@ -10,11 +10,11 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
-from edgert.runtime import pool as pool_module
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool import pool as pool_module
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from edgert.scheduling.policies import POLICIES
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, running, until_asleep

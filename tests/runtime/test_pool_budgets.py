@@ -10,15 +10,15 @@ import pytest
 from edgert.core.batch import Batch, row_bytes
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
-from edgert.operators.logic import Now
-from edgert.operators.region import Edge, Region
-from edgert.runtime import pool as pool_module
-from edgert.runtime.gate import BLOCKED_S
+from edgert.flow.options.on_error import OnError
+from edgert.operators.base.logic import Now
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry, Queue
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool import pool as pool_module
+from edgert.runtime.pool.backpressure import BLOCKED_S
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running, until_asleep
 from tests.runtime.virtual import VirtualWorkers

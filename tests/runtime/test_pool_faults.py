@@ -10,13 +10,13 @@ import pytest
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import Emission, Message, Now
-from edgert.operators.region import Edge, Region
+from edgert.operators.base.logic import Emission, Message, Now
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.edges import Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
 

@@ -8,9 +8,9 @@ import time
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
+from edgert.flow.options.on_error import OnError
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import SLOW_S, at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.system_clock import SystemClock
-from edgert.operators.logic import Emission, Logic, Now
-from edgert.runtime.pool import Pool
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.profile import Profile
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows

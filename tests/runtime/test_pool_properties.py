@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
-from edgert.operators.logic import Emission, Logic, Now
-from edgert.operators.region import Edge, Region
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Overload, Queue
 from edgert.runtime.instance.report import drops_of
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from tests.examples import examples

@@ -9,12 +9,12 @@ import pytest
 
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
-from edgert.operators.logic import Emission, Message, Now, PlainMessage
-from edgert.operators.region import Edge, Region
+from edgert.operators.base.logic import Emission, Message, Now, PlainMessage
+from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import quantile_s
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from tests.runtime.pools import Pass, instance, known, rows
 

@@ -9,9 +9,9 @@ import pytest
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
 from edgert.scheduling.policies import POLICIES
 from tests.runtime.pools import Pass, instance, rows

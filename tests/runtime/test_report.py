@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.runtime.instance.report import report
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import known
 from tests.runtime.test_flow_run import flow_run

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from edgert.flow.physical import Fusion
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime.instance.queue import Entry
 from tests.runtime.test_fission import WALL, Way
 

@@ -15,28 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch
+from edgert.core.checkpoint.position import Position
 from edgert.core.clock import VirtualClock
-from edgert.core.position import Position
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
-from edgert.flow.on_error import OnError
+from edgert.flow.options.on_error import OnError
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec, Registry
-from edgert.operators.guard import FAILED
-from edgert.operators.logic import Emission, Logic, Message, Now
-from edgert.operators.pipeline import Pipeline
+from edgert.operators.base.error_boundary import FAILED
+from edgert.operators.base.logic import Emission, Logic, Message, Now
+from edgert.operators.fusion.compiled_region import Pipeline
 from edgert.operators.registry import REGISTRY
-from edgert.operators.source import Source
-from edgert.runtime import pool as pool_module
+from edgert.operators.sources.source import Source
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import build
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import report
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.owpoa import ThreadPerInstance
-from edgert.runtime.pool import Pool
-from edgert.runtime.progress import Progress
+from edgert.runtime.pool import pool as pool_module
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
+from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, until_asleep

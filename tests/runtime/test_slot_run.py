@@ -15,10 +15,10 @@ from edgert.links.frames import Splitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.edges import Outgoing, Target
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.lending import FAST_TURNS
-from edgert.runtime.pool import Pool
-from edgert.runtime.slot_run import SlotRun
-from edgert.runtime.under_way import BACKLOG_BYTES, UNDER_WAY_BYTES
+from edgert.runtime.pool.pool import Pool
+from edgert.runtime.pool.thread_roles import FAST_TURNS
+from edgert.runtime.slot.credit import BACKLOG_BYTES, UNDER_WAY_BYTES
+from edgert.runtime.slot.run import SlotRun
 from edgert.scheduling.ranked import MinLatency
 from tests.runtime.test_flow_run import DOCUMENT
 from tests.slots_here import located

@@ -13,8 +13,8 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.errors import StoreError
 from edgert.core.packing import pack
 from edgert.links.frames import pack_rows, unpack_rows
+from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues, unpack_state
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.state import pack_queues, pack_state, unpack_queues, unpack_state
 
 CELLS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5)
 ROWS = st.lists(st.dictionaries(st.sampled_from("abcd"), CELLS), max_size=6)

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.core.position import Position
-from edgert.core.topic_template import TopicTemplate
-from edgert.flow.on_error import OnError
-from edgert.operators.division import CopiesByTopic, Divider
-from edgert.operators.logic import Emission, Logic, Now
+from edgert.core.checkpoint.position import Position
+from edgert.core.text.topic_template import TopicTemplate
+from edgert.flow.options.on_error import OnError
+from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.state.partitioning import CopiesByTopic, Divider
 from edgert.operators.windows import TumblingWindow
-from edgert.runtime.inbox import MESSAGE_BYTES, Reader
+from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.progress import Progress
+from gateway.ingest.delivery import MESSAGE_BYTES, Reader
 from tests.runtime.pools import Pass, instance
 
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from edgert.core.batch import RawBatch
-from edgert.operators.logic import Now
+from edgert.operators.base.logic import Now
 from edgert.runtime.ticks import TICK_S, _log_samples
 from tests.operators.test_source import source
 

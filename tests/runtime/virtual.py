@@ -11,7 +11,7 @@ from edgert.core.clock import VirtualClock
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool import Pool
+from edgert.runtime.pool.pool import Pool
 
 
 class VirtualWorkers:

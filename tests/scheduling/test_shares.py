@@ -148,6 +148,34 @@ def test_time_that_an_idle_instance_did_not_use_is_not_made_up_for() -> None:
     assert 0.0 < alone_s <= CREDIT * 0.1 + 0.02
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_instance_whose_weight_is_raised_does_not_starve(name: str) -> None:
+    """At weight 0.001 a turn of 0.1 s counts as 100 s; with weight 1 it is 0.1 s again."""
+    policy = POLICIES[name](random.Random(1).random)
+    costs_s = {0: 0.01, 1: 0.01, 2: 0.1}
+    for instance in costs_s:
+        policy.add(instance)
+    policy.connect({instance: [] for instance in costs_s})
+    for instance, weight in {0: 2.0, 1: 1.0, 2: LEAST}.items():
+        policy.rows_added(instance, 1_000_000)
+        policy.weigh(instance, weight)
+    now, ran_at, longest = 0.0, 0.0, 0.0
+    while now < 40.0:
+        if ran_at == 0.0 and now >= 10.0:
+            policy.weigh(2, 1.0)
+            ran_at = now
+        chosen = policy.choose(now)
+        assert chosen is not None
+        policy.rows_taken(chosen, 1)
+        policy.busy(chosen)
+        now += costs_s[chosen]
+        policy.ran(chosen, costs_s[chosen])
+        policy.free(chosen)
+        if chosen == 2 and ran_at:
+            longest, ran_at = max(longest, now - ran_at), now
+    assert 0.0 < longest < 1.0
+
+
 @pytest.mark.parametrize("weight", [0.0, -1.0, LEAST / 2, MOST * 2, float("nan"), float("inf"), True, "2", None])
 def test_a_weight_that_is_none_is_refused(weight: float) -> None:
     policy = CongestionAware()

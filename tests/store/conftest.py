@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.core import results as results_module
+from edgert.core.results import results as results_module
 from edgert.store.database import Database
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.store.database import Database
-from edgert.store.records import FlowResults
-from edgert.store.schema import UPGRADES
+from edgert.store.file.schema import UPGRADES
+from edgert.store.state.records import FlowResults
 from tests.store.test_database import COLUMNS, E1, ROW, SCHEMA, commit, entries, everything, flow
 
 

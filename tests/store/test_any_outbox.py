@@ -16,14 +16,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edgert.central.acceptance import Acceptance
-from edgert.core.checkpoint import Checkpoint
+from edgert.central.landing.acceptance import Acceptance
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
-from edgert.core.position import Position
-from edgert.core.results import DropsBatch, GapBatch, unpack_result_untrusted
-from edgert.store import departures
+from edgert.core.results.results import DropsBatch, GapBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.quota import FULL
+from edgert.store.outbox import sent_bounds
+from edgert.store.outbox.quota import FULL
 from tests.store.test_outbox_quota import COLUMNS, E1, KEEPS, SCHEMA, Clock, numbers, results, stored
 
 pytestmark = pytest.mark.usefixtures("uncompressed")
@@ -38,7 +38,7 @@ class AnyOutbox(RuleBasedStateMachine):
 
     @initialize(quota=st.integers(1_500, 6_000), ahead=st.integers(0, 3))
     def start(self, quota: int, ahead: int) -> None:
-        self.ahead, departures.LEAVING_AHEAD = departures.LEAVING_AHEAD, ahead
+        self.ahead, sent_bounds.LEAVING_AHEAD = sent_bounds.LEAVING_AHEAD, ahead
         self.folder = tempfile.TemporaryDirectory(dir=QUICK)
         self.clock = Clock()
         self.epochs = dict.fromkeys(FLOWS, E1)
@@ -67,7 +67,7 @@ class AnyOutbox(RuleBasedStateMachine):
         try:
             self.settle()
         finally:
-            departures.LEAVING_AHEAD = self.ahead
+            sent_bounds.LEAVING_AHEAD = self.ahead
             self.database.close()
             self.folder.cleanup()
 

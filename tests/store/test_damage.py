@@ -12,13 +12,14 @@ from unittest import mock
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
-from edgert.core.position import Position
-from edgert.store import damage, transactions
-from edgert.store import file as file_module
-from edgert.store.damage import is_suspect
+from edgert.store import transactions
 from edgert.store.database import Database
-from edgert.store.schema import upgrade
+from edgert.store.file import file as file_module
+from edgert.store.file import salvage
+from edgert.store.file.salvage import is_suspect
+from edgert.store.file.schema import upgrade
 from tests.store.test_database import E1, SCHEMA, commit, flow
 
 LONG = [0.0, 60.0, random.Random(1).randbytes(200_000).hex(), 1]
@@ -91,7 +92,7 @@ def killed(*_: object) -> None:
 
 @pytest.mark.parametrize(
     ("where", "what"),
-    [(transactions, "upgrade"), (damage, "set_aside"), (damage, "trust"), (Database, "_begin")],
+    [(transactions, "upgrade"), (salvage, "set_aside"), (salvage, "trust"), (Database, "_begin")],
     ids=["it is made", "it is whole", "the damaged one is aside", "it is in use"],
 )
 def test_a_kill_when_another_one_is_begun_loses_no_flow(
@@ -214,8 +215,8 @@ def test_text_that_is_none_hides_no_other_flow(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE flow SET document = CAST(x'7b22ff227d' AS TEXT) WHERE name = 'a'")
         db.execute("UPDATE meta SET value = CAST(x'ff' AS TEXT) WHERE key = 'subscriptions'")
-    assert [row[0] for row in damage.flows(path)] == ["f", "z"]
-    assert damage.subscriptions(path) == ""
+    assert [row[0] for row in salvage.flows(path)] == ["f", "z"]
+    assert salvage.subscriptions(path) == ""
 
 
 def test_text_that_is_none_is_that_flow_s_trouble(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
-from edgert.core.position import Position
-from edgert.core.result_schema import Schema
-from edgert.core.results import OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.file import read_state
-from edgert.store.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
-from edgert.store.records import StoredFlow
+from edgert.store.file.file import read_state
+from edgert.store.outbox.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
+from edgert.store.state.records import StoredFlow
 
 SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
 COLUMNS = ("window_start", "window_end", "source", "n")

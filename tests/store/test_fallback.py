@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgert.core.checkpoint import Checkpoint
-from edgert.core.position import Position
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.fallback import DAMAGED, MOST_HOLES
-from edgert.store.records import Mark
+from edgert.store.state.records import Mark
 from tests.store.test_database import COLUMNS, E1, E2, E3, E9, ROW, SCHEMA, flow
 
 

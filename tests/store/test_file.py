@@ -12,7 +12,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.store.database import Database
-from edgert.store.schema import UPGRADES
+from edgert.store.file.schema import UPGRADES
 from tests.store.test_database import COMMITS, E1, SCHEMA, flow
 
 

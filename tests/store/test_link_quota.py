@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.ids import make_epoch
-from edgert.core.position import Position
-from edgert.core.results import GapBatch, unpack_result_untrusted
+from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.links.messages import NOTHING, Number
 from edgert.store.database import Database
 from edgert.store.outbox_tables import LINKS_FULL

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DamagedError
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
 

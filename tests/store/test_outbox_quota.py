@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.checkpoint.position import Position
 from edgert.core.ids import make_epoch
-from edgert.core.position import Position
-from edgert.core.result_schema import Schema
-from edgert.core.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from edgert.store import departures, quota
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.quota import FULL, TOO_OLD
-from edgert.store.records import StoredFlow
-from edgert.store.schema import UPGRADES
+from edgert.store.file.schema import UPGRADES
+from edgert.store.outbox import quota, sent_bounds
+from edgert.store.outbox.quota import FULL, TOO_OLD
+from edgert.store.state.records import StoredFlow
 
 pytestmark = pytest.mark.usefixtures("uncompressed")
 
@@ -94,7 +94,7 @@ def test_a_flood_of_small_batches_leaves_the_newest_and_one_small_gap(make: Call
 def test_what_may_have_left_stays_as_it_is_also_after_a_crash(
     make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "LEAVING_AHEAD", 2)
+    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 2)
     database = make()
     put(database, "f", 1, 2, 3, 4, 5, 6)
     sent = database.departing("f", E1, 0, 1, 2)
@@ -125,7 +125,7 @@ def test_where_all_may_have_left_the_new_batch_itself_makes_way(make: Callable[.
 def test_a_gap_that_may_have_left_is_not_made_longer(
     make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "LEAVING_AHEAD", 0)
+    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 0)
     database = make(quota=1_000)
     put(database, "f", *range(1, 21))
     sent = database.departing("f", E1, 0, 1, 1)
@@ -176,7 +176,7 @@ def test_a_flow_that_keeps_all_takes_room_from_larger_ones_only(make: Callable[.
 
 def test_what_was_shed_in_vain_stays(make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
     """A flow that keeps all takes what it may from a larger one, and it is not enough: nothing has happened."""
-    monkeypatch.setattr(departures, "LEAVING_AHEAD", 0)
+    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 0)
     database = make(stored("f", document=KEEPS), stored("large"), quota=10_000)
     put(database, "large", *range(16), size=400)
     assert len(database.departing("large", E1, 0, 0, 16)) == 16

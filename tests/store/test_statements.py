@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint import Checkpoint
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import StoreError
-from edgert.core.results import MOST_DROPS, DropsBatch, GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.results import MOST_DROPS, DropsBatch, GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.outbox import MISSED
+from edgert.store.outbox.outbox import MISSED
 from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, everything, flow
 from tests.store.test_mending import spoil
 

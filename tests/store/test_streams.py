@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgert.core.results import RowsBatch, unpack_result_untrusted
-from edgert.store import outbox as outbox_module
+from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
+from edgert.store.outbox import outbox as outbox_module
 from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
 
 

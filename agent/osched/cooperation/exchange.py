@@ -1,4 +1,4 @@
-"""What the other boards told, and when this one tells again. Times are arguments, in monotonic seconds."""
+"""Terms of other boards, and the times at which this board tells its own. Times are arguments, in monotonic seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_S: Final = 2.0
 PER_MEMBER_S: Final = 0.1
 """In a large one: so much per member, so that the fleet is not busy with it."""
 AGAIN_S: Final = 20.0
-"""What changes little is told again after so long."""
+"""Seconds after which terms that change little are told again."""
 CHANGED: Final = 1.25
 """Factor by which a number must change to be told before `AGAIN_S`: one step of nice."""
 
@@ -102,7 +102,7 @@ class Cooperation:
     def news(
         self, reports: Sequence[Report], policy: str, span: tuple[float, float] | None, members: int, now: float
     ) -> bytes | None:
-        """What to tell now; None: nothing. `reports` as the drivers made them; `members`: of the fleet."""
+        """The terms to tell now; None: none. `reports` as the drivers made them; `members`: of the fleet."""
         if now - self._told_s < max(LEAST_S, PER_MEMBER_S * members):
             return None
         others = self.others.values()

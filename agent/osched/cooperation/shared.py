@@ -1,4 +1,4 @@
-"""What a board tells of its report, and how what others told completes it."""
+"""The part of a report that a board tells, and the completion of a report by other boards' terms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def completed(report: Report, others: Iterable[Terms]) -> Report:
 
 
 def own_terms(report: Report, policy: str, span: tuple[float, float] | None, others: Iterable[Terms]) -> Terms:
-    """What this board tells; `report` is completed. Only metrics that the policy rests on are told, and queues.
+    """The terms that this board tells; `report` is completed. Only metrics that the policy rests on are told, and
+    queues.
 
     Another board says which operators of this board it sends to; they are told from then on.
     """

@@ -1,4 +1,4 @@
-"""What a board tells the others of its scheduling, and its packed form for the gossip.
+"""A board's scheduling terms for the others, and their packed form for the gossip.
 
 Numbers are rounded to a thousandth of a decade (0.12 %), so that each takes at most three bytes. The packed form has a
 bound: flows beyond it are left out.
@@ -156,7 +156,7 @@ def values(terms: Terms) -> Iterator[tuple[tuple[str, ...], float | None]]:
 
 
 def differ(one: Terms, other: Terms, factor: float) -> bool:
-    """Whether a number of the two differs by more than `factor`, or anything else at all. Queues of less than one and
+    """True if a number of the two differs by more than `factor`, or anything else at all. Queues of less than one and
     of one row are alike."""
     plans = [{name: flow.plan for name, flow in terms.flows.items()} for terms in (one, other)]
     mine, theirs = dict(values(one)), dict(values(other))

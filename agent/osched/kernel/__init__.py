@@ -1,4 +1,4 @@
-"""What the kernel is told, and how it is undone: nice values, EEVDF slices and control groups of threads.
+"""Changes of the kernel's scheduling, and their undoing: nice values, EEVDF slices and control groups of threads.
 
 `door` alone changes something; `journal` keeps what was before, on disk.
 """

@@ -1,4 +1,4 @@
-"""What the kernel tells of the cores of this board.
+"""The cores of this board by the kernel.
 
 /sys/devices/system/cpu/cpu<N>/cpu_capacity        of a core, 1024 is the fastest of the board (Arm; by the device tree)
 /sys/devices/system/cpu/cpu<N>/cpufreq/cpuinfo_max_freq      kHz; counts where a kernel has no cpu_capacity
@@ -31,7 +31,7 @@ def find(cpus: Path = CPUS) -> Clusters | None:
 
 
 def on_by_default(model: Path = MODEL) -> bool:
-    """Whether this is a board on which fast cores are worth choosing: an Odroid-XU4 (four Cortex-A15, four A7)."""
+    """True if this is a board on which fast cores are worth choosing: an Odroid-XU4 (four Cortex-A15, four A7)."""
     try:
         text = model.read_bytes().rstrip(b"\0").decode(errors="replace")
     except OSError:

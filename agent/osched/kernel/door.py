@@ -62,7 +62,7 @@ class Door:
         """The first record of each process."""
         self._made: set[str] = set()
         self._holds: dict[tuple[Kind, Thread], int | str] = {}
-        """What we set last: the kernel is not asked again for it."""
+        """The values that we set last: the kernel is not asked again for it."""
         self._group_files: dict[Path, dict[str, str]] = {}
         self._lock = threading.Lock()
         self._loaded = self._closed = False
@@ -126,7 +126,7 @@ class Door:
             self._lock.release()
 
     def _only_calls(self, actions: Sequence[Action]) -> bool:
-        """Whether nothing but system calls on threads is left to do: their old values are on disk, groups hold."""
+        """True if nothing but system calls on threads is left to do: their old values are on disk, groups hold."""
         cgroups, wanted = self.able.cgroups, set[tuple[Kind, Thread]]()
         for action in actions:
             if isinstance(action, SetNice | SetSlice | SetCores):

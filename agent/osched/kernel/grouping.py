@@ -1,4 +1,4 @@
-"""Whether the nice values of some processes compare with each other."""
+"""The reason why nice values of some processes do not compare with each other."""
 
 from __future__ import annotations
 

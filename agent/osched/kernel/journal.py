@@ -51,8 +51,8 @@ class Journal:
         self.records: list[Record] = []
 
     def load(self) -> list[Record]:
-        """What a former agent of this boot left, in its order. A line that cannot be read is skipped: its change was
-        not made, since a record is whole on disk before the change."""
+        """Records that a former agent of this boot left, in order. A line that cannot be read is skipped: its change
+        was not made, since a record is whole on disk before the change."""
         try:
             lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:

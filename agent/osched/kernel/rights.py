@@ -1,4 +1,4 @@
-"""What this process may do to the scheduling of threads; found by trying."""
+"""Rights of this process over the scheduling of threads, found by trying."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent.osched.kernel.clusters import Clusters
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What the kernel and our rights allow; found by trying."""
+    """Abilities that the kernel and our rights give, found by trying."""
 
     nice: bool
     slice_ns: int | None
@@ -22,7 +22,7 @@ class Abilities:
     """Fast and slow cores; None: all are alike, or the kernel does not tell."""
 
     def lacks(self) -> list[str]:
-        """What does not work, why, and what still does; for people."""
+        """Sentences about missing abilities: the reason, and what still works."""
         found = []
         if not self.nice:
             found.append(

@@ -61,7 +61,7 @@ class ThreadValues:
             self.put(kind, thread, value)
 
     def is_ours(self, kind: Kind, value: int | str | None) -> bool:
-        """Whether the agent may have set the value. A program may choose the cores of its threads itself, so of those
+        """True if the agent may have set the value. A program may choose the cores of its threads itself, so of those
         only the fast ones are ours."""
         clusters = self._able.clusters
         return value is not None and (kind != "cores" or clusters is None or int(value) & ~clusters.big == 0)

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from edgert.core.result_schema import Schema
+from edgert.core.results.result_schema import Schema
 from edgert.flow.physical import fields_named, fields_needed
 from edgert.flow.plan import Output, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
-from edgert.operators.devices import new_board
-from edgert.operators.division import Divider
-from edgert.operators.fused import Fused
-from edgert.operators.guard import Guard, as_errors
-from edgert.operators.inline import time_use
-from edgert.operators.logic import Build, Logic
-from edgert.operators.pipeline import Pipeline
-from edgert.operators.region import Edge, Region
-from edgert.operators.source import Source
+from edgert.operators.base.error_boundary import Guard, as_errors
+from edgert.operators.base.inline import time_use
+from edgert.operators.base.logic import Build, Logic
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.sources.device_watermarks import new_board
+from edgert.operators.sources.source import Source
+from edgert.operators.state.partitioning import Divider
 from edgert.runtime.instance.edges import Marks, Spread, Target
 from edgert.runtime.instance.elsewhere import stands_for
 from edgert.runtime.instance.instance import Instance

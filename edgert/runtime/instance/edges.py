@@ -4,7 +4,7 @@ A divided edge also brings the watermark to every copy, with rows or without; at
 smallest of what the copies of a producer have promised. So no copy waits for one that hears nothing.
 
 Both ends keep watermarks. One that a clock which was ahead has left behind comes down with the first batch whose
-watermark is lower (`edgert.operators.marks`).
+watermark is lower (`edgert.operators.state.marks`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from edgert.core.batch import NO_WATERMARK, Batch, Row, size_of
-from edgert.operators.logic import Emission
-from edgert.operators.marks import is_taken_back
+from edgert.operators.base.logic import Emission
+from edgert.operators.state.marks import is_taken_back
 
 Receiver = TypeVar("Receiver")
 """Stands at the far end of an edge: an instance."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from edgert.flow.plan import PhysicalInstance
 from edgert.flow.spec import Registry
-from edgert.operators.logic import Logic
+from edgert.operators.base.logic import Logic
 
 
 class Elsewhere(Logic):
@@ -16,7 +16,7 @@ class Elsewhere(Logic):
 
 
 class TheirsElsewhere(Elsewhere):
-    """The stand-in for a package's operator, and treated as one: see `edgert.operators.logic.foreign`."""
+    """The stand-in for a package's operator, and treated as one: see `edgert.operators.base.logic.foreign`."""
 
     __module__ = "elsewhere"
 

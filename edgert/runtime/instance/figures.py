@@ -9,12 +9,14 @@ Counters are since the start of the process and are read when somebody asks; not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.latency import mean_s
+from edgert.runtime.instance.report import Report
 
 COUNTERS: Final = ("rows_in", "rows_out", "turns", "busy_s", "queued_s", "scheduling_s", "idle_s")
 GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at", "head_since_arrival_s")
@@ -39,6 +41,11 @@ class Figures:
         names = {**before.sent, **self.sent}
         sent = {name: _sum(self.sent.get(name, (0, 0)), before.sent.get(name, (0, 0))) for name in names}
         return Figures(_sum(self.counters, before.counters), self.gauges, sent, _sum(self.left, before.left))
+
+    def at_least(self, known: Figures) -> Figures:
+        """These figures with counters no smaller than in `known`."""
+        counters = list(map(max, self.counters, known.counters))
+        return Figures(counters, self.gauges, self.sent, max(self.left, known.left, key=lambda left: left[0]))
 
     def plain(self) -> list[Any]:
         """For a frame."""
@@ -66,6 +73,19 @@ def of_instance(instance: Instance, now: float) -> Figures:
                 _add(sent, target)
     gone = sum(instance.counters.latency.counts)
     return Figures(counters, gauges, sent, [gone, instance.counters.latency.mean_s() * gone] if gone else (0, 0.0))
+
+
+def of_reports(reports: Sequence[Report], exits: Collection[int]) -> Figures:
+    """The counters of an instance as the reports of its parts have them. Reports have nothing on edges. `exits`: the
+    parts from which rows leave the instance, if it has several."""
+    first = reports[0]
+    rows_out = first.rows_out if len(reports) == 1 else sum(reports[part].rows_out for part in exits)
+    counters = [
+        first.rows_in, rows_out, first.turns, sum(report.busy_s for report in reports), first.queued_s,
+        first.scheduling_s, first.idle_s,
+    ]  # fmt: skip
+    gone = sum(first.latency)
+    return Figures(counters, left=[gone, mean_s(first.latency) * gone] if gone else (0, 0.0))
 
 
 def _add(sent: dict[str, list[int]], target: Target[Instance]) -> None:

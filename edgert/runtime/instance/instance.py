@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edgert.core.batch import Batch, size_of
-from edgert.operators.guard import FAILED, Guard
-from edgert.operators.logic import Emission, Logic, Now, PlainMessage, foreign
-from edgert.operators.region import Region
+from edgert.operators.base.error_boundary import FAILED, Guard
+from edgert.operators.base.logic import Emission, Logic, Now, PlainMessage, foreign
+from edgert.operators.fusion.region import Region
 from edgert.operators.sinks import Publish
 from edgert.runtime.instance.counters import Counters, Delivery
 from edgert.runtime.instance.edges import Edges, Outgoing, Target

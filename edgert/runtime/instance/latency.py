@@ -30,7 +30,12 @@ class Latency:
 
     def mean_s(self) -> float:
         """The mean, to a twentieth: each row counts as the middle of its bucket. There are rows."""
-        return float(sum(map(mul, self.counts, _MIDDLES)) / sum(self.counts))
+        return mean_s(self.counts)
+
+
+def mean_s(counts: Sequence[int]) -> float:
+    """The mean of such counts, seconds. There are rows."""
+    return float(sum(map(mul, counts, _MIDDLES)) / sum(counts))
 
 
 def quantile_s(counts: Sequence[int], part: float) -> float | None:

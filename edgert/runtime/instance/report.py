@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgert.flow.structure import ALWAYS
-from edgert.operators.source import Source
+from edgert.operators.sources.source import Source
 from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.latency import BUCKETS
 

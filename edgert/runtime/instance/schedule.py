@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from edgert.operators.region import Region
+from edgert.operators.fusion.region import Region
 from edgert.runtime.instance.counters import Counters
 from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.turn import Turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic
 
-from edgert.operators.logic import PlainMessage
+from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.edges import Outgoing, Receiver
 from edgert.runtime.instance.queue import Entry
 

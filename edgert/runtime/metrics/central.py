@@ -48,6 +48,14 @@ METRICS = (
         at("central", "acknowledged"),
     ),
     Metric(
+        "edgert_central_not_authentic_acks_total",
+        "counter",
+        "messages",
+        "Acknowledgements that were refused, as they had no MAC by this gateway's key (`central.mac_key_file`).",
+        (),
+        at("central", "not_authentic_acks"),
+    ),
+    Metric(
         "edgert_outbox_lost_by_tables_total",
         "counter",
         "batches",

@@ -19,7 +19,7 @@ from agent.fleet.movable import Movable, check_leaving, crossing, movable
 from agent.interference.exchange import Candidate, Exchange
 from agent.interference.ring import NOTHING, board_ring
 from agent.interference.score import Crowd, Footprint, Room
-from agent.placement.budget import Budget
+from agent.placement.problem.budget import Budget
 from agent.placement.proposal import Reading, propose
 from agent.placement.replacement import Hysteresis, Replacement
 from agent.placement.rules import Rules

@@ -82,7 +82,7 @@ def test_an_outdated_suspicion_in_a_ping_is_set_right_by_the_answer() -> None:
     us = machine()
     us.claims.consider(claim("board-1", 5, State.ALIVE), 10.0)
     while len(us._queue):
-        us.tick(us.next_wakeup())  # nothing is left to ride along by chance
+        us.tick(us.next_wakeup(10.0))  # nothing is left to ride along by chance
     us.take_outputs()
     ping = [encode(Ping(7, "me")), encode(claim("board-1", 4, State.SUSPECT))]
     us.receive_untrusted(body(ping), "board-2", HERE, 99.0)

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.membership.keys import KeyFileError, KeyRing, key_line, parse_keys
+from agent.membership.keys import KeyRing
 from agent.membership.messages import body, decode_untrusted, encode
 from agent.membership.packets import MAX_DATAGRAM, WINDOW, Dropped, ReplayWindow, Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from edgert.core.errors import ProtocolError
+from edgert.core.text.key_lines import KeyFileError, key_line, parse_keys
 from tests.agent.membership.some_messages import MESSAGES
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))

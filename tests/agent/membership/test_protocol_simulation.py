@@ -26,6 +26,16 @@ def test_death_is_known_to_all_within_ten_seconds(seed: int) -> None:
     assert {name for _, _, name in fleet.deaths()} == {"board-7"}
 
 
+@pytest.mark.parametrize("members", [3, 5, 11])
+def test_death_in_a_small_calm_fleet_is_known_as_soon(members: int) -> None:
+    """News after a calm time is no sign that a member was starved, which would put its suspicions off."""
+    fleet = SimulatedFleet(members, 1)
+    fleet.run(30)
+    fleet.kill("board-2")
+    assert fleet.run_until(lambda: fleet.all_agree("board-2", DEAD), 10) > 2
+    assert {board.machine.stalls for name, board in fleet.boards.items() if name != "board-2"} == {0}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_starved_members_and_lost_packets_make_no_false_death(seed: int) -> None:
     fleet = SimulatedFleet(100, seed, loss=0.05)

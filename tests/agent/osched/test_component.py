@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.osched.component import OsScheduling
-from edgert.core.agent_settings import Sched
 from edgert.core.errors import EdgertError
+from edgert.core.settings.agent import Sched
 from tests.waiting import until
 
 

@@ -12,8 +12,8 @@ import pytest
 from agent.drivers.entities import Operator, Query, Report
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
-from edgert.core.agent_settings import Sched
 from edgert.core.clock import VirtualClock
+from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import Worker, needs_nice, worker
 
 pytestmark = needs_nice

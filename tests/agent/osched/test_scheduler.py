@@ -16,9 +16,9 @@ from agent.osched.cooperation.exchange import LEAST_S, Peers
 from agent.osched.kernel.door import Door
 from agent.osched.rules import RuleError
 from agent.osched.scheduler import PATIENCE_S, Scheduler
-from edgert.core.agent_settings import Sched
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
+from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import Worker, needs_nice, worker
 
 pytestmark = needs_nice

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.placement.build import MEMORY_BYTES, Rule, build
-from agent.placement.model import PlacementError
+from agent.placement.problem.build import MEMORY_BYTES, Rule, build
+from agent.placement.problem.model import PlacementError
 
 
 def figures(gateway: str, at: float, busy: float, rows: int, *instances: str, plan: int = 1) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.placement.cost import PAPER, Evaluation, Rank, Terms
-from agent.placement.model import Board, Edge, Operator, PlacementError, Problem
+from agent.placement.problem.cost import PAPER, Evaluation, Rank, Terms
+from agent.placement.problem.model import Board, Edge, Operator, PlacementError, Problem
 from tests.agent.placement.worlds import problems
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.placement.cyclic_order import components, order
+from agent.placement.problem.cyclic_order import components, order
 
 
 def test_sources_and_sinks_are_taken_all_at_once() -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.placement.budget import Budget
-from agent.placement.cost import Evaluation
-from agent.placement.hill_climbing import hill_climbing
-from agent.placement.hybrid import hybrid
-from agent.placement.locality_fairness import locality_fairness
-from agent.placement.model import PlacementError, Problem
-from agent.placement.registry import HEURISTICS, place
+from agent.placement.heuristics.hill_climbing import hill_climbing
+from agent.placement.heuristics.hybrid import hybrid
+from agent.placement.heuristics.locality_fairness import locality_fairness
+from agent.placement.heuristics.registry import HEURISTICS, place
+from agent.placement.problem.budget import Budget
+from agent.placement.problem.cost import Evaluation
+from agent.placement.problem.model import PlacementError, Problem
 from edgert.scheduling.locality_fairness import cohesion, coupling
 from tests.agent.placement.worlds import brute_force, in_a_row, problems, small_problem
 from tests.scheduling.test_locality_fairness import SHAPES

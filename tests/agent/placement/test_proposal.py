@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.placement.budget import Budget
-from agent.placement.model import PlacementError
+from agent.placement.problem.budget import Budget
+from agent.placement.problem.model import PlacementError
 from agent.placement.proposal import Proposal, propose
 
 PROFILES = [{"gateway": name, "cpu": 1.0, "speed": 1.0, "memory": 2**30} for name in ("a", "b", "c")]

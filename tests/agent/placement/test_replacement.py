@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.placement.cost import Rank
+from agent.placement.problem.cost import Rank
 from agent.placement.replacement import Hysteresis, Replacement, Verdict
 
 BOARDS = ("a", "b", "c")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fleet.deploy import assignment
-from agent.placement.build import Rule
+from agent.placement.problem.build import Rule
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.placement.rules import Rules
 from agent.placement.trace import MOST_PATHS, SHOWN_PATHS, trace
-from edgert.cli._fleet_trace import lines
+from edgert.cli.fleet.trace import lines
 
 
 def instance(at: float, rows: int, busy_s: float, *, queue: int = 0, head_age_s: float = 0.0) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from itertools import pairwise, product
 
 from hypothesis import strategies as st
 
-from agent.placement.cost import Evaluation, Rank
-from agent.placement.model import Board, Edge, Operator, Problem
+from agent.placement.problem.cost import Evaluation, Rank
+from agent.placement.problem.model import Board, Edge, Operator, Problem
 
 
 def small_problem(seed: int, operators: int = 6, boards: int = 3, load: float = 0.5, back: int = 0) -> Problem:

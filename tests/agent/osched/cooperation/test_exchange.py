@@ -89,7 +89,7 @@ class Board:
         told = self.cooperation.news([self.report], "qs", span, self.peers.members(), self.fleet.now)
         if told is not None:
             self.peers.tell(told)
-            self.fleet._carry_out(self.name)
+            self.fleet.step(self.name)
         self.fleet.at(self.fleet.now + 1.0, self.turn)
 
     @property

@@ -1,0 +1,20 @@
+"""Fencing numbers of coordinators: greater than all known ones, and never the same for two coordinators.
+
+Two agents that both take themselves for the coordinator may read the same parts at the same moment. With the same
+number both would get through, each on some of the gateways.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+NAME_BITS: Final = 32
+"""Lowest bits: the coordinator. The bits above count; 2^31 changes of a flow fit into a database's integer."""
+
+
+def next_fence(known: Iterable[int], coordinator: str) -> int:
+    """`known`: the fencing numbers of a flow's parts."""
+    name = hashlib.blake2s(coordinator.encode(), digest_size=NAME_BITS // 8, person=b"edgert-f").digest()
+    return ((max(known, default=0) >> NAME_BITS) + 1 << NAME_BITS) | int.from_bytes(name)

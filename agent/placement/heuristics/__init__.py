@@ -1,0 +1,1 @@
+"""Heuristics for placement, a file each, and their registry."""

@@ -1,0 +1,1 @@
+"""A fleet as a TOML file describes it: boards, links, events."""

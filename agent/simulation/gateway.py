@@ -1,0 +1,303 @@
+"""A gateway of a simulated board, as agents see it: the verbs of its control socket that they use.
+
+It obeys the rules of `gateway.flows.parts` (which an agent cannot import): a coordinator with a smaller fencing number
+is refused; a part that stands still goes on by itself, but not after the next plan was prepared, and a prepared plan
+outlives a restart. What those rules need is on the `Disk`, and survives the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from agent.simulation.rows import Counted
+from agent.simulation.shape import Instance, Shape, Shapes
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, show
+
+PATIENCE_S: Final = 60.0
+"""As `gateway.flows.parts` has it."""
+LINK_PORT: Final = 8883
+STOP_S: Final = 0.04
+"""Until a part stands still at a committed checkpoint; measured with little state, as are the others."""
+STEP_S: Final = 0.02
+"""Of every other step that writes to the database."""
+NOTHING: Final[Mapping[str, Any]] = {"states": [], "queue": b"", "pending": b""}
+"""An export: state is not simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a flow. `assignment`: operator copy -> gateway, of the whole flow."""
+
+    document: Mapping[str, Any]
+    assignment: Mapping[str, str]
+    plan: int
+    version: int = 1
+
+
+@dataclass(slots=True)
+class Disk:
+    """What a gateway has written, by flow."""
+
+    parts: dict[str, Part] = field(default_factory=dict)
+    prepared: dict[str, Part] = field(default_factory=dict)
+    fences: dict[str, int] = field(default_factory=dict)
+    rules: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Run:
+    """A part in memory, with its counters since this plan began here."""
+
+    part: Part
+    shape: Shape
+    counted: dict[str, Counted]
+    """By instance on this gateway."""
+    stopped: bool = False
+    began: float = 0.0
+    """When it was stopped."""
+    patience: asyncio.TimerHandle | None = None
+
+    def here(self, gateway: str) -> list[Instance]:
+        return [instance for instance in self.shape.instances if instance.gateway == gateway]
+
+
+Handler = Callable[[Mapping[str, Any]], Any]
+
+
+class VirtualGateway:
+    """One life of a gateway: from its start until the board dies. `changed` is called whenever what runs changes."""
+
+    def __init__(self, name: str, disk: Disk, shapes: Shapes, clock: Clock, changed: Callable[[], None]) -> None:
+        self.name, self.path = name, f"the control socket of {name}"
+        self._disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
+        self._busy = asyncio.Lock()
+        self.counted_at = clock.monotonic()
+        """When counters were counted last."""
+        self.runs: dict[str, Run] = {flow: self._run(part) for flow, part in disk.parts.items()}
+        for flow in disk.prepared:
+            if flow in self.runs:
+                self.runs[flow].stopped, self.runs[flow].began = True, clock.monotonic()
+        self._verbs: dict[str, Handler] = {
+            "status": self._status, "figures": self._figures, "peers": self._peers, "part.check": self._check,
+            "part.status": self._parts, "part.deploy": self._deploy, "part.remove": self._remove,
+            "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
+            "part.commit": self._commit, "part.abort": self._abort, "part.rules": self._put_rules,
+        }  # fmt: skip
+
+    async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
+        """As `edgert.control.client.ControlClient`. Raises `EdgertError`."""
+        if verb not in self._verbs:
+            raise EdgertError(f"expected a verb of a gateway, got {show(verb)}")
+        return await self._verbs[verb](args or {})
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def end(self) -> None:
+        """The board dies."""
+        for run in self.runs.values():
+            _wait_no_more(run)
+
+    def _run(self, part: Part) -> Run:
+        shape = self._shapes.of(part.assignment)
+        return Run(part, shape, {i.name: Counted() for i in shape.instances if i.gateway == self.name})
+
+    # -- what it says
+
+    async def _status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"links": {"port": LINK_PORT, "waiting": []}}
+
+    async def _peers(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"peers": sorted(args["peers"])}
+
+    async def _check(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        if args["document"] != self._shapes.flow.document:
+            raise EdgertError(f"expected the document of {self._shapes.flow.name}: one flow is simulated")
+        return {"operators": self._shapes.operators}
+
+    async def _parts(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        found: dict[str, dict[str, Any]] = {}
+        for flow, run in self.runs.items():
+            fence, rules = self._disk.rules.get(flow, (0, {}))
+            state = "prepared" if flow in self._disk.prepared else "stopped" if run.stopped else "running"
+            found[flow] = {
+                "version": run.part.version, "plan": run.part.plan, "document": run.part.document,
+                "assignment": _plain(run.part.assignment), "state": state, "fence": self._fence_of(flow),
+                "rules": dict(rules), "rules_fence": fence,
+            }  # fmt: skip
+        for flow, part in self._disk.prepared.items():
+            told = found.setdefault(flow, {"state": "prepared", "fence": self._fence_of(flow)})
+            told["prepared_plan"], told["prepared_assignment"] = part.plan, _plain(part.assignment)
+        return found
+
+    async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        now = self.counted_at
+        flows = {flow: self._flow_figures(run, now) for flow, run in self.runs.items()}
+        return {"gateway": self.name, "wall": self._clock.wall(), "monotonic": now, "flows": flows, "threads": []}
+
+    def _flow_figures(self, run: Run, now: float) -> Mapping[str, Any]:
+        instances, edges = {}, []
+        for instance in run.here(self.name):
+            counted = run.counted[instance.name]
+            instances[instance.name] = {
+                "slot": -1, "operators": list(instance.operators), "kind": instance.kind, "at": now,
+                "rows_in": int(counted.rows_in), "rows_out": int(counted.rows_out), "busy_s": counted.busy_s,
+            }  # fmt: skip
+            edges += [
+                {"from": instance.name, "to": to, "rows": int(rows), "bytes": int(rows * self._shapes.row_bytes)}
+                for to, rows in counted.sent.items()
+            ]
+        return {"version": run.part.version, "plan": run.part.plan, "instances": instances, "edges": edges}
+
+    # -- changes
+
+    def _fence_of(self, flow: str) -> int:
+        return self._disk.fences.get(flow, 0)
+
+    def fence(self, flow: str, fence: int) -> None:
+        """Obeys coordinators with this fencing number, and greater ones, from now on."""
+        known = self._fence_of(flow)
+        if fence < known:
+            raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
+        self._disk.fences[flow] = fence
+
+    def _rules(self, flow: str, args: Mapping[str, Any]) -> None:
+        rules, fence = args.get("rules"), args.get("fence", 0)
+        if rules is not None and fence >= self._disk.rules.get(flow, (0, {}))[0]:
+            self._disk.rules[flow] = fence, dict(rules)
+
+    async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow = args["document"]["name"]
+        self._check_free(flow)
+        self.fence(flow, args["fence"])
+        self._rules(flow, args)
+        await asyncio.sleep(STEP_S)
+        version = self._disk.parts[flow].version + 1 if flow in self._disk.parts else 1
+        self._put(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
+        return {"flow": flow, "version": version, "plan": args["plan"]}
+
+    async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow = args["flow"]
+        self._check_free(flow)
+        self.fence(flow, args["fence"])
+        await asyncio.sleep(STEP_S)
+        removed = self.runs.pop(flow, None) is not None
+        self._disk.parts.pop(flow, None)
+        self._changed()
+        return {"flow": flow, "removed": removed}
+
+    def _check_free(self, flow: str) -> None:
+        run = self.runs.get(flow)
+        if flow in self._disk.prepared or (run is not None and run.stopped):
+            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+
+    async def _stop(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow = args["flow"]
+        self.fence(flow, args["fence"])
+        async with self._busy:
+            run = self.runs.get(flow)
+            if run is None:
+                raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
+            if flow in self._disk.prepared:
+                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+            if not run.stopped:
+                await asyncio.sleep(STOP_S)
+                run.stopped, run.began = True, self._clock.monotonic()
+                loop = asyncio.get_running_loop()
+                run.patience = loop.call_later(PATIENCE_S, self._impatient, flow, run)
+                self._changed()
+            return {"links": {}}
+
+    def _impatient(self, flow: str, run: Run) -> None:
+        if self.runs.get(flow) is run and run.stopped and flow not in self._disk.prepared:
+            self._go_on(run)
+
+    async def _export(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        run = self.runs.get(args["flow"])
+        if run is None or not run.stopped:
+            raise EdgertError(f"expected a flow that stands still here, got {show(args['flow'])}")
+        await asyncio.sleep(STEP_S)
+        return NOTHING
+
+    async def _prepare(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow = args["document"]["name"]
+        self.fence(flow, args["fence"])
+        self._rules(flow, args)
+        async with self._busy:
+            run = self.runs.get(flow)
+            if run is not None and not run.stopped:
+                raise EdgertError(f"flow {flow} runs: stop it before its next plan is prepared")
+            await asyncio.sleep(STEP_S)
+            version = run.part.version if run else 1
+            self.write_prepared(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
+            self._changed()
+        return {"plan": args["plan"]}
+
+    def write_prepared(self, flow: str, part: Part) -> None:
+        """Makes a prepared plan durable."""
+        self._disk.prepared[flow] = part
+
+    async def _commit(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow, plan = args["flow"], args["plan"]
+        self.fence(flow, args["fence"])
+        async with self._busy:
+            prepared, run = self._disk.prepared.get(flow), self.runs.get(flow)
+            if prepared is None or prepared.plan != plan:
+                if prepared is None and (run is None or run.part.plan == plan):
+                    return {"pause_s": 0.0}  # told twice
+                raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
+            await asyncio.sleep(STEP_S)
+            del self._disk.prepared[flow]
+            self._put(flow, prepared)
+            return {"pause_s": self._clock.monotonic() - run.began if run else 0.0}
+
+    async def _abort(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow = args["flow"]
+        self.fence(flow, args["fence"])
+        async with self._busy:
+            prepared, run = self._disk.prepared.get(flow), self.runs.get(flow)
+            if prepared is not None and prepared.plan == args["plan"]:
+                await asyncio.sleep(STEP_S)
+                del self._disk.prepared[flow]
+            if run is not None and run.stopped and flow not in self._disk.prepared:
+                self._go_on(run)
+            self._changed()
+        return {"flow": flow}
+
+    async def _put_rules(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.fence(args["flow"], args["fence"])
+        self._rules(args["flow"], args)
+        return {"flow": args["flow"]}
+
+    def _put(self, flow: str, part: Part) -> None:
+        """The part runs; one without an instance here leaves the gateway."""
+        if (before := self.runs.pop(flow, None)) is not None:
+            _wait_no_more(before)
+        run = self._run(part)
+        if run.counted:
+            self.runs[flow], self._disk.parts[flow] = run, part
+        else:
+            self._disk.parts.pop(flow, None)
+        self._changed()
+
+    def _go_on(self, run: Run) -> None:
+        _wait_no_more(run)
+        run.stopped = False
+        self._changed()
+
+
+def _wait_no_more(run: Run) -> None:
+    if run.patience is not None:
+        run.patience.cancel()
+
+
+def _plain(assignment: Mapping[str, str]) -> dict[str, list[Any]]:
+    return {operator: [gateway, -1] for operator, gateway in assignment.items()}
+
+
+def _gateways(assignment: Mapping[str, Any]) -> dict[str, str]:
+    return {operator: at[0] for operator, at in assignment.items()}

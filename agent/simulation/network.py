@@ -1,0 +1,206 @@
+"""Machines of the membership protocol on a simulated network: packets, exchanges over TCP, starved and dead boards.
+
+Time, delays and losses are the subclass's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent.membership.events import Datagram, Event, StreamPing, Sync
+from agent.membership.members import Address
+from agent.membership.protocol import PACKET_COST, Membership
+
+SOCKET_PACKETS: Final = 200
+"""Packets that a socket's buffer keeps for a starved board."""
+PORT: Final = 7946
+
+
+@dataclass(slots=True)
+class Station:
+    """One board on the network."""
+
+    machine: Membership
+    address: Address
+    running: bool = True
+    starved_until: float = -1.0
+    wakes_at: float = 0.0
+    """When the machine is to be called next."""
+    timer_at: float = float("-inf")
+    """The earliest call that is on the agenda; it looks at `wakes_at`."""
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """What arrived while the board was starved: its socket keeps it."""
+    sent_bytes: int = 0
+
+
+class MembershipNetwork(ABC):
+    """Boards by name. A board that starts anew gets another `Station`."""
+
+    def __init__(self) -> None:
+        self.boards: dict[str, Station] = {}
+        self._by_address: dict[Address, str] = {}
+
+    # Of the subclass
+
+    @property
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds."""
+
+    @abstractmethod
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Calls `action` at that time."""
+
+    @abstractmethod
+    def delay(self, sender: str, receiver: str, size: int) -> float | None:
+        """Seconds that a packet of `size` bytes takes now; None where it is lost."""
+
+    @abstractmethod
+    def stream_delay(self, sender: str, receiver: str) -> float:
+        """Seconds until a connection over TCP is answered: what is lost is sent again."""
+
+    @abstractmethod
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        """Does nothing from `sender` arrive at `receiver`?"""
+
+    @abstractmethod
+    def happened(self, name: str, event: Event) -> None:
+        """An event of a board's machine."""
+
+    # Boards
+
+    def add(self, machine: Membership) -> None:
+        """The machine runs from now on, under its name and address."""
+        name, address = machine.name, machine.roster.own.address
+        self.boards[name] = Station(machine, address)
+        self._by_address[address] = name
+        self._wake(name)
+
+    def kill(self, name: str) -> None:
+        self.boards[name].running = False
+
+    def starve(self, name: str, seconds: float) -> None:
+        """The process of the board does not run for so long; what arrives waits in its socket."""
+        board = self.boards[name]
+        board.starved_until = self.now + seconds
+
+        def go_on() -> None:
+            waiting, board.waiting = board.waiting, []
+            for action in waiting:
+                action()
+
+        self.at(board.starved_until, go_on)
+
+    def step(self, name: str) -> None:
+        """Carries out what was asked of a board's machine; to be called after anything was."""
+        self._carry_out(name)
+
+    # Time
+
+    def _wake(self, name: str) -> None:
+        board = self.boards[name]
+        board.wakes_at = max(self.now, board.machine.next_wakeup(self.now))
+        if board.wakes_at < board.timer_at or board.timer_at < self.now:
+            self._set_timer(name, board, board.wakes_at)
+
+    def _set_timer(self, name: str, board: Station, time: float) -> None:
+        board.timer_at = time
+        self.at(time, lambda: self._tick(name, board, time))
+
+    def _tick(self, name: str, board: Station, time: float) -> None:
+        if not board.running or self.boards[name] is not board or board.timer_at != time:
+            return
+        if self.now < board.starved_until:
+            self._set_timer(name, board, board.starved_until)
+            return
+        if self.now < board.wakes_at:  # something later was to be done after all
+            self._set_timer(name, board, board.wakes_at)
+            return
+        board.timer_at = float("-inf")
+        board.machine.tick(self.now)
+        self._carry_out(name)
+
+    # Packets and exchanges
+
+    def _carry_out(self, name: str) -> None:
+        board = self.boards[name]
+        for output in board.machine.take_outputs():
+            match output:
+                case Datagram(address, payload):
+                    board.sent_bytes += len(payload) + PACKET_COST
+                    self._send(name, address, payload)
+                case Sync(address):
+                    self._stream(name, address, self._exchange)
+                case StreamPing(address, _, sequence):
+                    self._stream(name, address, lambda a, b, s=sequence: self._answer_stream(a, s))  # type: ignore[misc]
+        for event in board.machine.take_events():
+            self.happened(name, event)
+        self._wake(name)
+
+    def _send(self, sender: str, address: Address, payload: bytes) -> None:
+        receiver = self._by_address.get(address)
+        if receiver is None or self.is_cut(sender, receiver):
+            return
+        delay = self.delay(sender, receiver, len(payload) + PACKET_COST)
+        if delay is not None:
+            source = self.boards[sender].address
+            self.at(self.now + delay, lambda: self._deliver(receiver, sender, source, payload))
+
+    def _deliver(self, receiver: str, sender: str, source: Address, payload: bytes) -> None:
+        board = self.boards[receiver]
+
+        def take() -> None:
+            board.machine.receive_untrusted(payload, sender, source, self.now)
+            self._carry_out(receiver)
+
+        self._when_it_runs(receiver, board, take)
+
+    def _when_it_runs(self, name: str, board: Station, action: Callable[[], None]) -> None:
+        if not board.running or self.boards[name] is not board:
+            return
+        if self.now >= board.starved_until:
+            action()
+        elif len(board.waiting) < SOCKET_PACKETS:
+            board.waiting.append(action)
+
+    def _stream(self, sender: str, address: Address, done: Callable[[str, str], None]) -> None:
+        receiver = self._by_address.get(address)
+        if receiver is None or self.is_cut(sender, receiver) or self.is_cut(receiver, sender):
+            return
+        board = self.boards[receiver]
+
+        def connect() -> None:
+            self._when_it_runs(receiver, board, lambda: done(sender, receiver))
+
+        self.at(self.now + self.stream_delay(sender, receiver), connect)
+
+    def _exchange(self, sender: str, receiver: str) -> None:
+        first, second = self.boards[sender], self.boards[receiver]
+        table = first.machine.table()
+        answer = second.machine.answer_table_untrusted(table, self.now)
+        first.sent_bytes += len(table)
+        second.sent_bytes += len(answer)
+        self._carry_out(receiver)
+
+        def merge() -> None:
+            first.machine.merge_untrusted(answer, self.now)
+            self._carry_out(sender)
+
+        self._when_it_runs(sender, first, merge)
+
+    def _answer_stream(self, sender: str, sequence: int) -> None:
+        board = self.boards[sender]
+
+        def take() -> None:
+            board.machine.stream_acknowledged(sequence, self.now)
+            self._carry_out(sender)
+
+        self._when_it_runs(sender, board, take)
+
+
+def address_of(number: int) -> Address:
+    """The address of the board with that number."""
+    return f"10.0.{number // 250}.{number % 250 + 1}", PORT

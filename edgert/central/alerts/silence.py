@@ -1,0 +1,107 @@
+"""When a key counts as silent, and what a key's newest windows say. Pure: plain values in, plain values out.
+
+A key is judged by the event time of its group (its gateway; of gateways: the fleet), not by a clock on the wall: what
+the group sends tells how far it is, and a key of which nothing came up to there is silent. So an outage of a gateway,
+of the collector or of this job makes nobody silent by itself, until the rule's patience ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+class Seen(NamedTuple):
+    """Of a key: the end of its last window (event time, µs), and when the last of it came (ms, by this job's clock)."""
+
+    last: int
+    arrived: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Of a group: the greatest end of a window (event time, µs), and when the last of it came (ms)."""
+
+    clock: int
+    arrived: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A rule's, in ms."""
+
+    after: int
+    patience: int
+
+
+def heard(group: Group | None, ends: Iterable[int], now: int) -> Group:
+    """The group after windows with these ends came at `now` (ms). A window that ends in the future counts as now."""
+    clock = min(max(ends), now * 1000)
+    return Group(clock if group is None else max(clock, group.clock), now)
+
+
+def clock_of(group: Group, limits: Limits, now: int) -> int:
+    """How far the group is (µs): as far as it says; as far as the clock on the wall when the patience has ended."""
+    return max(now * 1000, group.clock) if now - group.arrived >= limits.patience else group.clock
+
+
+def to_tell(before: Seen | None, limits: Limits, now: int) -> bool:
+    """True if it has to be said that a key is heard, of which something came. Another group that heard it before may
+    have said that it is silent, though it is not here: at a time that was not past `now`, and only if the windows that
+    were there, those seen here among them, were that old."""
+    return before is None or before.last + limits.after * 1000 <= now * 1000
+
+
+def silent(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int) -> list[str]:
+    """The keys of which nothing is there for so long, both of their group's time and of ours: what comes late, after an
+    outage, is of old windows, but it comes."""
+    clock = clock_of(group, limits, now)
+    return [
+        key
+        for key, (last, arrived) in seen.items()
+        if last + limits.after * 1000 <= clock and arrived + limits.after <= now
+    ]
+
+
+def look_again(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int) -> int | None:
+    """When the next key becomes silent if nothing comes any more (ms); None: there is no key left."""
+
+    def due(key: Seen) -> int:
+        if key.last + limits.after * 1000 <= group.clock:
+            return key.arrived + limits.after
+        return max(group.arrived + limits.patience, key.arrived + limits.after, key.last // 1000 + 1 + limits.after)
+
+    return max(min(map(due, seen.values())), now + 1) if seen else None
+
+
+Window = tuple[int, int, float, float]
+"""Start, end (µs), and two numbers that are merged by `MERGES`."""
+
+Pair = tuple[float, float]
+MERGES: Final[Mapping[str, Callable[[Pair, Pair], Pair]]] = {
+    "count": lambda a, b: (a[0] + b[0], 0.0),
+    "sum": lambda a, b: (a[0] + b[0], 0.0),
+    "min": lambda a, b: (min(a[0], b[0]), 0.0),
+    "max": lambda a, b: (max(a[0], b[0]), 0.0),
+    "mean": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+}
+"""By the aggregate's kind: how two contributions to a window are one. Of a mean: count and sum."""
+
+
+def value(kind: str, window: Window) -> float:
+    """The value of a window."""
+    return window[3] / window[2] if kind == "mean" else window[2]
+
+
+def newest(kind: str, known: Sequence[Window], new: Iterable[Window], count: int) -> list[Window]:
+    """The newest `count` windows, oldest first, with what came merged in."""
+    merged = {(w[0], w[1]): (w[2], w[3]) for w in known}
+    oldest = min(merged, default=(0, 0)) if len(merged) >= count else (0, 0)
+    for start, end, a, b in new:
+        at = (start, end)
+        if at in merged:
+            merged[at] = MERGES[kind](merged[at], (a, b))
+        elif at >= oldest:  # what is older was forgotten: this would be a part of it
+            merged[at] = (a, b)
+    return [(*at, *merged[at]) for at in sorted(merged)[-count:]]

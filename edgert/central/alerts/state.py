@@ -1,0 +1,96 @@
+"""State of the alert job's streams between batches: Spark's stateful processors, in its state store.
+
+They run in Spark's Python workers; all that they decide is in `silence.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from edgert.central.alerts import silence
+from edgert.central.alerts.silence import Group, Limits, Seen
+
+SILENCE_OUT: Final = "key STRING, at BIGINT, since BIGINT"
+WINDOWS_OUT: Final = "key STRING, since BIGINT, at BIGINT, values ARRAY<DOUBLE>"
+
+
+class Silence(StatefulProcessor):
+    """Per group: which keys were heard, and when. In: `key`, `ends` (µs). Out: a key that is new, came back or may
+    count as silent elsewhere (`since` is null), or one that is silent since its last window."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._seen = handle.getMapState("seen", "key STRING", "last BIGINT, arrived BIGINT")
+        self._group = handle.getValueState("group", "clock BIGINT, arrived BIGINT, timer BIGINT")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        now = timerValues.getCurrentProcessingTimeInMs()
+        ends: dict[str, int] = {}
+        for row in rows:
+            ends[row.key] = max(row.ends, ends.get(row.key, row.ends))
+        known = self._group.get()
+        group = silence.heard(Group(known[0], known[1]) if known else None, ends.values(), now)
+        seen = self._all()
+        for name, last in ends.items():
+            if silence.to_tell(seen.get(name), self._limits, now):
+                yield Row(key=name, at=last, since=None)
+            seen[name] = Seen(max(last, seen[name].last) if name in seen else last, now)
+            self._seen.updateValue((name,), tuple(seen[name]))
+        yield from self._judge(seen, group, known[2] if known else None, now)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        known = self._group.get()
+        if known:
+            now = timerValues.getCurrentProcessingTimeInMs()
+            yield from self._judge(self._all(), Group(known[0], known[1]), None, now)
+
+    def close(self) -> None:
+        pass
+
+    def _all(self) -> dict[str, Seen]:
+        return {name[0]: Seen(*when) for name, when in self._seen.iterator()}
+
+    def _judge(self, seen: dict[str, Seen], group: Group, timer: int | None, now: int) -> Iterator[Row]:
+        clock = silence.clock_of(group, self._limits, now)
+        for name in silence.silent(seen, group, self._limits, now):
+            yield Row(key=name, at=clock, since=seen.pop(name).last)
+            self._seen.removeKey((name,))
+        if timer:
+            self._handle.deleteTimer(timer)
+        again = silence.look_again(seen, group, self._limits, now)
+        if again is not None:
+            self._handle.registerTimer(again)
+        self._group.update((group.clock, group.arrived, again or 0))
+
+
+class Windows(StatefulProcessor):
+    """Per key: its newest windows. In: `starts`, `ends` (µs), `a`, `b` (see `silence.MERGES`). Out: the values of the
+    newest `count` windows, `since` the start of the first and `at` the end of the last of them."""
+
+    def __init__(self, kind: str, count: int) -> None:
+        self._kind = kind
+        self._count = count
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._windows = handle.getValueState("windows", "windows STRING")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        known = self._windows.get()
+        new = [(row.starts, row.ends, row.a, row.b) for row in rows]
+        # Two more than are needed: contributions to a window that come late still find it.
+        kept = silence.newest(self._kind, json.loads(known[0]) if known else [], new, self._count + 2)
+        self._windows.update((json.dumps(kept),))
+        told = kept[-self._count :]
+        values = [silence.value(self._kind, window) for window in told]
+        yield Row(key=key[0], since=told[0][0], at=told[-1][1], values=values)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,88 @@
+"""Counters of the collector, and its record of a gateway."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from edgert.central.landing.acceptance import Key
+from edgert.core.results.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
+
+_STREAMS_PER_FLOW: Final = 64
+"""Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
+_STREAMS_PER_GATEWAY: Final = 4_096
+"""As many at most in all; each flow has at least those of its greatest epoch, from which a new card goes on."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters since the start of the collector."""
+
+    messages: int = 0
+    rows: int = 0
+    commits: int = 0
+    refused_rows: int = 0
+    refused_batches: int = 0
+    gaps: int = 0
+    duplicates: int = 0
+    malformed: int = 0
+    malformed_not_kept: int = 0
+    """Of these: how many are not in quarantine, and will not be."""
+    held: int = 0
+    expired: int = 0
+    not_held: int = 0
+    broken_results: int = 0
+    """Results in pieces of which one did not come: their gateways send them again."""
+    refused_flows: int = 0
+    held_back: int = 0
+    """Openings of epochs or tables that wait, since their gateway began too many in the last hour."""
+    not_authentic: int = 0
+    """Messages that were refused for want of a MAC by the key of the gateway that their topic names."""
+    newest_not_authentic: str = ""
+    """Topic of the newest of them, and why it was refused."""
+    unsigned: int = 0
+    """Messages without a MAC where there is a key, whether they were refused or not."""
+    unchecked: int = 0
+    """Messages with a MAC that was not checked, as there is no key."""
+    failures: int = 0
+    stuck_flows: int = 0
+    """Now: flows whose landing table cannot be used."""
+    last_error: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class KnownGateway:
+    partition: str = ""
+    """As the topic of its last result says."""
+    acks: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
+    """Flow -> (epoch, stream) -> sequence."""
+    news: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """(flow, epoch, stream) -> sequence: what is told once, however old its epoch: what landed or was asked for."""
+    flows: set[str] = field(default_factory=set)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    """Flows whose hello the next acknowledgement answers -> the hello's token."""
+    refused: bool = False
+
+    def note(self, known: dict[Key, int]) -> None:
+        """Takes the landed numbers of this gateway."""
+        for (_, flow, epoch, stream), version in known.items():
+            self.acknowledge(flow, epoch, stream, version)
+            self.flows.add(flow)
+
+    def tell(self, flow: str, epoch: int, stream: int, version: int) -> None:
+        """As `acknowledge`, and the next acknowledgement names it in any case, if these are not too many already."""
+        self.acknowledge(flow, epoch, stream, version)
+        if len(self.news) < _STREAMS_PER_GATEWAY:
+            self.news[(flow, epoch, stream)] = version
+
+    def acknowledge(self, flow: str, epoch: int, stream: int, version: int) -> None:
+        """A stream is in the tables up to `version`; of too many those of the oldest epochs are named no more."""
+        acks = self.acks.setdefault(flow, {})
+        acks[(epoch, stream)] = version
+        most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(self.acks)))
+        for old in sorted(acks)[:-most]:
+            del acks[old]

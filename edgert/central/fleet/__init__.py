@@ -1,0 +1,1 @@
+"""The fleet job: Spark merges the contributions of landing tables into one fleet table per flow."""

@@ -1,0 +1,70 @@
+"""The plan of a round of landing: its batches, their tables and their identifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from edgert.central.landing.acceptance import Key
+from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.checks import fits
+from edgert.central.landing.flow_table import FlowTable
+from edgert.central.landing.flow_tables import FlowTables
+from edgert.central.landing.lineage import Epoch
+from edgert.central.landing.validation import epoch_of
+from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import OpenBatch
+
+BESIDE: Final = "beside/"
+
+
+def key_of(batch: Batch) -> Key:
+    """The stream of a batch."""
+    return batch.gateway, batch.flow, batch.epoch, batch.stream
+
+
+def share_out(seconds: float, batches: Sequence[Batch], costs: dict[str, float]) -> None:
+    """Time that batches took together, by their gateways."""
+    for batch in batches:
+        costs[batch.gateway] = costs.get(batch.gateway, 0.0) + seconds / len(batches)
+
+
+def places_of(tables: FlowTables, pending: Iterable[Batch]) -> dict[Epoch, FlowTable]:
+    """The table of each epoch; of one that is opened, the one that it is opened in."""
+    places: dict[Epoch, FlowTable] = {}
+    begun: Schema | None = None
+    for batch in pending:
+        epoch = epoch_of(batch)
+        if isinstance(batch, OpenBatch) and epoch not in places:
+            place = tables.to_open(epoch, batch.schema)
+            if place.schema is None:
+                begun = begun or batch.schema
+                if not fits(begun, batch.schema):
+                    place = tables.behind()  # of two that would make the same table the second waits for a round
+            places[epoch] = place
+    for batch in pending:
+        if epoch_of(batch) not in places:
+            places[epoch_of(batch)] = tables.of(epoch_of(batch))
+    return places
+
+
+def due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
+    """Those that come next: neither what is in the tables, nor what comes after a missing one."""
+    due: list[Batch] = []
+    reached = dict(versions)
+    for batch in pending:
+        key = key_of(batch)
+        if batch.first <= reached[key] + 1 <= batch.sequence:
+            reached[key] = batch.sequence
+            due.append(batch)
+    return due
+
+
+def versions_of(batches: Iterable[Batch], beside: Collection[tuple[str, int]] = ()) -> dict[str, int]:
+    """Transaction identifiers of a commit: the greatest sequence of each stream in it. Of the epochs `beside` it is
+    the landing table that tells."""
+    versions: dict[str, int] = {}
+    for b in batches:
+        name = BESIDE + b.application if epoch_of(b) in beside else b.application
+        versions[name] = max(b.sequence, versions.get(name, 0))
+    return versions

@@ -1,0 +1,223 @@
+"""Tables for people, without Spark: what is there, and the newest rows of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from edgert.central.tables.query import in_brackets, is_understood, query, trouble_of
+from edgert.central.tables.query import select as query_tables
+from edgert.central.tables.table import TableError, join, list_tables, told, why
+from edgert.core.errors import EdgertError
+
+SINGLE: Final = ("gaps", "drops", "quarantine", "models", "alerts", "leases", "readers")
+FOLDERS: Final = ("fleet", "landing")
+FIRST_ROWS: Final = (
+    "none yet: has the collector run? The first rows land some seconds after a flow's first window has closed"
+)
+_ORDER: Final = ("window_start", "received", "trained", "raised")
+_WIDEST: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table: its name under the root, rows, version of the last commit, files and their bytes."""
+
+    name: str
+    rows: int
+    version: int
+    files: int
+    size_bytes: int
+
+
+def names(root: str) -> list[str]:
+    """Every table under a root: `fleet/<flow>`, `landing/<flow>`, `gaps`, ..."""
+    found = [f"{folder}/{name}" for folder in FOLDERS for name in list_tables(root, folder)]
+    return found + [name for name in SINGLE if DeltaTable.is_deltatable(join(root, name))]
+
+
+def facts(root: str) -> tuple[list[TableFacts], list[TableError]]:
+    """Facts for `edgert central tables`, and the errors of tables that cannot be read."""
+    listed, wrong = [], []
+    for name in names(root):
+        try:
+            listed.append(_facts(root, name))
+        except TableError as error:
+            wrong.append(error)
+    return listed, wrong
+
+
+def _facts(root: str, name: str) -> TableFacts:
+    table = _load(root, name)
+    with told(join(root, name), "its files could not be listed"):
+        files = pa.table(table.get_add_actions(flatten=True))
+        rows = sum(n or 0 for n in files["num_records"].to_pylist())
+        size = sum(files["size_bytes"].to_pylist())
+        return TableFacts(name, rows, table.version(), files.num_rows, size)
+
+
+def find(root: str, name: str) -> str:
+    """The full name of a table; a flow's name alone means its fleet table, else its landing table.
+
+    Raises `EdgertError` listing the tables that exist.
+    """
+    there = names(root)
+    for candidate in (name, f"fleet/{name}", f"landing/{name}"):
+        if candidate in there:
+            return candidate
+    near = difflib.get_close_matches(name, there, n=1)
+    hint = f" (nearest: {near[0]})" if near else ""
+    listed = ", ".join(there) or FIRST_ROWS
+    raise EdgertError(f"table {name!r}: expected one of those in {root}{hint}: {listed}")
+
+
+def stands_for(root: str, name: str) -> str:
+    """Where a flow's name alone means its landing table: what to say about its fleet table; else nothing."""
+    if name.startswith("landing/") or find(root, name) != f"landing/{name}":
+        return ""
+    return (
+        f"fleet/{name} is not there yet, these are the contributions in landing/{name}. `edgert central run` (Spark) "
+        "writes the first fleet rows some 20 s after its start, and about 80 s after its very first one"
+    )
+
+
+def find_any(root: str) -> None:
+    """Raises `EdgertError` if there is no table: what works on those that are there would make its own in a place that
+    was mistyped."""
+    if not names(root):
+        raise EdgertError(
+            f"{root}: expected a folder or URI with tables, found none: has the collector run? See --root"
+        )
+
+
+def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[str], list[list[Any]]]:
+    """(columns, rows) of a table, newest windows first. `where` is an SQL condition over its columns.
+
+    Raises `EdgertError` if there is no such table, it cannot be read, or the condition cannot be understood.
+    """
+    full = find(root, name)
+    table = _load(root, full)
+    columns = [f.name for f in table.schema().fields]
+    try:
+        found = query(table, columns, where, [c for c in _ORDER if c in columns], limit)
+    except (DeltaError, OSError, ValueError) as error:
+        if where and not is_understood({"t": table}, f"SELECT * FROM t WHERE {in_brackets(where)}"):
+            raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {why(error)}") from error
+        raise _failed(root, {full: table}, "condition", error) from error
+    return columns, [list(row.values()) for row in found]
+
+
+def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
+    """(columns, rows) of an SQL query. Tables are named as `sql_name` has it; only those that occur are opened.
+
+    Raises `EdgertError` for anything but a query, one that cannot be understood, or tables that cannot be read.
+    """
+    if not re.match(r"\s*(select|with)\b", text, re.IGNORECASE):
+        raise EdgertError(f"expected a query that begins with SELECT or WITH, got {text[:40]!r}")
+    tables = names(root)
+    there = tables_in(text, tables)
+    opened = {plain: _load(root, name) for plain, name in there.items()}
+    try:
+        return query_tables(opened, text)
+    except (DeltaError, OSError, ValueError) as error:
+        if is_understood(opened, text):
+            raise _failed(root, {there[plain]: table for plain, table in opened.items()}, "query", error) from error
+        listed = ", ".join(map(sql_name, tables))
+        known = f"the tables {listed}" if tables else f"tables, of which {root} has none (did a collector run?)"
+        raise EdgertError(f"expected an SQL query over {known}: {why(error)}") from error
+
+
+def version(root: str, name: str) -> int:
+    """The number of a table's last commit. Raises `TableError`."""
+    return _load(root, name).version()
+
+
+def sql_name(name: str) -> str:
+    """A table's name where SQL wants a plain one: `fleet/city-air` is `fleet_city_air`."""
+    return re.sub(r"\W", "_", name)
+
+
+def tables_in(text: str, tables: Sequence[str]) -> dict[str, str]:
+    """Those of `tables` that occur in an SQL text, by the name that they have there (and some whose name is that of a
+    column). Raises `EdgertError` for a name that two of them have."""
+    words = set(re.findall(r"\w+", text))
+    found: dict[str, str] = {}
+    for name in tables:
+        plain = sql_name(name)
+        if plain in words and found.setdefault(plain, name) != name:
+            raise EdgertError(
+                f"{plain}: expected the SQL name of one table, got that of {found[plain]} and of {name}; each of them "
+                "is read by its own name: `edgert central show`"
+            )
+    return found
+
+
+def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
+    """Aligned text: numbers to the right, all else to the left."""
+    cells = [[_cell(v) for v in row] for row in table]
+    widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
+    numeric = [any(_is_number(row[i]) for row in table) for i in range(len(columns))]
+
+    def line(values: Sequence[str]) -> str:
+        parts = [v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric, strict=True)]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(list(columns)), line(["-" * w for w in widths]), *(line(row) for row in cells)])
+
+
+def json_lines(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
+    """One JSON object per row and line; times as ISO 8601."""
+    return "\n".join(json.dumps(dict(zip(columns, row, strict=True)), default=_plain) for row in table)
+
+
+def _load(root: str, name: str) -> DeltaTable:
+    try:
+        return DeltaTable(join(root, name))
+    except (DeltaError, OSError) as error:
+        raise _unreadable(join(root, name), error) from error
+
+
+def _unreadable(uri: str, error: Exception) -> TableError:
+    hint = "what of it is gone or damaged has to come back from a copy"
+    return TableError(f"{uri}: expected a Delta table that can be read: {why(error)[:500]}; {hint}")
+
+
+def _failed(root: str, tables: Mapping[str, DeltaTable], what: str, error: Exception) -> EdgertError:
+    """Why a condition or query over tables was not answered that is one. A table is said to be damaged only if it
+    cannot be read without it: who believes that puts back an older copy, which lacks results."""
+    for name, table in tables.items():
+        if trouble := trouble_of(table):
+            return _unreadable(join(root, name), trouble)
+    sound = f"; all of {', '.join(tables)} can be read" if tables else ""
+    return EdgertError(f"expected a {what} that can be answered: {why(error)[:500]}{sound}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(_plain(value)) if not isinstance(value, str | int) else str(value)
+    text = "".join(c if c.isprintable() else "·" for c in text)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.isoformat(sep=" ", timespec="auto").replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)

@@ -1,0 +1,1 @@
+"""Training of models: the document, one training with Spark, the decision between models, and publication."""

@@ -1,0 +1,150 @@
+"""The door to a board's slots: RAUC, systemd, and the notes of updates on the data partition."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from edgert.boards.files import PUBLIC, folder, write
+from edgert.boards.slots import Pending, Unit, booted, pending_untrusted
+from edgert.core.errors import EdgertError
+
+COMMAND_LINE: Final = Path("/proc/cmdline")
+NOTES: Final = Path("/var/edgert/update")
+PENDING: Final = "pending.json"
+HISTORY: Final = "history.jsonl"
+HISTORY_LINES: Final = 100
+IMAGE: Final = Path("/etc/edgert/image.json")
+"""Of the image: board and version."""
+SERVICES: Final = ("edgert-gateway.service", "mosquitto.service", "edgert-agent.service")
+LOG_LINES: Final = "30"
+MARK_TRIES: Final = 5
+MARK_AGAIN_S: Final = 5.0
+
+
+def slot() -> str:
+    """The slot that runs. Raises `EdgertError` on a machine without slots."""
+    found = booted(COMMAND_LINE.read_text())
+    if not found:
+        raise EdgertError("expected a board with two slots (an image of `make image`), got a machine without them")
+    return found
+
+
+def about() -> dict[str, Any]:
+    """`board`, `version` and `updates` (the boot loader can start either slot) of the running system."""
+    try:
+        found = json.loads(IMAGE.read_text())
+    except (OSError, ValueError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def pending() -> Pending | None:
+    """The update that is not confirmed yet."""
+    try:
+        return pending_untrusted((NOTES / PENDING).read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def note(update: Pending) -> None:
+    folder(NOTES)
+    write(NOTES / PENDING, update.text().encode())
+    _sync(NOTES)
+
+
+def forget() -> None:
+    """The update is decided."""
+    (NOTES / PENDING).unlink(missing_ok=True)
+    if NOTES.is_dir():
+        _sync(NOTES)
+
+
+def record(event: str, **details: Any) -> None:
+    """A line in the history, on the data partition: both slots read it."""
+    line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details})
+    folder(NOTES)
+    lines = [*history_lines(), line][-HISTORY_LINES:]
+    write(NOTES / HISTORY, "".join(f"{line}\n" for line in lines).encode(), PUBLIC)
+    _sync(NOTES)
+
+
+def history_lines() -> list[str]:
+    try:
+        return (NOTES / HISTORY).read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def bundle_version(source: str) -> str:
+    """The version that a bundle says, after its signature was checked. Raises `EdgertError`."""
+    said = _rauc("info", "--output-format=json", source)
+    try:
+        return str(json.loads(said[said.index("{") :])["version"])
+    except (ValueError, KeyError, TypeError):
+        raise EdgertError(f"{source}: expected a bundle with a version, got none") from None
+
+
+def install(source: str) -> None:
+    """Writes a bundle to the slot that does not run, and makes it the next one. Raises `EdgertError`."""
+    _rauc("install", source)
+
+
+def mark(state: str) -> None:
+    """The running slot is `good` (its attempts are given back) or `bad` (it is not started again)."""
+    for _ in range(MARK_TRIES - 1):  # its service may still start: on a slow card longer than D-Bus waits
+        try:
+            _rauc("status", f"mark-{state}", "booted")
+            return
+        except EdgertError:
+            time.sleep(MARK_AGAIN_S)
+    _rauc("status", f"mark-{state}", "booted")
+
+
+def restart() -> None:
+    subprocess.run(["systemctl", "reboot"], check=True)
+
+
+def units() -> list[Unit]:
+    """The services that an update must not break."""
+    fields = "--property=Id,ActiveState,NRestarts,Result"
+    said = subprocess.run(["systemctl", "show", fields, *SERVICES], capture_output=True, text=True, check=False).stdout
+    found = []
+    for block in said.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in values:
+            restarts = int(values.get("NRestarts") or 0)
+            found.append(Unit(values["Id"], values.get("ActiveState", ""), restarts, values.get("Result", "")))
+    return found
+
+
+def last_words(names: Sequence[str]) -> str:
+    """The end of the services' log: the journal is in memory, so it would be gone after the next start."""
+    chosen = [f"--unit={name}" for name in names]
+    command = ["journalctl", "--no-pager", "--output=cat", "--lines", LOG_LINES, *chosen]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def _rauc(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["rauc", *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise EdgertError("expected the update client rauc on this board, got none") from None
+    if done.returncode:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise EdgertError(f"rauc {arguments[0]}: {'; '.join(said[-3:]) or f'status {done.returncode}'}")
+    return done.stdout
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

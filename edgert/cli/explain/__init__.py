@@ -1,0 +1,1 @@
+"""`edgert explain`: the plan of a flow, and where its instances run."""

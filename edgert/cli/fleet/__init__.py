@@ -1,0 +1,1 @@
+"""`edgert fleet`: the boards of a fleet, its keys, and the flows that run on several boards."""

@@ -1,0 +1,190 @@
+"""`edgert fleet deploy | flows | move | remove`: flows that run on several boards."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from edgert.cli.fleet import moves, plans, top, trace
+from edgert.core.errors import EdgertError
+
+BARS: Final = "▁▂▃▄▅▆▇█"
+AddSocket = Callable[[argparse.ArgumentParser], None]
+Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
+"""(command line, verb, arguments) -> the agent's answer."""
+
+
+def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
+    """Adds the actions."""
+    deploy = _action(actions, "deploy", "deploy a flow for the fleet", add_socket)
+    deploy.add_argument("file", type=Path, help="the flow's document")
+    deploy.add_argument(
+        "--place", action="append", default=[], metavar="OPERATOR=GATEWAY",
+        help="run the operator on that board; others run where their input does, sources on the board that is asked",
+    )  # fmt: skip
+    deploy.add_argument(
+        "--require", action="append", default=[], metavar="OPERATOR:NAME=VALUE",
+        help="run the operator only on boards with that label",
+    )  # fmt: skip
+    deploy.add_argument(
+        "--heuristic", default="", metavar="NAME",
+        help="let it place operators without --place anew, when that pays (default: crowded boards hand them over)",
+    )  # fmt: skip
+    deploy.set_defaults(act=lambda args: _deploy(args, call))
+    rules = _action(actions, "rules", "the rules of a flow's placement, and changes of them", add_socket)
+    rules.add_argument("flow")
+    rules.add_argument(
+        "--unpin", action="append", default=[], metavar="OPERATOR",
+        help="let an operator move by itself that --place or `move` put where it is",
+    )  # fmt: skip
+    rules.add_argument(
+        "--heuristic",
+        metavar="NAME",
+        help="places operators anew, when that pays; none: crowded boards hand them over",
+    )
+    rules.set_defaults(act=lambda args: _rules(args, call))
+    text = "flows of the fleet: where their operators run, and who coordinates them"
+    _action(actions, "flows", text, add_socket).set_defaults(act=lambda args: _flows(args, call))
+    move = _action(actions, "move", "move an operator of a running flow to another board, with its state", add_socket)
+    move.add_argument("flow")
+    move.add_argument("operator", help="an operator, or a copy of one (minute#2)")
+    move.add_argument("gateway", help="the board that is to run it")
+    move.set_defaults(act=lambda args: _move(args, call))
+    plans.add(actions, _action, add_socket, call)
+    top.add(actions, _action, add_socket, call)
+    trace.add(actions, _action, add_socket, call)
+    moves.add(actions, _action, add_socket, call)
+    text = "the load that each board predicts for the next three minutes"
+    _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
+    remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
+    remove.add_argument("flow")
+    remove.set_defaults(act=lambda args: _remove(args, call))
+
+
+def _action(actions: Any, name: str, text: str, add_socket: AddSocket) -> argparse.ArgumentParser:
+    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    add_socket(action)
+    return action
+
+
+def _deploy(args: argparse.Namespace, call: Call) -> int:
+    from edgert.cli._documents import load, registry
+
+    flow = load(args.file, registry())
+    asked = {
+        "document": dict(flow.document),
+        "pins": dict(map(_pin, args.place)),
+        "labels": _labels(args.require),
+        "heuristic": _heuristic(args.heuristic),
+    }
+    found = call(args, "fleet.deploy", asked)
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}"
+    print(json.dumps(found, indent=2) if args.json else said)
+    return 0
+
+
+def _pin(text: str) -> tuple[str, str]:
+    operator, _, gateway = text.partition("=")
+    if not operator or not gateway:
+        raise EdgertError(f"--place: expected OPERATOR=GATEWAY, got {text!r}")
+    return operator, gateway
+
+
+def _labels(required: Sequence[str]) -> dict[str, list[str]]:
+    """Operator -> labels."""
+    found: dict[str, list[str]] = {}
+    for text in required:
+        operator, _, label = text.partition(":")
+        if not operator or "=" not in label:
+            raise EdgertError(f"--require: expected OPERATOR:NAME=VALUE, got {text!r}")
+        found.setdefault(operator, []).append(label)
+    return found
+
+
+def _heuristic(name: str) -> str:
+    return "" if name == "none" else name
+
+
+def _rules(args: argparse.Namespace, call: Call) -> int:
+    changes = {} if args.heuristic is None else {"heuristic": _heuristic(args.heuristic)}
+    found = call(args, "fleet.rules", {"flow": args.flow, "unpin": args.unpin, **changes})
+    print(json.dumps(found, indent=2) if args.json else "\n".join(rules_lines(found)))
+    return 0
+
+
+def rules_lines(found: Mapping[str, Any]) -> list[str]:
+    """The rules of a flow for a terminal."""
+    pins = ", ".join(f"{operator} on {gateway}" for operator, gateway in found["pins"].items()) or "none"
+    labels = ", ".join(f"{operator} needs {' '.join(one)}" for operator, one in found["labels"].items()) or "none"
+    heuristic = f"placed anew by {found['heuristic']}, when that pays"
+    by = heuristic if found["heuristic"] else "moved only by crowded boards"
+    return [f"flow {found['flow']} is {by}", f"pinned: {pins}", f"labels: {labels}"]
+
+
+def _flows(args: argparse.Namespace, call: Call) -> int:
+    from edgert.cli._control import table
+
+    found = call(args, "fleet.flows", {})
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    rows = [
+        (name, str(one["plan"]), one["coordinator"], _states(one["boards"]), _where(one.get("assignment", {})))
+        for name, one in sorted(found["flows"].items())
+    ]
+    head = ("flow", "plan", "coordinator", "state", "operators")
+    print("\n".join(table(head, rows, left=5)) if rows else "no flows")
+    return 0
+
+
+def _move(args: argparse.Namespace, call: Call) -> int:
+    found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
+    pause = f"it stood still for {1e3 * found['pause_s']:.0f} ms"
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}; {pause}"
+    print(json.dumps(found, indent=2) if args.json else said)
+    return 0
+
+
+def _rings(args: argparse.Namespace, call: Call) -> int:
+    from edgert.cli._control import table
+
+    found = call(args, "fleet.rings", {})
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    boards = {name: one for name, one in sorted(found["boards"].items()) if "mean_cpu" in one}
+    rows = [
+        (name, *(f"{100 * part:.0f} %" for part in one["mean_cpu"].values()), _bars(one["cpu"], found["seconds"]))
+        for name, one in boards.items()
+    ]
+    head = ("board", "10 s", "1 min", "3 min", "CPU from now to in 3 minutes")
+    print("\n".join(table(head, rows)) if rows else "no board has told a prediction yet")
+    return 0
+
+
+def _bars(parts: Sequence[float], seconds: Sequence[float]) -> str:
+    """The use of the cores over the next three minutes, a sign for six seconds."""
+    each = [part for part, length in zip(parts, seconds, strict=True) for _ in range(round(length))]
+    means = [sum(each[at : at + 6]) / 6 for at in range(0, len(each) - 5, 6)]
+    return "".join(BARS[max(0, min(len(BARS) - 1, int(mean * len(BARS))))] for mean in means)
+
+
+def _remove(args: argparse.Namespace, call: Call) -> int:
+    found = call(args, "fleet.remove", {"flow": args.flow})
+    print(json.dumps(found) if args.json else f"flow {found['flow']} is removed; its results still leave")
+    return 0
+
+
+def _where(assignment: Mapping[str, str]) -> str:
+    boards: dict[str, list[str]] = {}
+    for operator, gateway in assignment.items():
+        boards.setdefault(gateway, []).append(operator)
+    return "; ".join(f"{gateway}: {', '.join(operators)}" for gateway, operators in boards.items())
+
+
+def _states(boards: Mapping[str, str]) -> str:
+    states = sorted(set(boards.values()))
+    return states[0] if len(states) == 1 else ", ".join(f"{board} {state}" for board, state in sorted(boards.items()))

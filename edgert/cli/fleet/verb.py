@@ -1,0 +1,103 @@
+"""`edgert fleet`: the boards of the fleet as this board's agent knows them, and the fleet's keys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from edgert.cli.fleet import acl, boards, flows, keys
+
+HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
+CONFIG: Final = Path("/etc/edgert/agent.toml")
+TIMEOUT_S: Final = 180.0
+"""A flow has a minute to come to a batch boundary, and boards time to answer."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    for name, text, act in (
+        ("status", "members, their state, coordinates, estimated and measured round-trip times", _status),
+        ("leave", "this board's agent says goodbye to the fleet and ends", _leave),
+    ):
+        action = actions.add_parser(name, help=text, description=text)
+        action.set_defaults(act=act)
+        _add_socket(action)
+    flows.add(actions, _add_socket, _call)
+    acl.add(actions)
+    boards.add(actions)
+    keys.add(actions)
+
+
+def _add_socket(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--socket", metavar="PATH", help="the agent's control socket; default: that of its settings")
+    action.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {CONFIG} if it is there)"
+    )
+    action.add_argument("--json", action="store_true", help="as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    status: int = args.act(args)
+    return status
+
+
+def _call(args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    from edgert.control.client import call
+    from edgert.core.config import load
+    from edgert.core.settings.agent import AgentSettings, agent_socket
+
+    path = args.config or (CONFIG if os.access(CONFIG, os.R_OK) else None)
+    settings = load(AgentSettings, path, os.environ)
+    socket = args.socket or agent_socket(settings, os.environ, os.geteuid() == 0)
+    return call(socket, verb, arguments, TIMEOUT_S)
+
+
+def _status(args: argparse.Namespace) -> int:
+    found = _call(args, "fleet.status")
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
+    return 0
+
+
+def _leave(args: argparse.Namespace) -> int:
+    found = _call(args, "fleet.leave")
+    print(json.dumps(found) if args.json else "the agent has left the fleet")
+    return 0
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """The status of a fleet for a terminal."""
+    from edgert.cli._control import duration, table
+
+    head = ("gateway", "state", "for", "address", "cores", "speed", "load", "coordinate", "estimated", "measured")
+    rows = [_row(member, duration) for member in found["members"]]
+    alive = sum(member["state"] == "alive" for member in found["members"])
+    gateway, counters = found["local_gateway"], found["counters"]
+    drops = ", ".join(f"{count} {reason}" for reason, count in sorted(counters["drops"].items())) or "none"
+    away = "" if gateway["connected"] else f"; its gateway does not answer: {gateway['error']}"
+    return [
+        f"fleet {found['fleet']}, seen by {found['gateway']}: {alive} of {len(found['members'])} alive{away}",
+        "",
+        *table(head, rows, left=4),
+        "",
+        f"packets dropped: {drops}; own health: {found['health']} (0 is best)",
+    ]
+
+
+def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:
+    host, port = member["address"]
+    board, load = member["board"], member["load"]
+    coordinate = " ".join(f"{number:.1f}" for number in member["coordinate"][:3]) or "-"
+    times = ["-" if member[name] is None else f"{member[name]:.2f} ms" for name in ("estimated_ms", "measured_ms")]
+    name = member["gateway"] + (" *" if member["self"] else "")
+    facts = [_text(board.get("cores")), _text(board.get("speed")), _text(load.get("load"))]
+    return name, member["state"], duration(member["since_s"]), f"{host}:{port}", *facts, coordinate, *times
+
+
+def _text(value: object) -> str:
+    """A number from another board, as a cell of the table."""
+    return f"{value:g}" if isinstance(value, int | float) else "-"

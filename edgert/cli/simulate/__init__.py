@@ -1,0 +1,1 @@
+"""`edgert simulate`: a flow on a virtual board."""

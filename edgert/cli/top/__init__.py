@@ -1,0 +1,1 @@
+"""`edgert top`: the work of operators and threads, live."""

@@ -1,0 +1,111 @@
+"""The sections of a provisioning file (`edgert.toml`) that are neither the gateway's nor the agent's."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from edgert.core.config import section, setting
+
+LOCAL_PORT: Final = 1884
+"""Where the board's own programs reach its broker, when the network uses it too."""
+HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+FLEET_KEY: Final = re.compile(r"([A-Za-z0-9+/]{43}=\n)+")
+MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
+
+
+def _address(text: str) -> str | None:
+    try:
+        ipaddress.ip_address(text or "0.0.0.0")
+    except ValueError:
+        return "an IP address"
+    return None
+
+
+def _interface(text: str) -> str | None:
+    try:
+        ipaddress.ip_interface(text or "0.0.0.0/0")
+    except ValueError:
+        return "an address with prefix length, such as 192.168.1.20/24"
+    return None if not text or "/" in text else "an address with prefix length, such as 192.168.1.20/24"
+
+
+def _hostname(text: str) -> str | None:
+    return None if not text or HOSTNAME.fullmatch(text) else "letters, digits and '-', at most 63"
+
+
+def _other_port(port: int) -> str | None:
+    return f"another port: {LOCAL_PORT} is that of the board's own programs" if port == LOCAL_PORT else None
+
+
+def _pem(label: str) -> re.Pattern[str]:
+    return re.compile(rf"(-----BEGIN {label}-----\n[A-Za-z0-9+/=\n]+-----END {label}-----\n)+")
+
+
+_CERTIFICATES, _KEY, _CRL = _pem("CERTIFICATE"), _pem("PRIVATE KEY"), _pem("X509 CRL")
+
+
+def _certificates(text: str) -> str | None:
+    return None if not text or _CERTIFICATES.fullmatch(text) else "certificates as PEM"
+
+
+def _key(text: str) -> str | None:
+    return None if not text or _KEY.fullmatch(text) else "a private key as PEM (PKCS #8, without a password)"
+
+
+def _crl(text: str) -> str | None:
+    return None if not text or _CRL.fullmatch(text) else "a certificate revocation list as PEM"
+
+
+def _fleet_key(text: str) -> str | None:
+    return None if not text or FLEET_KEY.fullmatch(text) else "lines of a file made by `edgert fleet key`"
+
+
+def _mac_key(text: str) -> str | None:
+    return None if not text or MAC_KEY.fullmatch(text) else "the line of a file made by `edgert fleet mac-key --of`"
+
+
+@dataclass(frozen=True, slots=True)
+class LanBroker:
+    """Access to the board's own broker over the network."""
+
+    listen: str = setting(
+        "", doc="address to listen on, such as 0.0.0.0; empty: the network cannot reach the broker", check=_address
+    )
+    port: int = setting(1883, doc="TCP port", minimum=1, maximum=65_535, check=_other_port)
+    control: bool = setting(False, doc="flows and settings may be written, and results read, over this listener")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How the board finds its network. By default it asks for an address (DHCP)."""
+
+    hostname: str = setting("", doc="name of the board; empty: the gateway's id, or edgert", check=_hostname)
+    address: str = setting("", doc="address with prefix length, such as 192.168.1.20/24; empty: DHCP", check=_interface)
+    gateway: str = setting("", doc="address of the router, with a fixed address", check=_address)
+    dns: str = setting("", doc="address of the name server, with a fixed address", check=_address)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Certificate and keys of the board, as `edgert fleet provision` writes them."""
+
+    certificate: str = setting(
+        "", doc="the board's certificate, then that of the CA which signed it (PEM)", check=_certificates
+    )
+    key: str = setting("", doc="private key of the certificate (PEM)", secret=True, check=_key)
+    ca: str = setting("", doc="the fleet's root certificate (PEM)", check=_certificates)
+    crl: str = setting("", doc="certificates that are revoked (PEM)", check=_crl)
+    fleet_key: str = setting("", doc="lines of the fleet's key file", secret=True, check=_fleet_key)
+    mac_key: str = setting("", doc="line of the gateway's file of its MAC key", secret=True, check=_mac_key)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSettings:
+    """The sections that are the board's and neither the gateway's nor the agent's."""
+
+    broker: LanBroker = section(LanBroker)
+    network: Network = section(Network)
+    identity: Identity = section(Identity)

@@ -1,0 +1,1 @@
+"""Several operators as one instance: chains, regions, and the functions that are generated for them."""

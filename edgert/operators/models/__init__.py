@@ -1,0 +1,1 @@
+"""Models: their JSON form, prediction, and training within a flow."""

@@ -1,0 +1,1 @@
+"""Checkpoints of a running flow: capture, packing, restore, and the progress of its input."""

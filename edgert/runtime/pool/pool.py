@@ -1,0 +1,399 @@
+"""A fixed pool of workers over many instances: a free worker asks the policy which instance runs next.
+
+One lock guards queues, policy and counters; it is taken twice per turn at most (to take rows, and to hand on what came
+of them together with the next choice), never per row, and never while an operator computes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from edgert.core.batch import Batch, RawBatch
+from edgert.core.clock import Clock
+from edgert.operators.base.logic import Now, PlainMessage
+from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.schedule import Schedule
+from edgert.runtime.instance.turn import Turn
+from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.quiesce import Pauses
+from edgert.runtime.pool.thread_roles import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
+from edgert.scheduling.congestion_aware import CongestionAware
+from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
+from edgert.scheduling.policies import Policy
+
+log = logging.getLogger(__name__)
+
+COUNTED_TURNS = 16
+"""Turns that follow each other without a choice are counted together, which costs less of each: so many at most."""
+LOOK_S = 0.5
+"""How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
+Send = Callable[[Instance, Sequence[PlainMessage]], None]
+"""Takes the messages of one turn; called on a worker's thread, outside the lock."""
+
+
+class Pool(Pauses):
+    """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        workers: int = 1,
+        policy: Policy | None = None,
+        consumption: Consumption | None = None,
+        send: Send = lambda instance, messages: None,
+    ) -> None:
+        super().__init__(clock, policy or CongestionAware())
+        self.consumption = consumption or at_most(50)
+        self._send = send
+        self._next_number, self._stopping = 0, False
+        self.doing: Doing | None = None
+        """The record of the instance of each thread's turn, see `Doing`."""
+        self._lending = Lending(workers)
+        self._lent_turn: tuple[Instance, list[Entry]] | None = None
+        """The next turn of a lent thread."""
+        self._threads = [
+            threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
+        ]
+
+    # -- life
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Lets every turn under way end (waits for all no longer than that); rows in queues stay there."""
+        with self.lock:
+            self._stopping = True
+            self._work.notify_all()
+        ends = time.monotonic() + (threading.TIMEOUT_MAX if timeout_s is None else timeout_s)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, ends - time.monotonic()))
+
+    def add(self, instances: Iterable[Instance]) -> None:
+        """From now on they are given turns."""
+        instances = list(instances)
+        for instance in instances:
+            if messages := instance.take_messages():  # of a restore: they leave before any that come after them
+                self._send_safely(instance, messages)
+        now = self._clock.monotonic()
+        with self.lock:
+            for instance in instances:
+                schedule, queue = instance.schedule, instance.queue
+                number = schedule.number = self._next_number
+                self._next_number += 1
+                self._instances[number] = instance
+                schedule.freed, schedule.charged_s = now, instance.counters.busy_s
+                instance.time_by(self._clock.monotonic)
+                instance.edges.away = any(other.remote for other in instance.edges.reaches())
+                self._policy.add(number)
+                if queue.over:
+                    self._gate.over.add(number)
+                if queue.rows:
+                    self._policy.rows_added(number, queue.rows)
+            self._connect()
+            self._work.notify_all()
+
+    def remove(self, instances: Iterable[Instance]) -> None:
+        """Takes out instances that are held by `hold` and not running."""
+        with self.lock:
+            for instance in instances:
+                number = instance.schedule.number
+                del self._instances[number]
+                self._gate.forget(number)
+                self._relieved(number)
+            self._connect()
+
+    # -- rows
+
+    def put(self, entries: Iterable[tuple[Instance, int, Batch | RawBatch]], *, wake: bool = True) -> None:
+        """Puts batches on the queues of instances, each with the number of the input it comes by. `wake` false: the
+        caller lends its thread next."""
+        entries = list(entries)
+        now = self._clock.monotonic()
+        with self.lock:
+            if not wake and len(entries) == 1 and self._hands(*entries[0], now):
+                return
+            for instance, source, batch in entries:
+                self._put(instance, Entry(source, batch, now))
+            if wake and self._asleep:
+                self._work.notify(len(entries))  # a worker each: the first may meet an operator that blocks
+            elif wake:
+                self._relieve_workers(now)
+
+    def _hands(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> bool:
+        """True if the batch goes into the hand of the thread that is lent next. Done where nothing else waits: the
+        policy has only one choice, and asking it costs more than the work on a few rows."""
+        schedule = instance.schedule
+        if (
+            self._lent_turn or schedule.running or instance.queue.entries or not fast(instance)
+            or not self._gate.idle() or schedule.number in self._gate.held or self._stopping
+        ):  # fmt: skip
+            return False
+        if now > schedule.freed:
+            instance.counters.idle_s += now - schedule.freed
+        schedule.running = True
+        self._policy.busy(schedule.number)
+        self._lending.since = now
+        rows = len(batch)
+        limit = min(self.consumption(rows), schedule.most_rows)
+        if rows > limit:
+            hand = schedule.hand = Hand(source, batch, now)
+            self._lent_turn = instance, hand.take(limit)
+        else:
+            self._lent_turn = instance, [Entry(source, batch, now)]
+        return True
+
+    def take_in(self, target: Target[Instance], batch: Batch | RawBatch, *, accepted: bool = False) -> None:
+        """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
+        not shed."""
+        now = self._clock.monotonic()
+        with self.lock:
+            self._put(target.instance, Entry(target.source, batch, now, target.producer), accepted=accepted)
+
+    def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
+        queue, schedule = instance.queue, instance.schedule
+        if not queue.entries and not schedule.running and entry.put > schedule.freed:
+            instance.counters.idle_s += entry.put - schedule.freed
+        change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
+        if queue.size > queue.budget_bytes and queue.over:
+            self._gate.over.add(schedule.number)
+        if shed:
+            instance.delivery.shed += shed
+        if change > 0:
+            self._policy.rows_added(schedule.number, change)
+        elif change < 0:
+            self._policy.rows_taken(schedule.number, -change)
+
+    # -- turns
+
+    def lend(self, time_s: float, *, again: bool = False) -> bool:
+        """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over. Returns True
+        if rows are left that this thread could go on with. The workers take these unless the caller lends its thread
+        `again` at once.
+
+        For a thread that has just put rows: they are still in its caches, and no other thread need be woken, which
+        makes a message cheaper. `Lending` says which instances it runs, and which it leaves to the workers.
+        """
+        now = self._clock.monotonic()
+        ends = now + time_s
+        with self.lock:
+            chosen, self._lent_turn = self._lent_turn, None
+        while True:
+            if chosen:
+                instance, entries = chosen
+                while entries:
+                    turn = self._turn(instance, entries)
+                    self._lending.since = now = turn.ended
+                    entries = self._goes_on(instance, turn) if now < ends else []
+            with self.lock:
+                if chosen:
+                    self._hand_on(instance, turn)
+                    if not turn.out and self._gate.idle():
+                        self._lending.since = None
+                        return False
+                number, left = (None, 0) if self._stopping else self._pick(now, self._lending.lendable(now))
+                more = number is not None
+                if number is None or now >= ends:
+                    self._lending.since = now if again and more else None
+                    if left:
+                        self._relieve_workers(now)
+                    if wake := left if again or not more else self._asleep:
+                        self._work.notify(wake)
+                    return more
+                if left:
+                    self._work.notify(left)
+                chosen = self._take(number)
+                self._lending.since = now
+
+    def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> list[Entry]:
+        """The entries of the instance's next turn, if it fed no other and no other could be chosen: asking the policy
+        costs more than the work on a few rows. Empty if a choice is due. The test, and taking from the hand, need no
+        lock: a batch that comes after the test waits no longer than one that comes in the turn."""
+        gate, schedule = self._gate, instance.schedule
+        if (
+            turn.out or turn.back or schedule.fast_turns < FAST_TURNS or schedule.waits
+            or not gate.idle() or schedule.number in gate.held or self._stopping
+        ):  # fmt: skip
+            return []
+        hand, queue, most = schedule.hand, instance.queue, schedule.most_rows
+        if hand and hand.rows:
+            limit = self.consumption(hand.rows + queue.rows)
+            return hand.take(limit if limit < most else most)
+        if not queue.entries:
+            return []
+        with self.lock:  # others may have put since: then the queue may be over its budget, or all of it is shed
+            if not (queue.entries and gate.idle()) or (queue.keeps and queue.sheds):
+                return []  # `_take` frees the instances that wait for room, and ends the shedding
+            before = queue.rows
+            entries = queue.take(min(self.consumption(before), most))
+            schedule.untold += queue.rows - before
+            return entries
+
+    def _relieve_workers(self, now: float) -> None:
+        """One more, where all that there are wait for something and others could run."""
+        if self._lending.stuck(now) and self._policy.waiting and self._lending.workers < MOST_WORKERS:
+            self._lending.workers += 1
+            number = self._lending.workers
+            log.warning("all %d workers are in turns that take long: another one is started", number - 1)
+            thread = threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _worker(self) -> None:
+        turn: Turn[Instance] | None = None
+        instance: Instance | None = None
+        while True:
+            with self.lock:
+                if instance is not None and turn is not None:
+                    self._hand_on(instance, turn)
+                    if self._asleep and turn.out:
+                        self._work.notify(len(turn.out))
+                self._lending.ends()
+                chosen = self._next()
+                if chosen is None:
+                    return
+                instance, entries = chosen
+                self._lending.begins(self._clock.monotonic())
+            turn = self._turn(instance, entries)
+
+    def _next(self) -> tuple[Instance, list[Entry]] | None:
+        """Waits for work (under the lock); None when the pool stops."""
+        while not self._stopping:
+            now = self._clock.monotonic()
+            number, left = self._pick(now, self._lending.for_workers(now))
+            if number is not None:
+                return self._take(number)
+            ends = [SLOW_S if left else LOOK_S]
+            if resting := self._gate.resting:
+                ends.append(min(resting.values()) - now)
+            self._asleep += 1
+            self._work.wait(min(ends))
+            self._asleep -= 1
+        return None
+
+    def _pick(self, now: float, mine: Mine) -> tuple[int | None, int]:
+        """The first that is for the caller, and how many there are that are for others, at least."""
+        number = self._gate.choose(now)
+        if number is None or mine(self._instances[number]):
+            return number, 0
+        others = [number]
+
+        def may(number: int) -> bool:
+            found = mine(self._instances[number])
+            if not found:
+                others.append(number)
+            return found
+
+        return self._gate.choose(now, may), len(set(others))
+
+    def _take(self, number: int) -> tuple[Instance, list[Entry]]:
+        instance = self._instances[number]
+        queue, schedule = instance.queue, instance.schedule
+        before, policy = queue.rows, self._policy
+        entries = queue.take(min(self.consumption(before), schedule.most_rows))
+        schedule.running = True
+        policy.busy(number)
+        policy.rows_taken(number, before - queue.rows)
+        if self._gate.over and number in self._gate.over and not queue.over:
+            self._relieved(number)
+        if queue.keeps and queue.sheds:
+            self._gate.goes_on(instance)
+        return instance, entries
+
+    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
+        """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
+        clock, schedule = self._clock, instance.schedule
+        if self.doing:
+            self.doing.begin(instance.of_run)
+        started = schedule.started = clock.monotonic()
+        turn = None
+        try:
+            turn = instance.run(entries, Now(started, clock.wall()))
+            if instance.edges.away:  # while it counts as running: once it rests, all is sent
+                turn.out = instance.send_away(turn.out)
+            if turn.messages:
+                self._send_safely(instance, turn.messages)
+                turn.messages = ()  # freed here: to send and to free them is its work and not the schedule's
+            turn.started, turn.put, turn.rows = started, entries[0].put, instance.rows_of(entries, turn)
+            entries.clear()  # so is that
+            turn.ended = clock.monotonic()
+            turns = schedule.turns
+            turns.append(turn)
+            if turn.ended - started >= SLOW_S or len(turns) >= COUNTED_TURNS:
+                instance.count()
+            if turn.failed:
+                instance.log_failure(turn)
+        except BaseException as fault:  # the last net: neither worker nor instance may be lost
+            turn = instance.caught(fault, entries, turn)
+            turn.ended = clock.monotonic()
+            instance.count()
+            schedule.freed = schedule.ready = turn.ended
+            if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                with self.lock:
+                    self._hand_on(instance, turn)
+                raise  # somebody wants the process to end
+        if self.doing:
+            self.doing.begin(0)
+        return turn
+
+    def _hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
+        ended, schedule = turn.ended, instance.schedule
+        for target, batch in turn.out:
+            self._put(target.instance, Entry(target.source, batch, ended, target.producer))
+        if schedule.turns:
+            instance.count()
+        if self._policy.weighed:
+            self._charge(instance)
+        schedule.running = False
+        schedule.freed = ended
+        if schedule.hand:
+            self._put_down(instance, schedule.hand)
+        if schedule.untold:
+            self._tell(schedule)
+        if turn.back:
+            self._rest(instance, turn)
+        self._gate.free(schedule.number, ended)
+        if self._watching:
+            self._quiet.notify_all()
+
+    def _put_down(self, instance: Instance, hand: Hand) -> None:
+        """Puts the rest of the batch in a lent thread's hand into the queue, for any thread to take."""
+        instance.schedule.hand = None
+        if hand.rows:
+            instance.schedule.untold += instance.queue.put_first(hand.take(hand.rows)[0])
+            if instance.queue.over:
+                self._gate.over.add(instance.schedule.number)
+
+    def _tell(self, schedule: Schedule) -> None:
+        change, schedule.untold = schedule.untold, 0
+        if change > 0:
+            self._policy.rows_added(schedule.number, change)
+        else:
+            self._policy.rows_taken(schedule.number, -change)
+
+    def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:
+        """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
+        goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
+        number, queue = instance.schedule.number, instance.queue
+        self._policy.rows_added(number, queue.put_back(turn.back))
+        instance.schedule.again = True
+        if queue.over:
+            self._gate.over.add(number)
+        self._gate.resting[number] = turn.ended + turn.wait_s
+        self._work.notify()  # somebody has to wait for that
+
+    def _send_safely(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
+        try:
+            self._send(instance, messages)
+        except Exception:
+            instance.logic.drops["not sent"] += len(messages)
+            log.exception("messages of %s could not be handed to the connection", instance.name)

@@ -1,0 +1,1 @@
+"""A slot: a process that runs a part of the flows, and its credit towards other slots."""

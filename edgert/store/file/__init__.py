@@ -1,0 +1,1 @@
+"""The database's file: who may use it, its schema, its commit mark, and the salvage of a damaged one."""

@@ -1,0 +1,51 @@
+"""Which numbers of a stream may have left the board, inside a transaction of the one database.
+
+Two bounds are kept in `stream`, each written before what it allows is sent: `departed` tells what this database says of
+a stream from what a later state of it said (`gateway/uplink/reconcile.py`), `leaving` what may not be shed (`quota`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from edgert.store.outbox.quota import Stream
+
+LEAVING_AHEAD = 256
+"""So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
+that is a write to the card in twenty minutes, and so many batches more that stay when the outbox is full."""
+_OF_STREAM = "WHERE flow = ? AND epoch = ? AND stream = ?"
+
+
+def started(db: sqlite3.Connection) -> None:
+    """Notes at a start that batches which were being sent when the last process ended may have left the board."""
+    db.execute("UPDATE stream SET departed = sequence WHERE departed IS NULL")
+
+
+def departed(db: sqlite3.Connection, flow: str) -> dict[int, dict[int, int]]:
+    """See `Database.departed`."""
+    query = "SELECT epoch, stream, coalesce(departed, sequence) FROM stream WHERE flow = ? ORDER BY epoch, stream"
+    found: dict[int, dict[int, int]] = {}
+    for epoch, stream, number in db.execute(query, (flow,)).fetchall():
+        found.setdefault(epoch, {})[stream] = number
+    return found
+
+
+def is_bound(db: sqlite3.Connection, key: Stream) -> bool:
+    """True if some numbers of a stream cannot have left, as far as `departed` says."""
+    return db.execute(f"SELECT 1 FROM stream {_OF_STREAM} AND departed IS NOT NULL", key).fetchone() is not None
+
+
+def unbind(db: sqlite3.Connection, key: Stream) -> None:
+    """From now on each number of a stream may have left."""
+    db.execute(f"UPDATE stream SET departed = NULL {_OF_STREAM}", key)
+
+
+def may_leave(db: sqlite3.Connection, key: Stream, number: int) -> bool:
+    """True if a stream may be sent up to `number`."""
+    (most,) = db.execute(f"SELECT leaving FROM stream {_OF_STREAM}", key).fetchone()
+    return number <= int(most)
+
+
+def leave(db: sqlite3.Connection, key: Stream, number: int) -> None:
+    """From now on it may be sent so far, and somewhat further."""
+    db.execute(f"UPDATE stream SET leaving = ? {_OF_STREAM}", (number + LEAVING_AHEAD, *key))

@@ -1,0 +1,155 @@
+"""The gateway's connection to the central broker, and the queues of what comes by it.
+
+Documents, commands, questions and acknowledgements have a queue each: a document that waits for a full disk must not
+keep acknowledgements from freeing the outbox, nor a command that waits for a flow keep a question from its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+import edgert
+from edgert.core.log_sampling import is_told
+from edgert.core.settings.gateway import GatewaySettings
+from edgert.mqtt.control_plane import ControlConnection, Request
+from gateway.control.mailbox import Mailbox, Received
+
+if TYPE_CHECKING:
+    from gateway.control.mqtt_api import Deployment
+    from gateway.flows.flows import Flows
+    from gateway.uplink.uplink import Uplink
+
+log = logging.getLogger(__name__)
+
+TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
+Inbound = asyncio.Queue[Received] | Mailbox
+MOST_WAITING: Final = 1_000
+
+
+class CentralConnection:
+    """Lives on the daemon's loop, but for `message_untrusted`. Without `connect` it sends and receives nothing."""
+
+    def __init__(self, settings: GatewaySettings, gateway: str) -> None:
+        self._settings, self._gateway = settings, gateway
+        self._status_topic = f"edgert/v1/{settings.gateway.fleet}/{gateway}/status"
+        self.connection: ControlConnection | None = None
+        self.drops: Counter[str] = Counter()
+        """Messages that were dropped, by reason."""
+        self.documents: Inbound = Mailbox()
+        self.commands: Inbound = asyncio.Queue(MOST_WAITING)
+        self.questions: Inbound = asyncio.Queue(MOST_WAITING)
+        self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- life
+
+    def connect(self, deployment: Deployment, uplink: Uplink, flows: Flows) -> None:
+        """Makes the connection; it is begun by `start`."""
+        self._deployment, self._uplink, self._flows = deployment, uplink, flows
+        if self._settings.central.enabled:
+            self.connection = ControlConnection(
+                self._settings.central,
+                f"edgert-{self._gateway}-central",
+                subscriptions=[*deployment.subscriptions, (uplink.acks_topic, 1)],
+                will=self._death("connection lost"),
+                on_message=self.message_untrusted,
+                on_retained=self._retained_untrusted,
+                on_connected=lambda: self._on_loop(self._connected),
+                on_disconnected=lambda reason: self._on_loop(uplink.disconnected),
+                on_refused=lambda reason: self._on_loop(lambda: uplink.refused(reason)),
+            )
+
+    def start(self) -> None:
+        """On the loop."""
+        self._loop = asyncio.get_running_loop()
+        if self.connection:
+            self.connection.start()
+
+    async def stop(self) -> None:
+        """Says good-bye."""
+        if self.connection:
+            await asyncio.to_thread(self.connection.stop, self._death("stopped"))
+
+    def serving(self, files: asyncio.Task[None]) -> list[Coroutine[Any, Any, None]]:
+        """Returns a coroutine per queue that handles it until cancelled. Documents of the broker wait for those of
+        `files`, over which they take precedence."""
+        handle = self._deployment.handle_untrusted
+        return [
+            self._serve_documents(files),
+            self.serve(self.commands, handle),
+            self.serve(self.questions, handle),
+            self.serve(self.acknowledgements, self._acknowledged),
+        ]
+
+    # -- out
+
+    def publish(self, topic: str, payload: bytes, retain: bool = False, request: Request | None = None) -> bool:
+        """False if there is no connection."""
+        return bool(self.connection and self.connection.publish(topic, payload, retain=retain, request=request))
+
+    def max_packet_bytes(self) -> int:
+        """The broker's limit; 0: none is known."""
+        return self.connection.max_packet_bytes if self.connection else 0
+
+    def _connected(self) -> None:
+        birth = {"state": "online", "version": edgert.__version__, "flows": sorted(self._flows.runs)}
+        self.publish(self._status_topic, json.dumps(birth).encode(), retain=True)
+        self._uplink.connected()
+
+    def _death(self, reason: str) -> tuple[str, bytes]:
+        return self._status_topic, json.dumps({"state": "offline", "reason": reason}).encode()
+
+    # -- in
+
+    def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        """On paho's thread."""
+        queue = self.documents
+        if topic == self._uplink.acks_topic:
+            queue = self.acknowledgements
+        elif topic.startswith(f"{self._deployment.base}/cmd/"):
+            queue = self.questions if topic.endswith("/cmd/status") else self.commands
+
+        def enter() -> None:
+            try:
+                queue.put_nowait((topic, payload, request))
+            except asyncio.QueueFull:
+                self.drops[TOO_MANY] += 1
+                if is_told(dropped := self.drops[TOO_MANY]):
+                    log.error(
+                        "more than %d control messages wait; one on %s is dropped (%d so far)",
+                        queue.maxsize, topic, dropped,
+                    )  # fmt: skip
+
+        self._on_loop(enter)
+
+    def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+        """A retained acknowledgement may be older than the tables: the answer to our hello counts."""
+        if topic != self._uplink.acks_topic:
+            self.message_untrusted(topic, payload, request)
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call)
+
+    async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
+        await self._uplink.acknowledged_untrusted(payload)
+
+    async def _serve_documents(self, files: asyncio.Task[None]) -> None:
+        await files
+        await self.serve(self.documents, self._deployment.handle_untrusted)
+
+    async def serve(self, queue: Inbound, handle: Callable[[str, bytes, Request | None], Awaitable[None]]) -> None:
+        """Handles the messages of a queue, one after the other, until cancelled."""
+        while True:
+            topic, payload, request = await queue.get()
+            try:
+                await handle(topic, payload, request)
+            except Exception:
+                self.drops[UNHANDLED] += 1
+                if is_told(count := self.drops[UNHANDLED]):
+                    log.exception("a control message on %s could not be handled (%d so far)", topic, count)

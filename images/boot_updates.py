@@ -1,0 +1,176 @@
+"""Updates of a board in QEMU: a good bundle, broken ones, wrong signatures. Part of `python3 -m images.boot`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from images import bundle
+from images.fleet import Fleet
+from images.machine import BootError, Machine
+from images.outside import Outside
+from images.programs import run
+from images.serving import Server
+
+EDGERT: Final = "/opt/edgert/bin/edgert"
+INSTALL_S: Final = 900.0
+TRIAL_S: Final = 1800.0
+"""An emulated board restarts up to four times in it, and waits for a gateway that does not come."""
+HOST: Final = "10.0.2.2"
+"""The address under which QEMU's own network has this machine."""
+BROKEN: Final = 'raise SystemExit("this gateway is broken on purpose")\n'
+
+
+class Updates:
+    """The updates of one board. Each ends with the flow counting again."""
+
+    def __init__(
+        self, board: str, images: Path, folder: Path, machine: Machine, fleet: Fleet, say: Callable[[str], None]
+    ) -> None:
+        self._board, self._machine, self._fleet, self._say = board, machine, fleet, say
+        self._image, self._folder = images / "root.ext4", folder / "bundles"
+        self._folder.mkdir()
+        self._own = bundle.version_of(self._image)
+        self._minute = 1_700_100_000
+
+    def all(self) -> None:
+        """Raises `BootError` at the first that does not end as it should."""
+        with Server(self._folder) as server:
+            self._url = f"http://{HOST}:{server.port}"
+            self._expect_slot("A", self._own)
+            self._wrong_signature()
+            self._good()
+            self._broken("gateway", {"/opt/edgert/lib/gateway/__main__.py": BROKEN}, "edgert-gateway.service")
+            self._broken("no init", {"/usr/lib/systemd/systemd": ""}, "did not come up")
+            self._cut_while_installing()
+
+    # -- scenes
+
+    def _wrong_signature(self) -> None:
+        """Of another fleet, and of a certificate of this fleet that is not for updates."""
+        other = Fleet(self._folder.parent / "other", "other-board")
+        self._make("other.raucb", "9", {}, *other.signer)
+        identity = self._folder.parent / "identity"
+        identity.mkdir()
+        for name in ("board.pem", "board.key"):
+            (identity / name).write_text(self._ask(f"cat /var/edgert/identity/{name}"))
+        self._make("board.raucb", "9", {}, identity / "board.pem", identity / "board.key")
+        for name in ("other.raucb", "board.raucb"):
+            status, said = self._machine.ask(f"{EDGERT} board update {self._url}/{name}", INSTALL_S)
+            if status == 0 or "signature" not in said:
+                raise BootError(f"expected {name} to be refused for its signature, got status {status}: {said}")
+            self._say(f"{name} is refused: {said.strip().splitlines()[-1][-160:]}")
+        if self._history()[-1]["event"] != "refused":
+            raise BootError(f"expected a refusal in the history, got {self._history()}")
+        self._expect_slot("A", self._own)
+
+    def _good(self) -> None:
+        version = f"{self._own}.good"
+        took = self._install("good.raucb", version, {})
+        began = time.monotonic()
+        self._decided("confirmed", version)
+        self._expect_slot("B", version)
+        self._say(f"installed in {took:.0f} s; slot B, version {version} is confirmed {self._since(began)} s later")
+        self._counts()
+        self._own = version
+
+    def _broken(self, what: str, changes: dict[str, str], why: str) -> None:
+        version, name = f"{self._own}.{what.replace(' ', '-')}", f"{what.replace(' ', '-')}.raucb"
+        before = len(self._machine.starts())
+        took = self._install(name, version, changes)
+        began = time.monotonic()
+        said = self._decided("rolled back", version)
+        if why not in said["why"]:
+            raise BootError(f"expected {why!r} as the reason, got {said}")
+        self._counts()
+        self._expect_slot("B", self._own)
+        starts = " ".join(self._machine.starts()[before:])
+        back = f"slots started: {starts}; back after {self._since(began)} s"
+        self._say(f"broken bundle ({what}): installed in {took:.0f} s; {back}")
+        self._say(f"  its history says: {said['why']}")
+
+    def _cut_while_installing(self) -> None:
+        """The slot that runs is not touched, so the board starts from it."""
+        self._make("cut.raucb", f"{self._own}.cut", {}, *self._fleet.signer)
+        self._ask(f"systemd-run --collect {EDGERT} board update {self._url}/cut.raucb")
+        for _ in range(600):
+            if self._machine.ask("test -e /var/edgert/update/pending.json")[0] == 0:
+                break
+            time.sleep(0.5)
+        time.sleep(2.0)
+        self._machine.cut()
+        self._machine.start()
+        said = self._decided("rolled back", f"{self._own}.cut")
+        self._counts()
+        self._expect_slot("B", self._own)
+        self._say(f"power cut while a slot was written: {said['why']}")
+
+    # -- steps
+
+    def _install(self, name: str, version: str, changes: dict[str, str]) -> float:
+        self._make(name, version, changes, *self._fleet.signer)
+        began = time.monotonic()
+        status, said = self._machine.ask(f"{EDGERT} board update --no-restart {self._url}/{name}", INSTALL_S)
+        if status:
+            raise BootError(f"expected {name} to be installed, got status {status}: {said}")
+        took = time.monotonic() - began
+        self._machine.ask("systemctl reboot --no-block")
+        return took
+
+    def _make(self, name: str, version: str, changes: dict[str, str], certificate: Path, key: Path) -> None:
+        """A bundle of the image, with the content of some files changed (an empty one: removed)."""
+        root = self._folder / "root.img"
+        shutil.copy(self._image, root)
+        plain = json.dumps({"board": self._board, "version": version, "updates": True})
+        for path, content in {"/etc/edgert/image.json": plain, **changes}.items():
+            given = self._folder / "given"
+            given.write_text(content)
+            run("debugfs", "-w", "-R", f"rm {path}", root)
+            if content:
+                run("debugfs", "-w", "-R", f"write {given} {path}", root)
+        bundle.make(root, self._board, version, certificate, key, self._folder / name)
+        root.unlink()
+
+    def _decided(self, event: str, version: str) -> dict[str, Any]:
+        """Waits until the history tells what became of a version, and nothing else."""
+        ends = time.monotonic() + TRIAL_S
+        while time.monotonic() < ends:
+            found = [one for one in self._history() if one.get("version") == version and one["event"] != "installed"]
+            if found:
+                if found[-1]["event"] != event:
+                    raise BootError(f"expected version {version} to be {event}, got {found}\n{self._machine.tail()}")
+                return found[-1]
+            time.sleep(2.0)
+        raise BootError(f"waited {TRIAL_S:.0f} s for: version {version} {event}\n{self._machine.tail()}")
+
+    def _counts(self) -> None:
+        """The flow is there without being deployed again: its state is on the data partition."""
+        outside = Outside(self._machine)
+        outside.connect()
+        outside.wait(lambda: bool(outside.online()), "the gateway")
+        self._minute += 600
+        outside.measure(start=self._minute)
+        outside.client.loop_stop()
+
+    def _expect_slot(self, slot: str, version: str) -> None:
+        found = json.loads(self._ask(f"{EDGERT} board status --json"))
+        if (found["slot"], found["version"], found["pending"]) != (slot, version, None):
+            raise BootError(f"expected slot {slot} with version {version}, got {found}")
+
+    def _history(self) -> list[dict[str, Any]]:
+        status, said = self._machine.ask("cat /var/edgert/update/history.jsonl", TRIAL_S)
+        return [json.loads(line) for line in said.splitlines()] if status == 0 else []
+
+    def _ask(self, command: str) -> str:
+        status, said = self._machine.ask(command)
+        if status:
+            raise BootError(f"expected {command} to succeed on the board, got status {status}: {said}")
+        return said
+
+    @staticmethod
+    def _since(began: float) -> str:
+        return f"{time.monotonic() - began:.0f}"

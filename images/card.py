@@ -1,0 +1,118 @@
+"""The card (or disk) of a board: boot loader, boot state, FAT partition, slot A, an empty slot B, data."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from images import debian, layout
+from images.programs import BuildError, run
+
+LOADERS: Final = Path(__file__).with_name("loaders")
+SAMPLE: Final = Path(__file__).with_name("provisioning.sample.toml")
+FAT_ID: Final = "0ED6E870"
+GRUB: Final = "usr/lib/grub/i386-pc"
+GRUB_MODULES: Final = (
+    "biosdisk", "part_msdos", "fat", "ext2", "memdisk", "tar", "normal", "linux", "loadenv", "test", "echo", "sleep",
+    "reboot", "serial", "terminal",
+)  # fmt: skip
+
+
+class Card:
+    """Puts a card together in the folder `work`, from the file systems that are in `out`."""
+
+    def __init__(self, spec: Mapping[str, Any], archive: debian.Archive, work: Path, out: Path) -> None:
+        self._spec: Mapping[str, Any] = spec["card"]
+        self._archive, self._work, self._out = archive, work, out
+        self._fat = work / "fat"
+
+    def write(self, firmware: Path, device_trees: Path) -> None:
+        """Writes `card.img`. `firmware` and `device_trees` are folders with what packages brought."""
+        self._fat.mkdir()
+        shutil.copy(SAMPLE, self._fat / "edgert.sample.toml")
+        loader = self._spec["loader"]
+        if loader == "grub":
+            (self._fat / "grubenv").write_bytes(layout.grub_state(layout.GRUB_STATE))
+        elif loader == "u-boot":
+            self._u_boot()
+        else:
+            self._kernel()
+        for name in self._spec.get("firmware", ()):
+            shutil.copy(firmware / "usr/lib/raspi-firmware" / name, self._fat)
+        for name in self._spec.get("device_trees", ()):
+            shutil.copy(device_trees / name, self._fat)
+        if "config" in self._spec:
+            (self._fat / "config.txt").write_text(self._spec["config"].lstrip())
+        self._assemble()
+        with (self._out / "card.img").open("rb+") as card:
+            if loader == "grub":
+                self._grub(card)
+            elif loader == "u-boot":
+                card.seek(layout.STATE_OFFSET)
+                card.write(layout.u_boot_state(layout.U_BOOT_STATE))
+
+    def _grub(self, card: BinaryIO) -> None:
+        """On a PC whose firmware is a BIOS, or offers one: GRUB behind the master boot record, with its script in it.
+
+        GRUB writes only to files, so its boot state is one of the FAT partition. Linux finds it by its place, and need
+        not mount that partition."""
+        place = (self._out / "boot.vfat").read_bytes().find(layout.GRUB_HEAD)
+        tree, script = self._work / "grub", self._work / "memdisk" / "boot" / "grub"
+        tree.mkdir()
+        script.mkdir(parents=True)
+        debian.unpack(self._archive.fetch("grub-pc-bin"), tree)
+        (script / "grub.cfg").write_text(self._filled("grub.cfg", {"@STATE@": str(layout.FAT_OFFSET + place)}))
+        memdisk, core = self._work / "memdisk.tar", self._work / "core.img"
+        run("tar", "--sort=name", "--owner=0", "--group=0", "--mtime=@0", "-cf", memdisk,
+            "-C", self._work / "memdisk", "boot")  # fmt: skip
+        run("grub-mkimage", "-O", "i386-pc", "-d", tree / GRUB, "-o", core, "-m", memdisk, "-p", "(memdisk)/boot/grub",
+            *GRUB_MODULES)  # fmt: skip
+        if core.stat().st_size > layout.STATE_OFFSET - layout.SECTOR:
+            raise BuildError(f"expected GRUB to end before the boot state, got {core.stat().st_size} bytes")
+        card.write((tree / GRUB / "boot.img").read_bytes()[: layout.BOOT_CODE])
+        card.seek(layout.SECTOR)
+        card.write(core.read_bytes())
+
+    def _u_boot(self) -> None:
+        """U-Boot reads its script from the FAT partition. On QEMU's machine it is the firmware; a card brings it."""
+        for name, package, member in self._spec.get("u_boot", ()):
+            tree = self._work / "u-boot"
+            tree.mkdir(exist_ok=True)
+            debian.unpack(self._archive.fetch(package), tree)
+            shutil.copy(tree / member, self._fat / name)
+        text = self._work / "u-boot.txt"
+        sector = hex(layout.STATE_OFFSET // layout.SECTOR)
+        fields = {"@ATTEMPTS@": str(layout.ATTEMPTS), "@SECTOR@": sector}
+        text.write_text(self._filled("u-boot.txt", fields))
+        run("mkimage", "-A", "arm64", "-T", "script", "-C", "none", "-n", "edgert", "-d", text, self._fat / "boot.scr")
+
+    def _kernel(self) -> None:
+        """The board's firmware loads the kernel itself, from the FAT partition: there is no choice of a slot."""
+        for name in ("vmlinuz", "initrd.img"):
+            shutil.copy(self._out / name, self._fat)
+        (self._fat / "cmdline.txt").write_text(f"edgert.slot=A ro rootwait console={self._spec['console']} panic=10\n")
+
+    def _filled(self, name: str, fields: Mapping[str, str]) -> str:
+        text = (LOADERS / name).read_text()
+        for field, value in {**fields, "@CONSOLE@": self._spec["console"]}.items():
+            text = text.replace(field, value)
+        return text
+
+    def _assemble(self) -> None:
+        described = self._work / "genimage.cfg"
+        files = "\n".join(f'file {path.name} {{ image = "{path}" }}' for path in sorted(self._fat.iterdir()))
+        described.write_text(
+            f"image boot.vfat {{ size = {layout.FAT_MIB}M\n"
+            f' vfat {{ label = "EDGERT" extraargs = "-i {FAT_ID} --invariant"\n {files} }} }}\n'
+            "image card.img { hdimage { partition-table-type = mbr align = 1M }\n"
+            " partition boot { partition-type = 0x0c bootable = true"
+            f' image = "boot.vfat" offset = {layout.FAT_OFFSET} }}\n'
+            f' partition a {{ partition-type = 0x83 image = "{self._out / "root.ext4"}" size = {layout.SLOT_MIB}M }}\n'
+            f" partition b {{ partition-type = 0x83 size = {layout.SLOT_MIB}M }}\n"
+            f' partition data {{ partition-type = 0x83 image = "{self._out / "data.ext4"}" }} }}\n'
+        )
+        (self._work / "empty").mkdir()
+        run("genimage", "--config", described, "--rootpath", self._work / "empty", "--tmppath", self._work / "tmp",
+            "--inputpath", "/", "--outputpath", self._out)  # fmt: skip

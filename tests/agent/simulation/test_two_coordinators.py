@@ -1,0 +1,44 @@
+"""Two agents that both take themselves for a flow's coordinator move the same operator at nearly the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from agent.simulation.fleet import VirtualFleet
+from agent.simulation.loop import VirtualLoop
+from agent.simulation.rows import Rows
+from edgert.core.errors import EdgertError
+from tests.agent.simulation.worlds import FLOW, boards, job
+
+
+async def _both_move(seed: int, apart_s: float) -> VirtualFleet:
+    asked = job(boards(1, 1, 1, 1), seed=seed)
+    fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
+    await asyncio.sleep(20)
+    first = fleet.agents["a"]
+    await first.begin(first.flows.control["fleet.deploy"]({"document": FLOW}))
+
+    async def move(board: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        agent, args = fleet.agents[board], {"flow": "air", "moves": {"minute#1": board}}
+        with suppress(EdgertError):
+            await agent.begin(agent.flows.serve_coordinator("d", {"verb": "move", "args": args}))
+
+    await asyncio.gather(move("b", 0.0), move("c", apart_s))
+    await asyncio.sleep(30)
+    await fleet.stop()
+    return fleet
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.004, 0.03, 0.05, 0.075, 0.09])
+def test_one_of_them_gets_through_and_the_operator_has_one_owner(apart_s: float) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        fleet = runner.run(_both_move(1, apart_s))
+    assert fleet.watch.violations == []
+    runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
+    owners = [name for name, run in runs.items() if run and run.part.assignment["minute#1"] == name]
+    assert owners in (["b"], ["c"])
+    assert all(run is None or (run.part.plan, run.stopped) == (2, False) for run in runs.values())

@@ -1,0 +1,58 @@
+"""A flow and boards that several tests simulate."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from agent.simulation.described.description import parse
+from agent.simulation.gateway import VirtualGateway
+from agent.simulation.run import Job
+from agent.simulation.shape import Shapes
+from edgert.flow.document import from_plain
+from edgert.operators.registry import with_installed
+from edgert.scheduling.profile import Profile
+
+FLOW: Final[dict[str, Any]] = {
+    "name": "air",
+    "operators": {
+        "readings": {"type": "mqtt_source", "topic": "city/{source}/sense", "codec": "senml"},
+        "valid": {"type": "filter", "input": "readings", "where": "temperature > 0"},
+        "by_source": {"type": "key_by", "input": "valid", "keys": ["source"]},
+        "minute": {
+            "type": "tumbling_window", "input": "by_source", "size_s": 60.0, "instances": 2,
+            "aggregates": {"n": "count()"},
+        },
+        "central": {"type": "ship", "input": "minute"},
+    },
+}  # fmt: skip
+COPIES: Final = ("readings", "valid", "by_source", "minute#1", "minute#2", "central")
+COST_S: Final = 1e-3
+"""Of a window's row."""
+
+
+def shapes() -> Shapes:
+    known, _ = with_installed()
+    profiles = {
+        name: Profile(COST_S if "minute" in name else 1e-5, 0.1 if "minute" in name else 1.0) for name in COPIES
+    }
+    return Shapes(from_plain(FLOW, known), known, profiles, 200.0)
+
+
+def boards(*cores: float, **more: Any) -> dict[str, Any]:
+    """The description of boards a, b, c, ... with so many cores."""
+    names = "abcdefgh"[: len(cores)]
+    return {
+        "boards": [{"name": name, "cores": n, "memory_mb": 512} for name, n in zip(names, cores, strict=True)],
+        "otherwise": {"delay_ms": 2, "jitter_ms": 1},
+        **more,
+    }
+
+
+def job(
+    document: dict[str, Any], *, seed: int = 1, seconds: float = 120.0, rate: float = 100.0, heuristic: str = "",
+    pins: dict[str, str] | None = None, asked: str = "a", gateway: type[VirtualGateway] = VirtualGateway,
+) -> Job:  # fmt: skip
+    """A job whose events are those of the description."""
+    print(f"seed {seed}")
+    description = parse(document)
+    return Job(description, shapes(), rate, seed, seconds, description.events, asked, pins or {}, heuristic, gateway)

@@ -1,0 +1,106 @@
+"""The trial of a slot after an update: faults, and the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgert.boards.slots import Pending, Trial, Unit, bad_parts, booted, faults, hopeless, pending_untrusted
+
+WELL = Unit("edgert-gateway.service", "active", 0)
+SLOT = st.sampled_from("AB")
+
+
+def status(*parts: tuple[str, str, str]) -> dict[str, Any]:
+    told = [{"part": p, "name": n, "level": level, "text": f"{p} {n} is {level}"} for p, n, level in parts]
+    return {"health": {"parts": told}}
+
+
+@pytest.mark.parametrize(
+    ("line", "slot"),
+    [
+        ("quiet edgert.slot=B ro", "B"),
+        ("edgert.slot=A rauc.slot=B", "A"),
+        ("edgert.slot=C", ""),
+        ("root=/dev/sda1 ro", ""),
+        ("", ""),
+    ],
+)
+def test_the_slot_that_was_started(line: str, slot: str) -> None:
+    assert booted(line) == slot
+
+
+@given(SLOT, SLOT, st.text(), st.lists(st.text()).map(tuple))
+def test_a_note_is_read_as_it_was_written(source: str, target: str, version: str, before: tuple[str, ...]) -> None:
+    update = Pending(source, target, version, before)
+    assert pending_untrusted(update.text()) == update
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"source": "A"}', "\0" * 100])
+def test_a_damaged_note_is_none(text: str) -> None:
+    assert pending_untrusted(text) is None
+
+
+def test_a_note_with_an_unknown_slot_is_none() -> None:
+    assert pending_untrusted(Pending("A", "C", "1").text()) is None
+
+
+def test_faults_are_those_that_the_system_before_did_not_have() -> None:
+    now = status(("sensors", "", "good"), ("central", "", "bad"), ("flow", "a", "bad"), ("flow", "b", "warning"))
+    assert bad_parts(now) == {"central": "central  is bad", "flow a": "flow a is bad"}
+    assert faults(now, [WELL], ["central"]) == ["flow a is bad"]
+    assert faults(now, [WELL], ["central", "flow a"]) == []
+
+
+def test_a_gateway_that_does_not_answer_is_a_fault_whatever_was_before() -> None:
+    assert faults("no socket", [WELL], ["sensors"]) == ["the gateway does not answer: no socket"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "lost"),
+    [
+        (WELL, False),
+        (Unit("u", "failed", 0), True),
+        (Unit("u", "activating", 4), False),
+        (Unit("u", "active", 5), True),
+    ],
+)
+def test_a_service_that_is_started_again_and_again_is_lost(unit: Unit, lost: bool) -> None:
+    assert hopeless(unit) is lost
+    assert bool(faults(status(), [unit], [])) is lost
+
+
+def test_a_slot_is_good_once_it_was_well_for_long_enough() -> None:
+    trial = Trial(within_s=100.0, steady_s=10.0)
+    assert trial.see(0.0, ["starts"]) is None
+    assert trial.see(50.0, []) is None
+    assert trial.see(55.0, ["a flow failed"]) is None
+    assert trial.see(60.0, []) is None
+    assert trial.see(69.9, []) is None
+    assert trial.see(70.0, []) == "good"
+
+
+def test_a_slot_that_is_well_when_time_is_over_may_show_that_it_stays_so() -> None:
+    trial = Trial(within_s=100.0, steady_s=10.0)
+    assert trial.see(95.0, []) is None
+    assert trial.see(101.0, []) is None
+    assert trial.see(105.0, []) == "good"
+
+
+def test_a_slot_is_bad_when_time_is_over_or_a_service_is_lost() -> None:
+    assert Trial(100.0, 10.0).see(100.0, ["starts"]) == "bad"
+    assert Trial(100.0, 10.0).see(1.0, ["lost"], lost=True) == "bad"
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 20.0), st.booleans()), min_size=1))
+def test_every_trial_ends(steps: list[tuple[float, bool]]) -> None:
+    """At the latest when `within_s` and `steady_s` are over."""
+    trial, at_s = Trial(60.0, 10.0), 0.0
+    for step_s, well in steps:
+        at_s += step_s
+        if trial.see(at_s, [] if well else ["fault"]) is not None:
+            return
+        assert at_s < 60.0 + 10.0 + 20.0
