@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.limits import Limits
+from edgert.limits import Limits
 
 LOOPS: Final = 20_000
 REPETITIONS: Final = 5

@@ -27,7 +27,6 @@ from agent.fleet.moves import FleetMoves
 from agent.fleet.plans import FleetPlans
 from agent.fleet.rings import SECTION, FleetRings
 from agent.fleet.sched_peers import SchedPeers
-from agent.limits import limits
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, read_revoked, stamp, store_epoch
 from agent.membership.keys import KeyRing
@@ -46,6 +45,7 @@ from edgert.core.packing import pack
 from edgert.core.settings.agent import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.system_clock import SystemClock
 from edgert.core.text.key_lines import KeyFileError
+from edgert.limits import limits
 from edgert.machine import notify
 
 if TYPE_CHECKING:

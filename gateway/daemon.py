@@ -16,14 +16,16 @@ from edgert.core.settings.folders import data_folder
 from edgert.core.settings.gateway import GatewaySettings, agent_socket
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
+from edgert.limits import service_memory
 from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.credentials import read_mac_key
 from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import with_installed
+from edgert.operators.state.memory import state_bytes
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.pools import make_pool
-from edgert.runtime.ticks import TICK_S
+from edgert.runtime.ticks import IDLE_TICK_S, TICK_S
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
@@ -136,18 +138,20 @@ class Daemon:
 
     def _make_host(self) -> Host:
         settings = self.settings.pool
+        state_limit = state_bytes(settings.memory_bytes or service_memory(), settings.slots + 1)
         if settings.slots:
             from gateway.hosts.slots import Slots  # costs a megabyte, so only where it is wanted
 
             return Slots(
                 settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send, recovery=self.flow_registry,
+                state_limit_bytes=state_limit,
             )  # fmt: skip
         pool = make_pool(
             self.clock, policy=settings.policy, consumption=settings.consumption,
             consumption_rows=settings.consumption_rows, workers=settings.workers, send=self._send,
         )  # fmt: skip
-        return InProcess(pool, self.clock)
+        return InProcess(pool, self.clock, state_limit)
 
     def _make_links(self) -> FlowLinks:
         from gateway.links.flow_links import FlowLinks  # costs memory, so only where it is wanted
@@ -317,17 +321,18 @@ class Daemon:
     async def _tick(self) -> None:
         """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them; tells
         the policy what operators cost."""
+        busy = True
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(TICK_S if busy or self.links else IDLE_TICK_S)
             notify("WATCHDOG=1")
             if self.database.damaged:  # a start sets it aside, if it is
                 raise StoreError(self.database.damaged)
-            self.host.tick(list(self.flows.runs.values()))
+            busy = self.host.tick(list(self.flows.runs.values()))
             self.status.look()
             if self.links:
                 self.links.tick()
             if self._garbage:
-                self._garbage.look(self.clock.monotonic())
+                self._garbage.look(self.clock.monotonic(), self.host.memory.held_bytes)
 
     async def _write_table(self) -> None:
         await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))

@@ -45,7 +45,9 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     ingest, central, checkpoint = status["ingest"], status["central"], status["checkpoint"]
     yield f"gateway {status['gateway']} of fleet {status['fleet']}, edgert {status['version']}"
     yield f"  up           {duration(status['uptime_s'])}"
-    yield f"  memory       {size(status['rss_bytes'])}, CPU {status['cpu_percent']:.1f} %"
+    kept, limit = sum(flow.get("state_bytes", 0) for flow in status["flows"]), status["state_limit_bytes"]
+    keys = f"keys {size(kept)}" + (f" of {size(limit)}" if limit else "")
+    yield f"  memory       {size(status['rss_bytes'])} ({keys}), CPU {status['cpu_percent']:.1f} %"
     taken = f"{ingest['messages']:,} messages, {ingest['unacknowledged']:,} unacknowledged"
     yield f"  sensors      {_link(ingest)}, {taken}"
     waiting = f"{central['outbox_rows']:,} rows ({size(central['outbox_bytes'])}) in the outbox"

@@ -11,6 +11,11 @@ MOST_KINDS: Final = 32
 OTHER: Final = "other reasons"
 
 
+def is_told(count: int) -> bool:
+    """True for the 1st, 2nd, 4th, 8th, ... event, for a log that says the count: however many come, a few lines."""
+    return count & (count - 1) == 0
+
+
 @dataclass(slots=True)
 class _Kind:
     told_at: float

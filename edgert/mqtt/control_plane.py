@@ -7,11 +7,12 @@ this file: version 5 with 3.1.1 as fallback, TLS and credentials from settings, 
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -20,22 +21,22 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
+from edgert.core.log_sampling import is_told
 from edgert.core.results.pieces import PACKET_BYTES
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.connection_hints import hint
 from edgert.mqtt.credentials import read_password, tls_context
 from edgert.mqtt.encode import check_topic
-from edgert.mqtt.packets import MAX_PACKET_BYTES, MAX_PACKET_ID
+from edgert.mqtt.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, V5
 from edgert.mqtt.paho_client import PahoClient
 from edgert.mqtt.reasons import TAKEN_OVER, sentence
+from edgert.mqtt.reconnect import Attempts, Backoff
 from edgert.mqtt.suspicion import STABLE_S, Suspicion
-from edgert.mqtt.versions import PROBE_TIMEOUT_S, UNSUPPORTED
+from edgert.mqtt.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
 log = logging.getLogger(__name__)
 
-RECONNECT_S = (1, 60)
-REMEMBER_S = 600.0
-"""How long `auto` stays with 3.1.1 after a broker refused version 5, or left it without an answer."""
+RECONNECT: Final = Backoff(first_s=1.0, max_s=60.0, stable_s=STABLE_S)
 QUEUED_MESSAGES = 1_000
 """Messages of ours that paho keeps; `publish` is false past them. The outbox keeps what it sends until it landed."""
 MAX_MESSAGE_BYTES = 1 << 20
@@ -89,13 +90,11 @@ class ControlConnection:
         self._on_connected, self._on_disconnected = on_connected, on_disconnected
         self._on_subscribed, self._on_refused = on_subscribed, on_refused
         self._max_message_bytes = max_message_bytes
-        self._version = MQTTProtocolVersion.MQTTv311 if settings.protocol == "3.1.1" else MQTTProtocolVersion.MQTTv5
+        self._versions = Versions(settings.protocol)
+        self._level = self._versions.level
+        """The version that the client speaks."""
+        self._attempts = Attempts(RECONNECT, random.random)
         self._answered = False
-        self._spoke_5 = False
-        self._old_until = float("-inf")
-        """Until then (monotonic) the broker is known not to speak 5."""
-        self._returns = 0
-        """How often 5 was tried anew since the last connection."""
         self._stopping = threading.Event()
         self._replacing = False
         self._life = threading.Lock()
@@ -105,12 +104,13 @@ class ControlConnection:
         self.error = ""
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
-        self.oversized = 0
+        self.oversized = self.unhandled = 0
         self.too_large = 0
         """Messages of ours that the broker does not take for their size."""
         self.hung_up = 0
         """Messages of ours that are not sent any more, since the broker hung up at them."""
         self._connected_at = 0.0
+        self._unpublished = 0
         self._short = 0
         """Connections in a row that ended before they were stable."""
         self._stated = self._learned = MAX_PACKET_BYTES
@@ -124,7 +124,7 @@ class ControlConnection:
     @property
     def protocol(self) -> str:
         """The MQTT version in use: "5" or "3.1.1"."""
-        return "5" if self._version == MQTTProtocolVersion.MQTTv5 else "3.1.1"
+        return PROTOCOLS[self._level]
 
     @property
     def address(self) -> str:
@@ -188,7 +188,9 @@ class ControlConnection:
             self._check_size(topic, payload)
             info = self._client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:  # a response topic is whatever the asker wrote
-            log.warning("nothing was published on %s: %s", show(topic), error)
+            self._unpublished += 1
+            if is_told(self._unpublished):
+                log.warning("nothing was published on %s: %s (%d so far)", show(topic), error, self._unpublished)
             return False
         return bool(info.rc == paho.MQTT_ERR_SUCCESS)
 
@@ -221,14 +223,14 @@ class ControlConnection:
 
     def _make(self) -> PahoClient:
         settings = self._settings
-        client = PahoClient(CallbackAPIVersion.VERSION2, self._client_id, protocol=self._version, **self._clean())
+        version = MQTTProtocolVersion(self._level)
+        client = PahoClient(CallbackAPIVersion.VERSION2, self._client_id, protocol=version, **self._clean())
         if settings.username:
             client.username_pw_set(settings.username, read_password(settings.password_file))
         if settings.tls:
             client.tls_set_context(tls_context(settings))
         if self._will:
             client.will_set(*self._will, qos=1, retain=True)
-        client.reconnect_delay_set(*RECONNECT_S)
         client.limit_in_flight(self._receive_maximum)
         client.max_queued_messages_set(QUEUED_MESSAGES)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
@@ -250,11 +252,11 @@ class ControlConnection:
 
     def _clean(self) -> dict[str, Any]:
         # nothing rests on this session: what matters is asked for and sent anew after each connect
-        return {} if self._version == MQTTProtocolVersion.MQTTv5 else {"clean_session": True}
+        return {} if self._level == V5 else {"clean_session": True}
 
     def _opened(self, client: paho.Client, data: Any, sock: Any) -> None:
         self._end_probe()
-        if self._may_fall_back:
+        if self._versions.probing:
             self._probe = threading.Timer(PROBE_TIMEOUT_S, self._unanswered)
             self._probe.daemon = True
             self._probe.start()
@@ -265,29 +267,27 @@ class ControlConnection:
             self._probe = None
 
     def _unanswered(self) -> None:
-        if not self._answered:
+        if not self._answered and not self._replacing:
             log.info("no answer to a version 5 CONNECT within %g s: trying 3.1.1", PROBE_TIMEOUT_S)
-            self._old_until = time.monotonic() + REMEMBER_S
+            self._versions.ended(time.monotonic(), silent=True)
             self._change_version()
 
     def _connected(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         self._answered = True
         self._end_probe()
         if reason.is_failure:
-            if reason.value in UNSUPPORTED and self._settings.protocol == "auto":
-                self._old_until = time.monotonic() + REMEMBER_S
+            if not self._replacing and self._versions.refused(reason.value, time.monotonic()):
                 self._change_version()
             else:
                 self._note(f"the broker refused: {reason}; {sentence(reason.value, self._client_id)}")
             return
         self._heed(client, properties)
-        self._spoke_5 = self._spoke_5 or self.protocol == "5"
+        self._versions.accepted()
         with self._subscribing:
             if self._subscriptions:
                 client.subscribe(self._subscriptions)
             self.connected, self.error = True, ""
         self.connects += 1
-        self._returns = 0
         self._connected_at = time.monotonic()
         log.log(logging.DEBUG if self._short else logging.INFO, "connected to %s, MQTT %s", self.address, self.protocol)
         self._guarded(self._on_connected)
@@ -313,21 +313,21 @@ class ControlConnection:
         silent, self._answered = not was and not self._answered, False
         if was and not self._stopping.is_set():
             self._ended(client)
-        if silent and self._may_fall_back:
+        if self._ours:
+            pass
+        elif silent and self._versions.ended(time.monotonic(), unanswered=True):
             self._change_version()
-        elif not self._stopping.is_set() and not self._replacing:  # else it is we who end it
+        else:
             more = "" if was else hint("closed", tls=self._settings.tls, port=self._settings.port)
             self._note(self.error or f"connection to {self.address} lost: {reason}{self._meaning(reason)}{more}")
-            self._return_to_5()
+            self._try_again(time.monotonic() - self._connected_at if was else 0.0)
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
 
     def _ended(self, client: PahoClient) -> None:
-        """A connection is over that had stood. The wait before the next grows until one is stable."""
+        """A connection is over that had stood."""
         early = time.monotonic() - self._connected_at < STABLE_S
         self._short = self._short + 1 if early else 0
-        shortest, longest = RECONNECT_S
-        client.reconnect_delay_set(min(longest, shortest << min(self._short, 20)), longest)
         if not early:
             self._noted = ""
         unacknowledged = client.unacknowledged()
@@ -362,7 +362,8 @@ class ControlConnection:
         refused = isinstance(why, ConnectionRefusedError)
         more = hint(f"{told} {why}", tls=self._settings.tls, port=self._settings.port, accepted=not refused)
         self._note(f"no connection to {self.address}: {told}{more}")
-        self._return_to_5()
+        if not self._ours:
+            self._try_again()
 
     def _note(self, error: str) -> None:
         """Keeps the reason, and says it once."""
@@ -371,27 +372,29 @@ class ControlConnection:
         self.error = self._noted = error
 
     @property
-    def _may_fall_back(self) -> bool:
-        """A broker that has spoken 5 knows it: its silence later means something else (a restart)."""
-        return self._settings.protocol == "auto" and self.protocol == "5" and not self._spoke_5
+    def _ours(self) -> bool:
+        """It is we who end the connection."""
+        return self._stopping.is_set() or self._replacing
 
-    def _return_to_5(self) -> None:
-        """A connection in 3.1.1 has ended or failed. That it came to 3.1.1 may have been a broker's restart."""
-        if self._settings.protocol == "auto" and self.protocol != "5" and time.monotonic() >= self._old_until:
-            shortest, longest = RECONNECT_S
-            self._change_version(min(longest, shortest * 2.0 ** min(self._returns, 20)))
-            self._returns += 1
+    def _try_again(self, stood_s: float = 0.0) -> None:
+        """A connection has ended that had stood for so long, or none was made. The next may speak another version: that
+        it came to 3.1.1 may have been a broker's restart."""
+        wait_s = self._attempts.ended(stood_s)
+        self._versions.ended(time.monotonic())
+        if self._versions.level != self._level:
+            self._change_version(wait_s)
+        else:
+            self._client.wait_before_next(wait_s)
 
     def _change_version(self, wait_s: float = 0.0) -> None:
         """Some 3.1.1 brokers refuse version 5 with a reason, others close or say nothing; then it is the other's turn.
 
         A client that is being replaced has no say any more.
         """
-        if self._stopping.is_set() or self._replacing:
+        if self._ours:
             return
         self._replacing = True
-        five = self.protocol == "5"
-        self._version = MQTTProtocolVersion.MQTTv311 if five else MQTTProtocolVersion.MQTTv5
+        self._level = self._versions.level
         threading.Thread(target=self._replace, args=(wait_s,), name="mqtt-version", daemon=True).start()
 
     def _replace(self, wait_s: float) -> None:
@@ -401,7 +404,7 @@ class ControlConnection:
             self._client.loop_stop()
             self._end_probe()
         while not self._stopping.wait(wait_s) and not self._replaced():
-            wait_s = RECONNECT_S[0]
+            wait_s = RECONNECT.first_s
 
     def _replaced(self) -> bool:
         with self._life:
@@ -420,10 +423,11 @@ class ControlConnection:
         size = len(message.payload)
         if size > self._max_message_bytes:
             self.oversized += 1
-            log.warning(
-                "%r: expected at most %d bytes, got %d: dropped (%d so far)",
-                message.topic, self._max_message_bytes, size, self.oversized,
-            )  # fmt: skip
+            if is_told(self.oversized):
+                log.warning(
+                    "%r: expected at most %d bytes, got %d: dropped (%d so far)",
+                    message.topic, self._max_message_bytes, size, self.oversized,
+                )  # fmt: skip
             return
         properties = message.properties
         answer = getattr(properties, "ResponseTopic", None)
@@ -435,4 +439,6 @@ class ControlConnection:
         try:
             call()
         except Exception:
-            log.exception("a message of the control plane could not be handled")
+            self.unhandled += 1
+            if is_told(self.unhandled):
+                log.exception("a message of the control plane could not be handled (%d so far)", self.unhandled)

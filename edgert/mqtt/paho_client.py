@@ -16,6 +16,12 @@ class PahoClient(paho.Client):
         with self._out_message_mutex:
             self._max_inflight_messages = most
 
+    def wait_before_next(self, seconds: float) -> None:
+        """The wait before the next attempt to connect, instead of paho's own. While there is no connection."""
+        with self._reconnect_delay_mutex:
+            self._reconnect_min_delay = self._reconnect_max_delay = seconds  # type: ignore[assignment]
+            self._reconnect_delay = None
+
     def unacknowledged(self) -> dict[int, Sent]:
         """Messages of ours by packet id, in the order of sending; paho sends them again on the next connection."""
         with self._out_message_mutex:

@@ -1,4 +1,5 @@
-"""How long to wait before the next attempt to connect."""
+"""How long to wait before the next attempt to connect; for the client of the sensors' broker and that of the control
+plane."""
 
 from __future__ import annotations
 
@@ -27,3 +28,19 @@ class Backoff:
         """Seconds before attempt number `attempt` (0, 1, ...); `draw` gives 0 <= x < 1."""
         ceiling = min(self.max_s, self.first_s * 2.0 ** min(attempt, 40))
         return ceiling * (0.5 + 0.5 * draw())
+
+
+class Attempts:
+    """The attempts to connect since a connection was stable."""
+
+    def __init__(self, backoff: Backoff, draw: Callable[[], float]) -> None:
+        """`draw` gives 0 <= x < 1."""
+        self._backoff, self._draw = backoff, draw
+        self._count = 0
+
+    def ended(self, stood_s: float = 0.0) -> float:
+        """A connection ended that had stood for so long (0: there was none). Returns seconds to wait."""
+        if stood_s >= self._backoff.stable_s:
+            self._count = 0
+        self._count += 1
+        return self._backoff.delay(self._count - 1, self._draw)

@@ -130,7 +130,12 @@ class Session:
         unanswered = self.state is State.CONNECTING
         events = [] if unanswered else self._suspect()
         self._move(Input.LOST)
-        return [*events, Closed(text, retry=self._versions.ended(unanswered))]
+        return [*events, Closed(text, retry=self._next_version(unanswered))]
+
+    def _next_version(self, unanswered: bool) -> bool:
+        """The connection ended, `unanswered`: without CONNACK. Whether to connect again at once, in another version."""
+        silent = self._versions.probing and unanswered and self._now - self._began_at >= PROBE_TIMEOUT_S
+        return self._versions.ended(self._now, unanswered=unanswered, silent=silent)
 
     def _suspect(self) -> list[Event]:
         """A connection that had stood is over: a message at which the broker hung up twice is given up."""
@@ -303,13 +308,13 @@ class Session:
         if not early:
             events += self._suspect()
         self._move(Input.LOST)
-        retry = self._versions.ended(unanswered=early)
+        retry = self._next_version(early)
         events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
 
     def _on_connack(self, packet: Connack, now: float, events: list[Event]) -> None:
         if packet.reason:
             self._move(Input.REFUSED)
-            retry = self._versions.refused(packet.reason)
+            retry = self._versions.refused(packet.reason, now)
             text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
             events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
             return
@@ -368,7 +373,7 @@ class Session:
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         events += self._suspect()
         self._move(Input.LOST)
-        self._versions.ended(unanswered=False)
+        self._versions.ended(self._now)
         text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
 

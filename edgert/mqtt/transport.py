@@ -27,7 +27,7 @@ from edgert.mqtt.events import (
 from edgert.mqtt.options import SessionOptions
 from edgert.mqtt.outgoing import PublishRefused
 from edgert.mqtt.packets import Oversized, Properties, Subscription, count
-from edgert.mqtt.reconnect import Backoff
+from edgert.mqtt.reconnect import Attempts, Backoff
 from edgert.mqtt.session import Session
 from edgert.mqtt.wire import CLOSE_TIMEOUT_S, Wire
 
@@ -56,10 +56,9 @@ class MqttClient:
         self.handlers = handlers
         self.status = Status()
         self._session = Session(options)
-        self._backoff = backoff or Backoff()
+        self._attempts = Attempts(backoff or Backoff(), draw)
         self._budget_s = latency_budget_s
         self.clock = clock
-        self._draw = draw
         self._wire: Wire | None = None
         self._task: asyncio.Task[None] | None = None
         self._paused = False
@@ -164,7 +163,6 @@ class MqttClient:
     # -- connecting
 
     async def _run(self) -> None:
-        attempt = 0
         while True:
             self._retry = False
             connections, began = self.status.connections, self.clock()
@@ -178,10 +176,8 @@ class MqttClient:
                 await asyncio.shield(wire.closed)
             if self._retry:
                 continue
-            if self.status.connections > connections and self.clock() - began >= self._backoff.stable_s:
-                attempt = 0
-            await asyncio.sleep(self._backoff.delay(attempt, self._draw))
-            attempt += 1
+            stood_s = self.clock() - began if self.status.connections > connections else 0.0
+            await asyncio.sleep(self._attempts.ended(stood_s))
 
     async def _open(self, wire: Wire) -> None:
         address = self.address

@@ -70,6 +70,7 @@ class CountWindow(Inlinable):
         self._at = len(self.aggregates.initial())
         """The last slot. (Python finds it at once by its number, by -1 it does not.)"""
         self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * (self._at + 1))
+        self.memory = self._by_key.memory
         self.open = self._by_key.kept
         self._keys = tuple(keys)
         self._generation = 1
@@ -138,6 +139,7 @@ class CountWindow(Inlinable):
             return None
         self._measured = self._generation
         held = self.aggregates.sketch_bytes(self.open.values())
+        self._by_key.sketch_bytes = held // max(1, len(self.open))
         return None if held <= SKETCH_MEMORY_BYTES else len(self.open) * SKETCH_MEMORY_BYTES // held
 
     def _full(self, time: float, source: str, key: Any, acc: Slots) -> None:

@@ -32,6 +32,7 @@ class JoinLatest(Inlinable):
     def __init__(self, on: Sequence[str], fields: Sequence[str], missing: str = "null", max_age_s: float = 0.0) -> None:
         super().__init__()
         self._by_key: ByKey[tuple[Any, ...]] = ByKey("latest", ROW_BYTES + FIELD_BYTES * len(fields))
+        self.memory = self._by_key.memory
         self.latest = self._by_key.kept
         """The time, then the fields: one object rather than a dict within another, since for each row another key's is
         looked at, which the processor's caches do not hold."""

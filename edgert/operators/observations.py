@@ -52,6 +52,7 @@ class JoinObservations(Logic):
         self._least = len({"time", "source", *fields})
         """Fields that each has."""
         self._bounded: Bounded[Row] = Bounded(OPEN_BYTES + FIELD_BYTES * self._least, most_keys=max_open)
+        self.memory = self._bounded.memory
         self.open: dict[At, Row] = self._bounded.kept
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)

@@ -49,6 +49,7 @@ class Sketched(Inlinable, ABC):
     def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
         super().__init__()
         self._by_key: ByKey[Kept] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
+        self.memory = self._by_key.memory
         self.kept = self._by_key.kept
         self._field, self._output, self._period_s = field, output, period_s
         self._keys = tuple(keys)

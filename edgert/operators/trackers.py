@@ -37,6 +37,7 @@ class Tracker(Inlinable, ABC):
         """`numbers`: in a track, at most."""
         super().__init__()
         self._by_key: ByKey[Track] = ByKey("tracks", numbers * SLOT_BYTES)
+        self.memory = self._by_key.memory
         self.tracks = self._by_key.kept
         self._field, self._output, self._keys = field, output, tuple(keys)
         self._key_of = key_reader(keys)

@@ -95,6 +95,7 @@ class TumblingWindow(Inlinable):
         self.windows = Groups("windows", "gone", self.aggregates)
         self.emitted = Groups("emitted", "forgotten", self.aggregates)
         self._room = Room(self.windows, self.emitted)
+        self.memory = self._room.memory
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
         self._generation = 1
@@ -284,6 +285,7 @@ class TumblingWindow(Inlinable):
     def restore(self, state: Any) -> None:
         self.windows.restore(state)
         self.emitted.restore(state)
+        self._room.restored()
         marks = state["marks"]
         self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
         self._saved_marks = list(self._marks)

@@ -24,6 +24,7 @@ from edgert.flow.spec import Registry
 from edgert.operators.base.error_boundary import as_errors
 from edgert.operators.base.logic import Now
 from edgert.operators.sinks import Ship
+from edgert.operators.state.memory import Memory
 from edgert.runtime.checkpoint import restore as resume
 from edgert.runtime.checkpoint.capture import Captured, StoredSize
 from edgert.runtime.checkpoint.departures import Departure, departure, pack
@@ -77,6 +78,8 @@ class FlowRun:
         self.fusion, self.fission = fusion, fission
         self.gateway, self.assignment = gateway, assignment
         self.plan: Plan = plan(flow, registry, fusion, fission=fission, assignment=assignment, number=plan_number)
+        self.memory = Memory()
+        """Its budget for what the operators in this process keep by key; the host makes it a part of its own."""
         self._build(here or (lambda location: True))
         self.schema = schema_of(self.plan) if self._ships_here() else None
         self.columns = row_columns(self.schema) if self.schema else ()
@@ -116,6 +119,9 @@ class FlowRun:
         self.mine = frozenset(instance.name for instance in self.local) if away else None
         """Their names; None where this board runs all."""
         self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
+        for place in self.places.values():
+            if place.instance.name in names and place.logic.memory:
+                self.memory.take_in(place.logic.memory)
 
     def depart(self, planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> None:
         """A batch for an instance of another gateway. On any thread."""

@@ -15,17 +15,22 @@ from edgert.runtime.pool.pool import Pool
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.25
+IDLE_TICK_S: Final = 1.0
+"""Where time changes nothing: a source that hears something is looked at so late at first, before any time-out."""
 
 
-def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = None) -> None:
+def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = None) -> bool:
     """Lets time pass for sources that hear nothing (their devices' time-outs), and brings some of the malformed
-    payloads to the log; of all of the flow's instances, or those in `mine`."""
-    mine = run.mine if mine is None else mine
+    payloads to the log; of all of the flow's instances, or those in `mine`. False where time changes nothing now."""
+    mine, due = run.mine if mine is None else mine, False
     for name, place in run.places.items():
         if isinstance(place.logic, Source) and (mine is None or place.instance.name in mine):
-            if place.logic.is_due(clock.monotonic()) and not place.instance.queue.entries:
-                pool.put([(place.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
+            if place.logic.is_due(clock.monotonic()):
+                due = True
+                if not place.instance.queue.entries:
+                    pool.put([(place.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
             _log_samples(run.flow.name, name, place.logic, clock.monotonic())
+    return due
 
 
 def _log_samples(flow: str, operator: str, source: Source, now: float) -> None:

@@ -32,6 +32,8 @@ MERGED_HERE_BYTES = 524_288
 of its own."""
 AGE_LOOK_S = 10.0
 """Seconds between two looks for results that have waited too long; with more of them left, each turn looks."""
+SOON = 0.1
+"""A checkpoint is made together with others up to this part of its interval early."""
 IDLE_S = 0.05
 """Seconds to wait after a requested checkpoint that had nothing to write: the code that asked waits for something
 else."""
@@ -127,12 +129,20 @@ class Checkpointer:
             now = time.monotonic()
             if now >= self._next_age_look and not await self.shed_old():
                 self._next_age_look = now + AGE_LOOK_S
-            due = [run for run in self.runs.values() if asked or self._due.get(run, math.inf) <= now]
+            due = list(self.runs.values()) if asked else self._together(now)
             # where no flow runs, PUBCOMPs wait for nothing but that the database knows the id table
             if (due or (not self.runs and self._ingest.inbox.completing)) and not await self.checkpoint(due):
                 await asyncio.sleep(RETRY_S)
             elif asked and self._idle:
                 await asyncio.sleep(IDLE_S)
+
+    def _together(self, now: float) -> list[FlowRun]:
+        """Flows whose checkpoint is due, and with them those whose is due soon: 300 flows that began one after the
+        other would wake the gateway 60 times a second for ever."""
+        due = {run: self._due.get(run, math.inf) for run in self.runs.values()}
+        if min(due.values(), default=math.inf) > now:
+            return []
+        return [run for run, at in due.items() if at - SOON * run.flow.checkpoint_interval_s <= now]
 
     def _in_vain(self) -> bool:
         """True if an early checkpoint would free no input: the oldest input belongs to a flow that waits for room."""

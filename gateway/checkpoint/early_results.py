@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 AHEAD_S: Final = 0.25
 """Seconds for which results are collected into one write."""
+IDLE_S: Final = 1.0
+"""Seconds between two looks for such flows where none runs."""
 
 
 class Ahead:
@@ -43,7 +45,7 @@ class Ahead:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(AHEAD_S)
+            await asyncio.sleep(AHEAD_S if self._chosen() else IDLE_S)
             if not await self.send():
                 await asyncio.sleep(RETRY_S)
 

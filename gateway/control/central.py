@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import edgert
+from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.control_plane import ControlConnection, Request
 from gateway.control.mailbox import Mailbox, Received
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from gateway.uplink.uplink import Uplink
 
 log = logging.getLogger(__name__)
+
+TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
 Inbound = asyncio.Queue[Received] | Mailbox
 MOST_WAITING: Final = 1_000
 
@@ -115,8 +118,12 @@ class CentralConnection:
             try:
                 queue.put_nowait((topic, payload, request))
             except asyncio.QueueFull:
-                self.drops["too many control messages"] += 1
-                log.error("more than %d control messages wait; one on %s is dropped", queue.maxsize, topic)
+                self.drops[TOO_MANY] += 1
+                if is_told(dropped := self.drops[TOO_MANY]):
+                    log.error(
+                        "more than %d control messages wait; one on %s is dropped (%d so far)",
+                        queue.maxsize, topic, dropped,
+                    )  # fmt: skip
 
         self._on_loop(enter)
 
@@ -143,5 +150,6 @@ class CentralConnection:
             try:
                 await handle(topic, payload, request)
             except Exception:
-                self.drops["control message that could not be handled"] += 1
-                log.exception("a control message on %s could not be handled", topic)
+                self.drops[UNHANDLED] += 1
+                if is_told(count := self.drops[UNHANDLED]):
+                    log.exception("a control message on %s could not be handled (%d so far)", topic, count)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.checkpoint.position import Position
 from edgert.operators.base.logic import PlainMessage
+from edgert.operators.state.memory import Memory
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
@@ -152,6 +153,8 @@ class Host(Protocol):
 
     weights: Weights
     """The weights of operators of the host's flows."""
+    memory: Memory
+    """The budget for what operators of all flows keep by key; what is held in slots is not in it."""
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -210,8 +213,8 @@ class Host(Protocol):
         Raises `StoreError` where the checkpoint does not fit."""
         ...
 
-    def tick(self, runs: Iterable[FlowRun]) -> None:
-        """To be called four times a second."""
+    def tick(self, runs: Iterable[FlowRun]) -> bool:
+        """To be called four times a second; once a second suffices after it was false."""
         ...
 
     def consume(self, consumption: Consumption, rows: int) -> None:

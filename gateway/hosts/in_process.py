@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -11,6 +12,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
 from edgert.operators.base.logic import Now
+from edgert.operators.state.memory import Memory
 from edgert.runtime import flow_run
 from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
@@ -123,8 +125,10 @@ class InProcess:
     LEND_S = 0.002
     """After a read the loop's thread works on it itself for so long at most; what is left is the workers'."""
 
-    def __init__(self, pool: Pool, clock: Clock) -> None:
+    def __init__(self, pool: Pool, clock: Clock, state_limit_bytes: float = math.inf) -> None:
+        """`state_limit_bytes`: for what operators of all flows keep by key."""
         self.pool = pool
+        self.memory = Memory(state_limit_bytes)
         self.weights = Weights()
         self._clock = clock
         self._runs: dict[FlowRun, None] = {}
@@ -153,6 +157,7 @@ class InProcess:
     def _enter(self, run: FlowRun) -> None:
         self.pool.add(run.local)
         self._runs[run] = None
+        self.memory.take_in(run.memory)
         self._weigh(run)
 
     def _weigh(self, run: FlowRun) -> None:
@@ -163,6 +168,7 @@ class InProcess:
 
     def remove(self, run: FlowRun) -> None:
         self._runs.pop(run, None)
+        self.memory.let_go(run.memory)
         if not self.pool.at_rest(run.local):
             self.pool.begin_hold(run.local)
             self._leaving.append(run)
@@ -196,11 +202,12 @@ class InProcess:
                     new.heir(instance).delivery.kept += instance.delivery.kept
             self.pool.remove(old.local)
             self._runs.pop(old, None)
+            self.memory.let_go(old.memory)
             self._enter(new)
 
         return switch
 
-    def tick(self, runs: Iterable[FlowRun]) -> None:
+    def tick(self, runs: Iterable[FlowRun]) -> bool:
         now = self._clock.monotonic()
         if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
             self._next_profile = now + PROFILE_S
@@ -208,8 +215,8 @@ class InProcess:
         for run in [r for r in self._leaving if self.pool.at_rest(r.local)]:
             self.pool.remove(run.local)
             self._leaving.remove(run)
-        for run in runs:
-            tick(run, self.pool, self._clock)
+        due = [tick(run, self.pool, self._clock) for run in runs]
+        return any(due) or bool(self._leaving)
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self.pool.consumption = consumption

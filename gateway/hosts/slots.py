@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
+from edgert.operators.state.memory import Memory
 from edgert.runtime.checkpoint.departures import departure
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
@@ -63,14 +65,19 @@ class Slots:
         send: Send,
         recovery: Recovery,
         make_process: type[SlotProcess] = SlotProcess,
+        state_limit_bytes: float = math.inf,
     ) -> None:
+        """`state_limit_bytes`: for what operators of all flows keep by key; each slot has an even share."""
+        self.memory = Memory(state_limit_bytes)
         self._fusion, self._fission, self._clock = fusion, fission, clock
         self._send, self._recovery = send, recovery
         self._copies = LocalCopies(registry, fusion, fission, clock, send=send, recovery=recovery)
         self.weights = Weights()
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
-        self._settings: dict[str, Any] = {"pool": pool, "level": level}
+        self._settings: dict[str, Any] = {
+            "pool": {**pool, "state_bytes": state_limit_bytes / settings.slots}, "level": level,
+        }  # fmt: skip
         self._processes = [
             make_process(number, self._settings, self._frame, self._died) for number in range(settings.slots)
         ]
@@ -346,10 +353,11 @@ class Slots:
 
     # -- the rest of a host
 
-    def tick(self, runs: Iterable[FlowRun]) -> None:
+    def tick(self, runs: Iterable[FlowRun]) -> bool:
         """Ends slots that hang. The ticks of flows are made in the slots."""
         for process in self._processes:
             process.look(self._clock.monotonic())
+        return False
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self._settings["pool"]["consumption_rows"] = rows  # for those that are started later, too

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from edgert.core.clock import Clock
 from edgert.core.errors import ProtocolError, StoreError
+from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.events import Connected, Subscribed
 from edgert.mqtt.packets import Oversized, Publishes, reason_text
@@ -376,7 +377,7 @@ class Ingest:
         if self._closed:
             return
         self.oversized += 1
-        if self.oversized & (self.oversized - 1) == 0:  # the 1st, 2nd, 4th, 8th, ...: the status counts all
+        if is_told(self.oversized):
             log.warning(
                 "a message of %d bytes on %r was skipped (the %d. so far): expected at most %d "
                 "(sensors.max_packet_bytes)",

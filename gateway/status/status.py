@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -72,6 +73,7 @@ class Status:
             "version": edgert.__version__,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "rss_bytes": self._process.memory_info().rss,
+            "state_limit_bytes": None if math.isinf(limit := self._host.memory.limit_bytes) else int(limit),
             "cpu_percent": self._cpu,
             "written_bytes": self._written_bytes(),
             **sections,
@@ -147,6 +149,7 @@ class Status:
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
             "spilled_messages": self._flows.checkpointer.blocked.messages(run),
+            "state_bytes": sum(self._host.figures.report(run, place).held_bytes for place in run.places),
             "gap": self._flows.gaps.get(name, ""),
             "rows_repeated": self._flows.flow_registry.database.repeated[name],
             "latency_ms": recent.latency_ms,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgert.core.log_sampling import MOST_KINDS, OTHER, PERIOD_S, LogSampling
+from edgert.core.log_sampling import MOST_KINDS, OTHER, PERIOD_S, LogSampling, is_told
 
 
 def test_the_first_of_a_kind_is_told_and_the_others_are_summed_up_each_minute() -> None:
@@ -30,3 +30,7 @@ def test_endless_kinds_share_a_line() -> None:
     told = [sampling.note(f"kind {n}", 1, "x", 0.0) for n in range(1000)]
     assert sum(line is not None for line in told) == MOST_KINDS + 1
     assert [(kind, count) for kind, count, _, _ in sampling.due(PERIOD_S)] == [(OTHER, 1000 - MOST_KINDS - 1)]
+
+
+def test_of_a_million_events_a_few_are_told() -> None:
+    assert [count for count in range(1, 1_000_001) if is_told(count)] == [2**n for n in range(20)]

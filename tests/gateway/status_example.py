@@ -16,6 +16,7 @@ def example_status() -> dict[str, Any]:
             "version": "0.1.0",
             "uptime_s": 12.5,
             "rss_bytes": 48_000_000,
+            "state_limit_bytes": 96_000_000,
             "cpu_percent": 12.5,
             "written_bytes": 3_000_000,
             "ingest": {
@@ -89,6 +90,7 @@ def example_status() -> dict[str, Any]:
                     "spilled_messages": 0,
                     "gap": "",
                     "rows_repeated": 4,
+                    "state_bytes": 5_000_000,
                     "balance": 0.5,
                     "latency_ms": {"p50": 1.5, "p99": 9.0},
                     "latest": [{"time": 1.0, "source": "a", "mean": 2.5}],

@@ -179,6 +179,27 @@ def test_metrics_are_prometheus_text_with_labels() -> None:
     serve(check)
 
 
+def test_a_flow_that_drops_all_its_rows_as_late_is_a_warning_for_ten_seconds_and_then_503() -> None:
+    status = example_status()
+    (flow,) = status["flows"]
+
+    async def check(server: WebServer) -> None:
+        flow["dropping"] = [["minute", "late", 400, 9.0]]
+        answer = await get(server, "/healthz")
+        assert (answer.status, answer.body.splitlines()[0]) == (200, b"ready")
+        assert b"- warning: flow air: minute has dropped all of its last 400 rows: late; is the clock" in answer.body
+        flow["dropping"] = [["minute", "late", 450, 10.0]]
+        answer = await get(server, "/healthz")
+        assert (answer.status, answer.body.splitlines()[0]) == (503, b"not ready")
+        assert b"- flow air: minute has dropped all of its last 450 rows: late; is the clock" in answer.body
+        told = json.loads((await get(server, "/api/status")).body)["flows"][0]["condition"]
+        assert (told["level"], told["state"]) == ("bad", "drops all")
+        flow["dropping"] = []
+        assert (await get(server, "/healthz")).body == b"ready\n"
+
+    serve(check, lambda: judged(status))
+
+
 def test_health_is_503_with_the_reason_until_the_broker_is_connected() -> None:
     status = example_status()
     status["ingest"].update(connected=False, error="connection refused")

@@ -16,9 +16,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.settings.connection import Connection
-from edgert.mqtt import control_plane
+from edgert.mqtt import control_plane, versions
 from edgert.mqtt.control_plane import ControlConnection
-from edgert.mqtt.packets import MAX_PACKET_BYTES
+from edgert.mqtt.packets import MAX_PACKET_BYTES, V311
+from edgert.mqtt.reconnect import Backoff
+from edgert.mqtt.suspicion import STABLE_S
 from edgert.mqtt.versions import PROBE_TIMEOUT_S
 from tests.brokers import Broker, Certificates, free_port
 from tests.waiting import wait_until
@@ -26,6 +28,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.integration
 MakeBroker = Callable[..., Broker]
 _numbers = itertools.count()
+SOON = Backoff(0.2, 0.2, stable_s=STABLE_S)
 
 
 @contextmanager
@@ -71,7 +74,7 @@ def test_with_version_5_asked_for_nothing_else_is_tried(amqtt: Broker, monkeypat
 
 def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it restarts, something may take connections and say nothing."""
-    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     broker = mosquitto()
     with connection(broker.port) as made:
         wait_until(lambda: made.connected, "the connection")
@@ -109,6 +112,7 @@ def test_a_change_of_version_that_meets_a_late_answer_is_no_lost_connection(
     monkeypatch.setattr(ControlConnection, "_note", lambda self, error: noted.append(error))
     with connection(mosquitto().port) as made:
         wait_until(lambda: made.connected, "the connection")
+        made._versions.level = V311
         made._change_version()
         wait_until(lambda: made.connects == 2, "the next connection")
         assert (made.protocol, noted) == ("3.1.1", [])
@@ -172,7 +176,7 @@ def test_a_message_at_which_the_broker_hangs_up_stops_no_other(
     mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In 3.1.1 a broker does not say its limit."""
-    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     broker = mosquitto(settings="max_packet_size 8000")
     got: list[bytes] = []
     with (
@@ -209,7 +213,7 @@ def test_two_clients_with_one_id_are_named_in_one_line_and_leave_each_other_time
     finally:
         one.stop()
         other.stop()
-    assert time.monotonic() - began >= 1 + 1 + 2, "the wait grows although each CONNACK was good"
+    assert time.monotonic() - began >= 0.5 + 0.5 + 1, "the wait grows although each CONNACK was good"
     said = [r.getMessage() for r in caplog.records if "another client use the id edgert-g1-central" in r.getMessage()]
     assert 1 <= len(said) <= 2  # once by each
 
@@ -281,8 +285,8 @@ def test_after_a_loss_5_is_tried_again_unless_the_broker_said_lately_that_it_kno
     monkeypatch: pytest.MonkeyPatch, first: str, remember_s: float, then: int
 ) -> None:
     monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
-    monkeypatch.setattr(control_plane, "REMEMBER_S", remember_s)
+    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
+    monkeypatch.setattr(versions, "REMEMBER_S", remember_s)
     with fake_broker(first, "serve") as broker, connection(broker.port) as made:
         wait_until(lambda: made.connects == 1, "the first connection")
         assert (broker.levels, made.protocol) == ([5, 4], "3.1.1")
@@ -292,7 +296,7 @@ def test_after_a_loss_5_is_tried_again_unless_the_broker_said_lately_that_it_kno
 
 
 def test_broker_that_was_away_in_between_is_asked_for_5_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     with fake_broker("close", "serve") as broker, connection(broker.port) as made:
         wait_until(lambda: made.connects == 1, "the first connection")
         broker.leave()
@@ -310,7 +314,7 @@ def test_a_broker_that_always_breaks_off_is_not_asked_without_a_pause() -> None:
 def test_password_file_that_is_away_for_a_moment_does_not_end_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_plane, "RECONNECT_S", (1, 1))
+    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     secret = tmp_path / "password"
     secret.write_text("p")
     settings = {"username": "u", "password_file": str(secret)}
@@ -321,7 +325,9 @@ def test_password_file_that_is_away_for_a_moment_does_not_end_the_connection(
         assert made.error == ""
 
 
-def test_message_over_the_limit_is_counted_and_goes_nowhere(mosquitto: MakeBroker) -> None:
+def test_messages_over_the_limit_are_counted_go_nowhere_and_make_few_lines(
+    mosquitto: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     got: list[int] = []
     with connection(
         mosquitto().port,
@@ -330,10 +336,11 @@ def test_message_over_the_limit_is_counted_and_goes_nowhere(mosquitto: MakeBroke
         max_message_bytes=1_000,
     ) as made:
         wait_until(lambda: made.connected, "the connection")
-        for size in (1_000, 1_001, 5):
+        for size in (1_000, *range(1_001, 1_101), 5):
             made.publish("t", bytes(size))
         wait_until(lambda: len(got) == 2, "the others")
-        assert (got, made.oversized) == ([1_000, 5], 1)
+        assert (got, made.oversized) == ([1_000, 5], 100)
+    assert sum("expected at most 1000 bytes" in record.getMessage() for record in caplog.records) == 7
 
 
 def test_what_waits_for_the_broker_is_bounded() -> None:

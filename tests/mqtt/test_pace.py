@@ -7,7 +7,7 @@ import random
 import pytest
 
 from edgert.mqtt.coalesce import Coalescer
-from edgert.mqtt.reconnect import Backoff
+from edgert.mqtt.reconnect import Attempts, Backoff
 
 
 def pauses(rate: float, budget_s: float, seconds: float = 1.0, size: int = 400) -> list[float]:
@@ -89,3 +89,11 @@ def test_back_off_doubles_to_its_bound_with_half_of_it_drawn() -> None:
 def test_back_off_without_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="first_s <= max_s, got 2 and 1"):
         Backoff(first_s=2, max_s=1)
+
+
+def test_the_wait_grows_until_a_connection_was_stable() -> None:
+    attempts = Attempts(Backoff(first_s=1.0, max_s=60.0, stable_s=10.0), lambda: 1.0)
+    assert [attempts.ended() for _ in range(3)] == [1.0, 2.0, 4.0]
+    assert attempts.ended(stood_s=9.9) == 8.0, "as with a twin that takes the session over"
+    assert attempts.ended(stood_s=10.0) == 1.0
+    assert [attempts.ended() for _ in range(7)][-1] == 60.0

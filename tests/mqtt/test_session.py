@@ -22,6 +22,7 @@ from edgert.mqtt.reasons import sentence
 from edgert.mqtt.session import Session
 from edgert.mqtt.states import TRANSITIONS, Input, State
 from edgert.mqtt.suspicion import HUNG_UP, STABLE_S
+from edgert.mqtt.versions import PROBE_TIMEOUT_S, REMEMBER_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect, sent
 
 # -- connecting
@@ -104,14 +105,27 @@ def test_auto_stays_with_five_where_the_broker_has_spoken_it_to_an_earlier_proce
     assert (refused.retry, session.protocol) == (True, "3.1.1")
 
 
-def test_auto_tries_five_again_after_a_three_one_one_connection_was_lost() -> None:
+@pytest.mark.parametrize(
+    ("first", "lost_at", "then"),
+    [("closed", 10.0, "5"), ("refused", 10.0, "3.1.1"), ("refused", REMEMBER_S, "5"), ("silent", 10.0, "3.1.1")],
+)
+def test_auto_tries_five_again_after_three_one_one_unless_the_broker_showed_lately_that_it_knows_it_not(
+    first: str, lost_at: float, then: str
+) -> None:
     session = Session(SessionOptions("id"))
     session.connect(0.0)
-    session.receive_untrusted(b"\x20\x02\x00\x01", 0.0)
-    session.connect(0.0)
-    session.receive_untrusted(ACCEPT_311, 0.0)
+    if first == "closed":
+        session.lost("closed")
+    elif first == "refused":
+        session.receive_untrusted(b"\x20\x02\x00\x01", 0.0)
+    else:
+        session.tick(PROBE_TIMEOUT_S)
+    assert session.protocol == "3.1.1"
+    session.connect(PROBE_TIMEOUT_S)
+    session.receive_untrusted(ACCEPT_311, PROBE_TIMEOUT_S)
+    session.tick(lost_at)
     session.lost("gone")
-    assert session.protocol == "5"
+    assert session.protocol == then
 
 
 def test_refusal_is_told_in_words() -> None:

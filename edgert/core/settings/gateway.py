@@ -250,6 +250,15 @@ class Pool:
         minimum=0,
         maximum=64,
     )
+    memory_bytes: int = setting(
+        0,
+        doc="memory for the gateway and its slots together; what operators keep by key has half of what is left after "
+        "64 MB for each process. 0: the least limit of the control groups (MemoryHigh=, MemoryMax=, a container's), or "
+        "half of the board's memory, whichever is less",
+        unit="bytes",
+        minimum=0,
+        maximum=2**50,
+    )
     placement: str = setting(
         "locality",
         doc="which operators share a slot; locality: those that send to each other, far from their own copies (L/F "

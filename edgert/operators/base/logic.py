@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
+from edgert.operators.state.memory import Memory
 
 
 class Message(NamedTuple):
@@ -56,6 +57,9 @@ class Logic:
     """True if a batch for which `process` raised may be given again, in parts: because nothing of it is in the state
     yet, or because taking a row twice changes nothing. None: if the operator keeps no state (has no `flush`, `delta` or
     `snapshot` of its own)."""
+
+    memory: Memory | None = None
+    """The part of its flow's budget for what it keeps by key; None where it keeps nothing by key."""
 
     waits: bool | None = None
     """True if `process` may wait for something (a network, a device) and is to be kept from threads that must not stand

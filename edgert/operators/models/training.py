@@ -224,6 +224,7 @@ class TrainRegression(Training):
         super().__init__(output, keys)
         sums_bytes = len(Sums(len(fields) + 1).slots) * SLOT_BYTES
         self._by_key: ByKey[Sums] = ByKey("windows", sums_bytes, most_keys=MAX_KEYS)
+        self.memory = self._by_key.memory
         self.windows = self._by_key.kept
         self._columns, self._size = (*fields, target), size
 

@@ -112,6 +112,7 @@ class TrainTree(Training):
         # reckoned as if full: how many keys there may be does not depend on how far each has come
         window_bytes = WINDOW_BYTES + CLASS_BYTES * min(classes, size) + NUMBER_BYTES * size * self._width
         self._by_key: ByKey[Window] = ByKey("windows", window_bytes, most_keys=MAX_KEYS)
+        self.memory = self._by_key.memory
         self.windows = self._by_key.kept
 
     def _trained(self, rows: Sequence[Row]) -> list[Row]:

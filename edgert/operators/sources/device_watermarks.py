@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
 from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS, beyond_short
+from edgert.operators.state.memory import Memory
 
 MEMORY_BYTES: Final = 48 << 20
 """For the devices of one source."""
@@ -66,6 +67,10 @@ class Devices:
     board: Board = field(default_factory=lambda: new_board(1))
     seat: int = 0
     """Number of this copy's place on the shared board."""
+    memory: Memory = field(default_factory=Memory, compare=False)
+    """The source's part of its flow's budget."""
+    _most: int = 0
+    """Devices that `latest` has room for."""
     _beyond_bytes: int = 0
     """Additional bytes of longer names."""
 
@@ -79,6 +84,7 @@ class Devices:
         """Takes the newest event times of devices, as `observe` and a checkpoint have them."""
         self._beyond_bytes += sum(map(beyond_short, latest.keys() - self.latest.keys()))
         self.latest.update(latest)
+        self._most = max(self._most, len(self.latest))
 
     def remove(self, devices: Iterable[str]) -> None:
         """Forgets devices."""
@@ -86,11 +92,18 @@ class Devices:
             if self.latest.pop(device, None) is not None:
                 self._beyond_bytes -= beyond_short(device)
             self.heard.pop(device, None)
+        if len(self.latest) < self._most // 4:  # a dict keeps the room that it had
+            self.latest, self.heard, self._most = dict(self.latest), dict(self.heard), len(self.latest)
+        self.memory.own_bytes = self._held_bytes()
+
+    def _held_bytes(self) -> int:
+        return DEVICE_BYTES * len(self.latest) + self._beyond_bytes
 
     def too_many(self) -> list[str]:
         """Takes out the devices that were heard longest ago, at least a hundredth, if there are more than may be, and
         names them."""
-        most = max(1, min(MAX_KEYS, (MEMORY_BYTES - self._beyond_bytes) // DEVICE_BYTES))
+        room = self.memory.room_for(self._held_bytes())
+        most = max(1, min(MAX_KEYS, int(min(MEMORY_BYTES, room) - self._beyond_bytes) // DEVICE_BYTES))
         beyond = len(self.latest) - most
         if beyond <= 0:
             return []

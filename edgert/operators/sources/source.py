@@ -79,6 +79,7 @@ class Source(Logic):
         super().__init__()
         self.codec = codec
         self.devices = Devices(out_of_order_s, idle_timeout_s, behind_tolerance_s)
+        self.memory = self.devices.memory
         self.bad_payloads: dict[str, tuple[int, BadPayload]] = {}
         """By kind: malformed payloads since the last look at them, for the log, and the newest."""
         self.newest_bad: BadPayload | None = None
@@ -154,6 +155,8 @@ class Source(Logic):
             if device in self._told:
                 self._told.discard(device)
                 self._gone.append(device)
+        if not self._told:
+            self._told = set()  # a set keeps the room that it had
 
     def rows_of(self, batch: RawBatch) -> list[Row]:
         """The rows of a batch, their times taken note of; but for those that went to a tail (`Fusible`)."""

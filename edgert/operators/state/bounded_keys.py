@@ -9,6 +9,7 @@ from sys import getsizeof
 from typing import Any, Final, Generic, TypeVar
 
 from edgert.operators.base.fields import hashable
+from edgert.operators.state.memory import Memory
 
 Value = TypeVar("Value")
 MAX_KEYS: Final = 100_000
@@ -30,8 +31,12 @@ class Bounded(Generic[Value]):
 
     def __init__(self, value_bytes: int, *, most_keys: int | None = None, memory_bytes: int | None = None) -> None:
         """`value_bytes`: what is kept of a key takes so much. None: `MAX_KEYS`, `MEMORY_BYTES`."""
-        self._each_bytes, self._memory_bytes = KEY_BYTES + value_bytes, memory_bytes or MEMORY_BYTES
-        self._most_keys = min(most_keys or MAX_KEYS, self._memory_bytes // self._each_bytes)
+        self._each_bytes = KEY_BYTES + value_bytes
+        self.memory = Memory(memory_bytes or MEMORY_BYTES)
+        """The operator's part of its flow's budget."""
+        self.sketch_bytes = 0
+        """Bytes of the sketches of a key, of all the mean, when they were measured last."""
+        self._most_keys = most_keys or MAX_KEYS
         self.heavy: dict[Any, int] = {}
         """Keys that take more than most, with the bytes by which they do: see `weighs`. Never another dict."""
         self.beyond_bytes = 0
@@ -57,9 +62,12 @@ class Bounded(Generic[Value]):
 
     def most_keys(self) -> int:
         """How many there may be, as heavy as they are."""
-        if not self.beyond_bytes:
-            return self._most_keys
-        return min(self._most_keys, max(1, (self._memory_bytes - self.beyond_bytes) // self._each_bytes))
+        room = self.memory.room_for(self.held_bytes())
+        return min(self._most_keys, max(1, int(room - self.beyond_bytes) // (self._each_bytes + self.sketch_bytes)))
+
+    def held_bytes(self) -> int:
+        """What is kept takes in memory, about."""
+        return (self._each_bytes + self.sketch_bytes) * len(self.kept) + self.beyond_bytes
 
     def too_many(self, most: int | None = None) -> Sequence[Any]:
         """Keys to forget, those that were new longest ago, if there are too many (more than `most`, if that is less):
@@ -132,6 +140,7 @@ class ByKey(Bounded[Value]):
                 self.weighs(key)
             self._told[key] = None
             yield key, *rest
+        self.memory.own_bytes = self.held_bytes()
 
 
 def beyond_short(key: Any) -> int:

@@ -14,6 +14,7 @@ from edgert.flow.spec import ANY
 from edgert.operators.base.fields import hashable
 from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Aggregates, Slots
 from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SHORT, SLOT_BYTES, beyond_short
+from edgert.operators.state.memory import Memory
 
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""
@@ -164,27 +165,43 @@ class Groups(dict[float, dict[Key, Slots]]):
 
 
 class Room:
-    """For all groups of one operator together: `MEMORY_BYTES`, and `SKETCH_MEMORY_BYTES` for their sketches."""
+    """For all groups of one operator together: `MEMORY_BYTES`, and `SKETCH_MEMORY_BYTES` for their sketches; less where
+    the flow's budget leaves less."""
 
     def __init__(self, windows: Groups, emitted: Groups) -> None:
         self._windows, self._emitted = windows, emitted
+        self.memory = Memory()
+        """The operator's part of its flow's budget."""
         self._measured = 0
         """The generation in which the memory of sketches was last looked at."""
+        self._sketches = 0
+        """Bytes of sketches then, without those of windows that had to leave since."""
 
     def lacking(self, generation: int) -> Iterator[float]:
         """The oldest window, again and again while the others lack room: the caller lets each leave. To be asked after
         each batch. `generation`: that of the checkpoint to come; sketches are measured once in each."""
-        windows, emitted, sketches = self._windows, self._emitted, 0
+        windows, emitted, beyond = self._windows, self._emitted, 0
         if self._measured != generation:
             self._measured = generation
-            sketches = windows.sketch_bytes(windows) + emitted.sketch_bytes(emitted) - SKETCH_MEMORY_BYTES
-        while sketches > 0 or windows.held_bytes() + emitted.held_bytes() > MEMORY_BYTES:
+            self._sketches = windows.sketch_bytes(windows) + emitted.sketch_bytes(emitted)
+            beyond = self._sketches - SKETCH_MEMORY_BYTES
+        while beyond > 0 or self._exceeded():
             oldest = min((w for w in (windows.oldest(), emitted.oldest()) if w is not None), default=None)
             if oldest is None:
                 return
-            if sketches > 0:
-                sketches -= windows.sketch_bytes((oldest,)) + emitted.sketch_bytes((oldest,))
+            if self._sketches:
+                its = windows.sketch_bytes((oldest,)) + emitted.sketch_bytes((oldest,))
+                self._sketches, beyond = max(0, self._sketches - its), beyond - its
             yield oldest
+
+    def restored(self) -> None:
+        """The groups are those of a checkpoint."""
+        self.memory.own_bytes = self._windows.held_bytes() + self._emitted.held_bytes()
+
+    def _exceeded(self) -> bool:
+        held = self._windows.held_bytes() + self._emitted.held_bytes()
+        room = self.memory.room_for(held + self._sketches)
+        return held > MEMORY_BYTES or held + self._sketches > room
 
 
 def make_source(keys: Sequence[tuple[str, str]]) -> list[str]:

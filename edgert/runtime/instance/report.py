@@ -45,6 +45,8 @@ class Report:
     """Input of a source, as far as there is any to report: `malformed` (the newest malformed payload: `topic`,
     `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `seen` (the fields of
     payloads)."""
+    held_bytes: int = 0
+    """Bytes of what it keeps by key, about; a gauge, as the queue's figures."""
     at: float = 0.0
     """When it was made, in monotonic seconds of the process that made it; 0: that has said nothing yet."""
 
@@ -105,10 +107,11 @@ def input_of(place: Place, now: float) -> dict[str, Any]:
 
 def report(place: Place, now: float) -> Report:
     """The report of a place in this process, at `now` (monotonic seconds)."""
-    guard = place.guard
+    guard, memory = place.guard, place.logic.memory
     found = Report(
         place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,
         drops=drops_of(place), input=input_of(place, now), at=now,
+        held_bytes=memory.held_bytes if memory else 0,
     )  # fmt: skip
     if place.part:
         return found

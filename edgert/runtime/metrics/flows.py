@@ -55,6 +55,14 @@ METRICS = (
         each_flow(lambda flow: flow.get("spilled_messages")),
     ),
     Metric(
+        "edgert_flow_state_bytes",
+        "gauge",
+        "bytes",
+        "Memory of what the operators of a flow keep by key, about.",
+        ("flow",),
+        each_flow(lambda flow: flow.get("state_bytes")),
+    ),
+    Metric(
         "edgert_flow_fell_back",
         "gauge",
         "",

@@ -17,6 +17,14 @@ METRICS = (
     Metric("edgert_uptime_seconds", "gauge", "seconds", "Time since the gateway started.", (), at("uptime_s")),
     Metric("edgert_resident_bytes", "gauge", "bytes", "Resident memory of the gateway process.", (), at("rss_bytes")),
     Metric(
+        "edgert_state_limit_bytes",
+        "gauge",
+        "bytes",
+        "Most that operators of all flows may keep by key; beyond it they forget the oldest.",
+        (),
+        at("state_limit_bytes"),
+    ),
+    Metric(
         "edgert_cpu_ratio",
         "gauge",
         "ratio",

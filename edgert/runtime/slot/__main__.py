@@ -29,6 +29,7 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.base.logic import PlainMessage
+from edgert.operators.state.memory import Memory
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.activity import Doing
@@ -78,6 +79,8 @@ class Slot:
         """Raw figures are wanted until then."""
         self.garbage: Garbage | None = None
         """None if the process is not the slot's own."""
+        self._memory = Memory()
+        """For what operators of all runs keep by key."""
         self._more = False
         """Something waits in the pool."""
         self._ended = False
@@ -129,7 +132,7 @@ class Slot:
             self._pool.profile()
             self._report(now)
             if self.garbage:
-                self.garbage.look(now)
+                self.garbage.look(now, self._memory.held_bytes)
 
     def _ready(self, number: int | None, events: int) -> None:
         if number is None:
@@ -206,6 +209,7 @@ class Slot:
             self._clock, policy=pool["policy"], consumption=pool["consumption"],
             consumption_rows=pool["consumption_rows"], workers=pool["workers"], send=self._send,
         )  # fmt: skip
+        self._memory.limit_bytes = pool["state_bytes"]
         self._pool.doing = self._doing
         self._pool.start()
 
@@ -221,12 +225,14 @@ class Slot:
         self._doing.begin(number)
         try:
             run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
+            self._memory.take_in(run.flow_run.memory)
             self._runs[number] = run  # restored queues may already have messages to send
             run.start()
         except Exception as error:  # whatever it is: BUILD would only come again, and end all flows of this slot
             if not isinstance(error, EdgertError):
                 log.exception("slot %d: flow %s could not be built", self.number, name)
-            self._runs.pop(number, None)
+            if (failed := self._runs.pop(number, None)) is not None:
+                self._memory.let_go(failed.flow_run.memory)
             self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error) or repr(error)))
         self._doing.begin(0)
         for early in sorted(n for n in self._early if n <= number):
@@ -238,6 +244,7 @@ class Slot:
         run = self._runs.pop(number, None)
         if run is not None:
             run.stop()
+            self._memory.let_go(run.flow_run.memory)
             self._ending.append(run)
 
     # -- to the daemon

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent import capacity
-from agent.limits import Limits, limits
+from edgert.limits import Limits, limits
 
 
 def write(root: Path, files: dict[str, str]) -> None:

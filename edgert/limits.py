@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -16,7 +17,7 @@ class Limits(NamedTuple):
 
     cores: float
     memory: float
-    """Bytes."""
+    """Bytes; the limit above which a process is killed, or slowed down (`MemoryMax=`, `MemoryHigh=`)."""
 
 
 def limits(pid: int | str = "self", proc: Path = PROC, groups: Path = GROUPS) -> Limits:
@@ -26,7 +27,7 @@ def limits(pid: int | str = "self", proc: Path = PROC, groups: Path = GROUPS) ->
         if not controllers:
             for folder in _upwards(groups, group):
                 cores = min(cores, _max_cores(folder / "cpu.max"))
-                memory = min(memory, _number(folder / "memory.max"))
+                memory = min(memory, _number(folder / "memory.max"), _number(folder / "memory.high"))
         if "cpu" in controllers:
             for folder in _upwards(groups / "cpu", group):
                 quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
@@ -35,6 +36,12 @@ def limits(pid: int | str = "self", proc: Path = PROC, groups: Path = GROUPS) ->
             for folder in _upwards(groups / "memory", group):
                 memory = min(memory, _number(folder / "memory.limit_in_bytes"))
     return Limits(cores, memory)
+
+
+def service_memory() -> float:
+    """Bytes that this process and those that it starts may have: the least limit of its control groups, or half of the
+    board's memory."""
+    return min(limits().memory, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2)
 
 
 def _groups(file: Path) -> Iterator[tuple[list[str], str]]:
