@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from edgert.core.errors import EdgertError, StoreError
 from edgert.flow.plan import Location
 from edgert.runtime.flow_run import FlowRun
+from gateway.flows import retire
 from gateway.flows.plans import FLEET
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
@@ -92,6 +94,52 @@ async def test_a_flow_that_fails_while_it_is_to_stand_still_gets_no_other_plan(
     with pytest.raises(EdgertError, match="flow f was stopped meanwhile, see the log"):
         await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
     assert (list(gateway.flows.failed), gateway.flow_registry.runs) == (["f"], {})
+    gateway.crash()
+
+
+@pytest.mark.parametrize("verb", ["stop_for_plan", "halt"])
+@in_loop
+async def test_a_flow_goes_on_when_the_change_is_cancelled_while_it_comes_to_stand_still(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    stop, stands, told = getattr(gateway.host.checkpoints, verb), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(*given: Any) -> bool:  # on a thread
+        done = bool(stop(*given))
+        loop.call_soon_threadsafe(stands.set)
+        assert told.wait(10.0)
+        return done
+
+    with monkeypatch.context() as change:
+        change.setattr(gateway.host.checkpoints, verb, slowly)
+        plans = gateway.flows.plans
+        work = plans.place("f", {"minute": ELSEWHERE}) if verb == "stop_for_plan" else gateway.flows.remove("f")
+        changing = asyncio.ensure_future(work)
+        await stands.wait()
+        changing.cancel()
+        await asyncio.sleep(0)
+        told.set()
+        with pytest.raises(asyncio.CancelledError):
+            await changing
+    gateway.feed(1, 1.0)  # fails where the flow stands still
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 1
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_that_comes_to_no_batch_boundary_is_refused_with_all_that_may_be_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retire, "HOLD_S", 0.0)
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    monkeypatch.setattr(gateway.host.checkpoints, "stop_for_plan", lambda *_: False)
+    with pytest.raises(EdgertError, match="is blocked, or a slot of it hangs or is starting again; try again"):
+        await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
     gateway.crash()
 
 
