@@ -97,8 +97,10 @@ class Commands:
             raise EdgertError("this gateway has no slots between which operators could move: set pool.slots")
         if (by is None) == ("moves" not in arguments):
             raise EdgertError("expected either moves: {operator: slot} or by: a scheduler")
-        to = self._moves(arguments) if by is None else plans.scheduled(flow, str(by), self._emptiest_first(flow))
-        plan = await plans.place(flow, to)
+        if by is None:
+            plan = await plans.place(flow, self._moves(arguments))
+        else:
+            plan = await plans.place_by(flow, str(by), lambda: self._emptiest_first(flow))
         at = {operator: location.slot for operator, location in plan.assignment().items()}
         return {"flow": flow, "version": self._flows.flow_registry.stored[flow].version, "plan": plan.number,
                 "assignment": at}  # fmt: skip

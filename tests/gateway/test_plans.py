@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import EdgertError, StoreError
+from edgert.flow.document import from_plain
+from edgert.flow.physical import plan
 from edgert.flow.plan import Location
+from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows import retire
-from gateway.flows.plans import FLEET
+from gateway.flows.plans import FLEET, moved
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 
@@ -140,6 +143,38 @@ async def test_a_flow_that_comes_to_no_batch_boundary_is_refused_with_all_that_m
     monkeypatch.setattr(gateway.host.checkpoints, "stop_for_plan", lambda *_: False)
     with pytest.raises(EdgertError, match="is blocked, or a slot of it hangs or is starting again; try again"):
         await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    gateway.crash()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_move_of_a_copy_counts_more_than_that_of_its_operator_in_any_order(reverse: bool) -> None:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "by": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "n": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"}, "instances": 3},
+        "out": {"type": "ship", "input": "n"},
+    }
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    at = {operator: Location("g1", 2) for operator in ("in", "by", "n#1", "n#2", "n#3", "out")}
+    made = plan(flow, REGISTRY, "none", assignment=at)
+    moves = {"n": ELSEWHERE, "n#2": Location("g1", 0)}
+    found = moved(made, dict(sorted(moves.items(), reverse=reverse)), ())
+    assert {name: location.slot for name, location in found.items() if name.startswith("n")} == {
+        "n#1": 1, "n#2": 0, "n#3": 1
+    }  # fmt: skip
+
+
+@in_loop
+async def test_a_scheduler_places_the_version_that_runs_when_its_turn_comes(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    async with gateway.flow_registry.changing:
+        slots: list[int] = []
+        placing = asyncio.ensure_future(gateway.flows.plans.place_by("f", "even", lambda: slots))
+        await asyncio.sleep(0)
+        slots += [1]
+    made = await placing
+    assert {location.slot for location in made.assignment().values()} == {1}, "as the slots were then"
     gateway.crash()
 
 
