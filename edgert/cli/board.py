@@ -63,16 +63,17 @@ def _update(args: argparse.Namespace) -> int:
         raise EdgertError(
             f"version {waiting.version} in slot {waiting.target} is not confirmed yet; see: edgert board status"
         )
+    event, version = "refused", ""
     try:
         version = _slots.bundle_version(args.bundle)
-        status = _gateway(args)
+        event, status = "failed", _gateway(args)
         before = [unit.name for unit in _slots.units() if hopeless(unit)]
         before += [] if isinstance(status, str) else bad_parts(status)
         _slots.note(Pending(slot, OTHER[slot], version, tuple(before)))
         _slots.install(args.bundle)
     except EdgertError as error:
         _slots.forget()
-        _slots.record("refused", bundle=args.bundle, why=str(error))
+        _slots.record(event, version=version, bundle=args.bundle, why=str(error))
         raise
     _slots.record("installed", version=version, slot=OTHER[slot], before=image.get("version", ""))
     print(f"version {version} is in slot {OTHER[slot]}", file=sys.stderr)

@@ -90,15 +90,16 @@ def test_an_update_is_noted_before_it_is_written_and_the_board_starts_again(here
 
 
 @pytest.mark.parametrize(
-    ("bundle", "why"), [("evil.raucb", "signature verification failed"), ("good-full", "no space")]
+    ("bundle", "event", "why"),
+    [("evil.raucb", "refused", "signature verification failed"), ("good-full", "failed", "no space")],
 )
-def test_a_bundle_that_is_refused_leaves_no_note(
-    here: Board, bundle: str, why: str, capsys: pytest.CaptureFixture[str]
+def test_a_bundle_that_is_not_installed_leaves_no_note(
+    here: Board, bundle: str, event: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["board", "update", bundle]) == 1
     assert why in capsys.readouterr().err
     assert not here.waits
-    assert here.history()[-1]["event"] == "refused"
+    assert here.history()[-1]["event"] == event
     assert not here.calls("systemctl reboot")
 
 
