@@ -16,10 +16,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.settings.connection import Connection
-from edgert.mqtt import control_plane
-from edgert.mqtt.control_plane import ControlConnection
-from edgert.mqtt.packets import MAX_PACKET_BYTES
-from edgert.mqtt.versions import PROBE_TIMEOUT_S
+from edgert.mqtt.clients import control_plane
+from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.mqtt.packets.packets import MAX_PACKET_BYTES
+from edgert.mqtt.session.versions import PROBE_TIMEOUT_S
 from tests.brokers import Broker, Certificates, free_port
 from tests.waiting import wait_until
 
