@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import shutil
@@ -151,7 +152,7 @@ def test_delta_tables_are_read_in_the_one_way_that_lets_a_process_end() -> None:
 
 def test_files_that_the_documents_name_exist() -> None:
     """By their whole path, or its end."""
-    folders = ("edgert", "gateway", "agent", "provisioning", "benchmarks", "tests")
+    folders = ("edgert", "gateway", "agent", "provisioning", "images", "benchmarks", "tests")
     paths = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
     pages = [ROOT / "docs/internals.md", *(ROOT / "docs/internals").glob("*.md")]
     named = {name for page in pages for name in re.findall(r"`([\w/]+\.py)`", page.read_text())}
@@ -164,6 +165,15 @@ def test_no_folder_of_the_product_has_more_modules_than_one_look_takes_in() -> N
     folders = Counter(path.parent for room in (*ROOMS, "provisioning") for path in (ROOT / room).rglob("*.py"))
     full = {str(folder.relative_to(ROOT)) for folder, modules in folders.items() if modules > MOST_MODULES}
     assert full == set()
+
+
+def test_the_page_of_rooms_has_each_with_the_sentence_of_its_package() -> None:
+    page = (ROOT / "docs/internals/rooms.md").read_text()
+    inits = {init for room in (*ROOMS, "provisioning") for init in (ROOT / room).rglob("__init__.py")}
+    told = {init.parent: ast.get_docstring(ast.parse(init.read_text())) or "" for init in inits}
+    first = {folder: " ".join(text.split("\n\n")[0].split()) for folder, text in told.items()}
+    rows = {f"| `{folder.relative_to(ROOT)}/` | {sentence} |" for folder, sentence in first.items()}
+    assert rows == {line for line in page.splitlines() if line.startswith("| `")}
 
 
 def test_no_files_and_no_packages_import_each_other_in_a_circle() -> None:
