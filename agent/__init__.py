@@ -1,1 +1,1 @@
-"""The agent daemon: what a board can do, and (later) placement across boards."""
+"""The agent daemon: what a board can do, and where the operators of the fleet's flows run."""

@@ -18,7 +18,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
 from edgert.core.settings.cautions import cautions
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.mqtt.credentials import others_may_read
+from edgert.mqtt.clients.credentials import others_may_read
 
 log = logging.getLogger(__name__)
 

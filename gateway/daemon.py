@@ -18,7 +18,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.limits import service_memory
 from edgert.machine import notify, own_gateway_id
-from edgert.mqtt.credentials import read_mac_key
+from edgert.mqtt.clients.credentials import read_mac_key
 from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import with_installed
 from edgert.operators.state.memory import state_bytes

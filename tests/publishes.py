@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from edgert.mqtt.packets import Publish, Publishes, PublishRun
+from edgert.mqtt.packets.packets import Publish, Publishes, PublishRun
 
 
 def singly(messages: Iterable[Publish | PublishRun]) -> Iterator[Publish]:

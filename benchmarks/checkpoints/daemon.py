@@ -25,8 +25,8 @@ from benchmarks.ingest.flows import probe
 from benchmarks.ingest.gateway import READY
 from benchmarks.processes import Child, child, wait_for
 from edgert.flow.document import to_toml
-from edgert.mqtt import encode
-from edgert.mqtt.packets import V311
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.packets import V311
 
 GATEWAY: Final = "bench"
 FAR_S: Final = 3_600.0

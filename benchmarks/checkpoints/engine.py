@@ -17,8 +17,8 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import Clock
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import from_plain
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.packets import V311
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import V311
 from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pools import make_pool

@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from edgert.mqtt import encode
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.packets import V311, Packet, Publishes
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import V311, Packet, Publishes
 
 FLOW: Final = "plant"
 MACHINES: Final = 100

@@ -14,7 +14,7 @@ import sys
 import time
 
 from benchmarks.ingest.trace import messages
-from edgert.mqtt import encode
+from edgert.mqtt.packets import encode
 
 ROUNDS = 20
 """So often the trace stands in the buffer: at QoS 1 each place has its packet id, used again after 20,000 messages."""

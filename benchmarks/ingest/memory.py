@@ -12,8 +12,8 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.system_clock import SystemClock
 from edgert.flow.document import from_plain
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.packets import V311, Packet
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import V311, Packet
 from edgert.operators.registry import with_installed
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun

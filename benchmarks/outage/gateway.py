@@ -27,7 +27,7 @@ from edgert.core.compression import expanded_size
 from edgert.core.results.results import results_topic
 from edgert.core.settings.gateway import Central
 from edgert.core.system_clock import SystemClock
-from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.store.database import Database
 from edgert.store.state.records import StoredFlow
 from gateway.uplink.uplink import Uplink

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgert.core import config
 from edgert.core.settings.cautions import cautions
 from edgert.core.settings.programs import PROGRAMS
-from edgert.mqtt.credentials import others_may_read
+from edgert.mqtt.clients.credentials import others_may_read
 
 HELP = "show and check settings: sample file, docs, check of a file and the environment"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from edgert.core.errors import DocumentError, EdgertError, show
 
 if TYPE_CHECKING:
-    from edgert.mqtt.deployment import Answer, Deployment
+    from edgert.mqtt.clients.deployment import Answer, Deployment
 
 HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its answer"
 QUIET_S: Final = 0.5
@@ -89,7 +89,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
 def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: Callable[[], None]) -> Deployment:
     from edgert.core.settings.connection import Connection
     from edgert.mqtt.address import PORT, TLS_PORT, split_broker
-    from edgert.mqtt.deployment import Deployment
+    from edgert.mqtt.clients.deployment import Deployment
 
     host, port = split_broker(args.broker, TLS_PORT if args.tls else PORT)
     settings = Connection(

@@ -1,1 +1,1 @@
-"""Words that every room shares: errors, batches, the clock, configuration, packing."""
+"""Terms that every room shares: errors, batches, the clock, packing; results, settings and texts have own rooms."""

@@ -23,7 +23,7 @@ from edgert.flow.document import load
 from edgert.flow.graph import Flow
 from edgert.flow.plan import operator_copies
 from edgert.flow.spec import Registry
-from edgert.mqtt.deployment import Answer
+from edgert.mqtt.clients.deployment import Answer
 from edgert.operators.registry import with_installed
 
 WEB_PORT, LINK_PORT, AGENT_PORT = 8081, 7844, 7946

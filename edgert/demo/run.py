@@ -21,7 +21,7 @@ from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows
 from edgert.demo.screen import Stage, State, View
 from edgert.demo.setup import FLEET, Options, Setup, child_environment, commands, further, lock, prepare
 from edgert.demo.show import Display, make_display
-from edgert.mqtt.deployment import Deployment
+from edgert.mqtt.clients.deployment import Deployment
 
 TICK_S = 0.25
 ANSWER_S = 30.0

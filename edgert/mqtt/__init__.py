@@ -1,1 +1,1 @@
-"""Our own MQTT client: packets, session and topics are pure; transport is the door."""
+"""MQTT: packets, session and topics are pure; clients are the doors to the network."""

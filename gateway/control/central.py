@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import edgert
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.mqtt.control_plane import ControlConnection, Request
+from edgert.mqtt.clients.control_plane import ControlConnection, Request
 from gateway.control.mailbox import Mailbox, Received
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from edgert.mqtt.control_plane import Request
+from edgert.mqtt.clients.control_plane import Request
 
 Received = tuple[str, bytes, Request | None]
 """Topic, payload, and where an answer is wanted."""

@@ -25,8 +25,8 @@ from edgert.core.ids import TABLE_NAME
 from edgert.core.text.model_topic import model_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
-from edgert.mqtt.control_plane import Request
-from edgert.mqtt.deployment import digest
+from edgert.mqtt.clients.control_plane import Request
+from edgert.mqtt.clients.deployment import digest
 from gateway.control.commands import Command
 from gateway.flows.flows import Flows
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgert.core.settings.gateway import Sensors
-from edgert.mqtt.credentials import read_password, tls_context
-from edgert.mqtt.session import SessionOptions
-from edgert.mqtt.transport import Address, Handlers, MqttClient, Tls
+from edgert.mqtt.clients.credentials import read_password, tls_context
+from edgert.mqtt.clients.transport import Address, Handlers, MqttClient, Tls
+from edgert.mqtt.session.session import SessionOptions
 
 
 def sensors_client(settings: Sensors, client_id: str, handlers: Handlers) -> MqttClient:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import xxhash
 
 from edgert.core.batch import RawBatch
-from edgert.mqtt.packets import Publish, PublishRun
+from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.instance import Instance
 from gateway.ingest.input_counters import InboxCounters

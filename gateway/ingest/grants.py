@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from edgert.mqtt.packets import reason_text
+from edgert.mqtt.packets.packets import reason_text
 
 log = logging.getLogger(__name__)
 

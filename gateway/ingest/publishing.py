@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from edgert.core.text.mqtt_text import fitting
-from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import reason_text
-from edgert.mqtt.suspicion import HUNG_UP
-from edgert.mqtt.transport import MqttClient
+from edgert.mqtt.clients.transport import MqttClient
+from edgert.mqtt.packets.packets import reason_text
+from edgert.mqtt.session.outgoing import PublishRefused
+from edgert.mqtt.session.suspicion import HUNG_UP
 from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance
 

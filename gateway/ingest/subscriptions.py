@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from edgert.mqtt.packets import Subscription
+from edgert.mqtt.packets.packets import Subscription
 from edgert.mqtt.topics import covers, merge_filters
 from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun

@@ -30,7 +30,7 @@ from edgert.links.tls import (
     take_revoked,
     tls_context,
 )
-from edgert.mqtt.reconnect import Backoff
+from edgert.mqtt.clients.reconnect import Backoff
 from gateway.links.link_store import Deliver, LinkStore
 from gateway.links.peer import FellBehindCall, Peer
 

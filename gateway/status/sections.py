@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgert.core.settings.gateway import Central, GatewaySettings
-from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.clients.control_plane import ControlConnection
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host

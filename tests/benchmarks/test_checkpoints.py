@@ -15,8 +15,8 @@ from benchmarks.checkpoints.measure import INTERVALS_S, LOADS, Run
 from benchmarks.checkpoints.picture import draw
 from benchmarks.report import Options, Report
 from edgert.flow.document import from_plain
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.packets import V311, Publish
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import V311, Publish
 from edgert.operators.registry import REGISTRY
 
 

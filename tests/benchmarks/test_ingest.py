@@ -14,8 +14,8 @@ from benchmarks.ingest.measure import BASELINE, BASELINE_AT_ONCE, RATES, SUBJECT
 from benchmarks.ingest.trace import RANGES, messages
 from edgert.codecs.registry import make
 from edgert.flow.document import from_plain
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.packets import V311, Packet, Publish
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import V311, Packet, Publish
 from edgert.operators.registry import with_installed
 
 

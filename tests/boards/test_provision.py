@@ -20,7 +20,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.results.macs import gateway_key
 from edgert.core.settings.agent import AgentSettings
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.mqtt.credentials import read_mac_key, read_mac_keys
+from edgert.mqtt.clients.credentials import read_mac_key, read_mac_keys
 from provisioning.document import SECRETS
 from provisioning.on_board import take_untrusted
 

@@ -15,7 +15,7 @@ import pytest
 
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.clients.control_plane import ControlConnection
 from tests.brokers import Broker, free_port
 from tests.integration.rig import FLEET, ROOT, Rig
 from tests.waiting import wait_until
@@ -208,7 +208,7 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
 @pytest.mark.integration
 def test_a_refusal_of_the_gateway_names_every_error(flow: Path, deploy: Run, mosquitto: MakeBroker) -> None:
     """As when the gateway is older than the command, and lacks an operator."""
-    from edgert.mqtt.deployment import digest
+    from edgert.mqtt.clients.deployment import digest
 
     broker = mosquitto()
     base = f"edgert/v1/{FLEET}/g1"

@@ -17,7 +17,7 @@ from edgert import install_hint
 from edgert.cli._parser import Parser
 from edgert.cli.main import build_parser, main
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.mqtt.deployment import Answer, read_answer_untrusted
+from edgert.mqtt.clients.deployment import Answer, read_answer_untrusted
 
 ROOT = Path(__file__).parents[2]
 WITHOUT = "import sys; sys.modules.update(dict.fromkeys(('pyarrow', 'deltalake'))); "

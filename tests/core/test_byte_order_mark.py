@@ -7,7 +7,7 @@ from pathlib import Path
 from edgert.core.config import load
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import read_untrusted
-from edgert.mqtt.credentials import read_password
+from edgert.mqtt.clients.credentials import read_password
 from provisioning.document import files_untrusted
 
 BOM = b"\xef\xbb\xbf"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from edgert.core.text.mqtt_text import fits, fitting
 from edgert.core.text.topic_template import TopicTemplate
-from edgert.mqtt.encode import check_topic
-from edgert.mqtt.properties import encode_text
+from edgert.mqtt.packets.encode import check_topic
+from edgert.mqtt.packets.properties import encode_text
 from edgert.mqtt.topics import check_filter
 
 UNFIT = ["\0", "\t", "\x1f", "\x7f", "\x85", "\x9f", "\ud800", "\udfff", "\ufdd0", "\ufdef", "\ufffe", "\uffff",

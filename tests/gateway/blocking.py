@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from tests.gateway.test_flows import Gateway, document
 
 

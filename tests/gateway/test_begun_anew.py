@@ -15,7 +15,7 @@ from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_r
 from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.flow.document import from_plain, load
 from edgert.flow.graph import Flow
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from gateway.daemon import Daemon
 from gateway.flows import flows as flows_module
 from tests.gateway.test_fallback import results, with_messages

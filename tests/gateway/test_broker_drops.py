@@ -14,8 +14,8 @@ from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Gateway as GatewaySection
 from edgert.core.settings.gateway import GatewaySettings, Sensors
 from edgert.flow.document import from_plain
-from edgert.mqtt.events import Connected, Subscribed
-from edgert.mqtt.packets import Publish, PublishRun, Subscription
+from edgert.mqtt.packets.packets import Publish, PublishRun, Subscription
+from edgert.mqtt.session.events import Connected, Subscribed
 from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
 from gateway.ingest.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops

@@ -10,7 +10,7 @@ import pytest
 
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.flow.graph import Flow
-from edgert.mqtt.control_plane import Request
+from edgert.mqtt.clients.control_plane import Request
 from edgert.operators.registry import REGISTRY
 from gateway.control.mqtt_api import Deployment
 from gateway.flows.flows import Flows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from gateway.ledger.drop_counts import DropCounts, Drops
 from tests.gateway.test_flows import Gateway, document
 from tests.gateway.test_slots import JOINED, Walk

@@ -10,7 +10,7 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.core.results.results import MOST_NAME, DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.operators.registry import REGISTRY
 from gateway.ledger.drop_ledger import DROPS_EVERY_S, NO_ROOM
 from tests.gateway.test_flows import Gateway, document

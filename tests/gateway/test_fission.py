@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from edgert.flow.document import from_plain
-from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
+from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.instance import Instance

@@ -14,8 +14,8 @@ from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
-from edgert.mqtt.events import Subscribed
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
+from edgert.mqtt.session.events import Subscribed
 from edgert.mqtt.topics import covers
 from edgert.operators.base.logic import Logic
 from edgert.operators.registry import REGISTRY

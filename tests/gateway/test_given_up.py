@@ -16,7 +16,7 @@ import pytest
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.core.results.results import GapBatch
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.checkpoint import capture
 from edgert.store.database import Database
 from gateway.ledger import gaps as gateway_gaps

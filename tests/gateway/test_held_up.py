@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgert.core.errors import StoreError
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.checkpoint import progress
 from gateway.ingest.delivery import MESSAGE_BYTES
 from tests.gateway.test_flows import Gateway, document

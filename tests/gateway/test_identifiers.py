@@ -16,8 +16,8 @@ import xxhash
 from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
-from edgert.mqtt.events import Connected
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
+from edgert.mqtt.session.events import Connected
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.delivery import Route
 from gateway.ingest.subscriptions import Subscriptions

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgert.core.results.results import GapBatch, unpack_result_untrusted
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows import retire

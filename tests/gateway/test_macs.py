@@ -23,7 +23,7 @@ from edgert.core.results.results import (
     unpack_result_untrusted,
 )
 from edgert.core.text.key_lines import key_line
-from edgert.mqtt.credentials import read_mac_key
+from edgert.mqtt.clients.credentials import read_mac_key
 from gateway.uplink.macs import Macs
 from gateway.uplink.uplink import HELLO_S
 from tests.gateway.uplink_rig import E1, Acks, Rig

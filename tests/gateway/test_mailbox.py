@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from edgert.mqtt.control_plane import Request
+from edgert.mqtt.clients.control_plane import Request
 from gateway.control.mailbox import Mailbox
 from tests.waiting import in_loop
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgert.core.checkpoint.position import Position
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import capture
 from edgert.runtime.checkpoint.progress import Progress

@@ -12,7 +12,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.operators.registry import REGISTRY
 from edgert.store.outbox import quota
 from edgert.store.outbox.quota import FULL, TOO_OLD

@@ -11,7 +11,7 @@ import pytest
 
 from edgert.core.errors import EdgertError, MisfitError, StoreError
 from edgert.flow.plan import Location
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from gateway.flows.parts import Parts

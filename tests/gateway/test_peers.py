@@ -17,7 +17,7 @@ from edgert.core.settings.gateway import Links
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Credentials, Identity, LinkError
-from edgert.mqtt.reconnect import Backoff
+from edgert.mqtt.clients.reconnect import Backoff
 from gateway.links import peer as peer_module
 from gateway.links import peers as peers_module
 from gateway.links.link_store import Stream

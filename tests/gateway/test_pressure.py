@@ -10,7 +10,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
-from edgert.mqtt.packets import Publish, Publishes
+from edgert.mqtt.packets.packets import Publish, Publishes
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.ingest import UNCOMMITTED_BYTES
 from tests.gateway.test_flows import Gateway, document

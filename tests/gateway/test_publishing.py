@@ -12,7 +12,7 @@ import pytest
 
 from edgert.core.results.results import DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
-from edgert.mqtt.packets import MAX_PACKET_ID
+from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
 from tests.gateway.test_flows import Gateway

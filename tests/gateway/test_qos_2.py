@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from edgert.flow.document import from_plain
-from edgert.mqtt import encode
-from edgert.mqtt.packets import V5
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.packets import V5
 from edgert.operators.registry import REGISTRY
 from tests.gateway.test_flows import Gateway
 from tests.waiting import in_loop

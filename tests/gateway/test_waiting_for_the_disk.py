@@ -14,7 +14,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
-from edgert.mqtt.control_plane import Request
+from edgert.mqtt.clients.control_plane import Request
 from gateway import daemon as daemon_module
 from gateway.base.once import Once
 from gateway.control import commands

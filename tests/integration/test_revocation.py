@@ -16,7 +16,7 @@ from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, take_revoked, tls_context
 from edgert.mqtt.access import mosquitto_acl
-from edgert.mqtt.credentials import tls_context as broker_context
+from edgert.mqtt.clients.credentials import tls_context as broker_context
 from provisioning.on_board import take_untrusted
 from tests.brokers import MOSQUITTO, Broker, free_port
 from tests.waiting import in_loop, until, wait_until

@@ -11,12 +11,12 @@ from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.address import split_broker
-from edgert.mqtt.client_types import Address, Handlers, Tls
-from edgert.mqtt.connection_hints import hint
-from edgert.mqtt.control_plane import ControlConnection
-from edgert.mqtt.options import SessionOptions
-from edgert.mqtt.reasons import sentence
-from edgert.mqtt.transport import MqttClient
+from edgert.mqtt.clients.client_types import Address, Handlers, Tls
+from edgert.mqtt.clients.connection_hints import hint
+from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.mqtt.clients.transport import MqttClient
+from edgert.mqtt.packets.reasons import sentence
+from edgert.mqtt.session.options import SessionOptions
 from tests.brokers import Broker, Certificates
 from tests.waiting import in_loop, until
 

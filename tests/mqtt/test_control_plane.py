@@ -16,12 +16,13 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.settings.connection import Connection
-from edgert.mqtt import control_plane, versions
-from edgert.mqtt.control_plane import ControlConnection
-from edgert.mqtt.packets import MAX_PACKET_BYTES, V311
-from edgert.mqtt.reconnect import Backoff
-from edgert.mqtt.suspicion import STABLE_S
-from edgert.mqtt.versions import PROBE_TIMEOUT_S
+from edgert.mqtt.clients import control_plane
+from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.mqtt.clients.reconnect import Backoff
+from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, V311
+from edgert.mqtt.session import versions
+from edgert.mqtt.session.suspicion import STABLE_S
+from edgert.mqtt.session.versions import PROBE_TIMEOUT_S
 from tests.brokers import Broker, Certificates, free_port
 from tests.waiting import wait_until
 

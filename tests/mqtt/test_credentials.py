@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edgert.mqtt.credentials import client_context
+from edgert.mqtt.clients.credentials import client_context
 from tests.brokers import Certificates
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from edgert.core.errors import ProtocolError
 from edgert.core.text.mqtt_text import fits
-from edgert.mqtt import encode
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.packets import (
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import (
     V5,
     V311,
     Connack,
@@ -33,7 +33,7 @@ from edgert.mqtt.packets import (
     Unsuback,
     count,
 )
-from edgert.mqtt.properties import TABLE, Type, encode_properties, encode_varint
+from edgert.mqtt.packets.properties import TABLE, Type, encode_properties, encode_varint
 from tests.publishes import singly
 
 

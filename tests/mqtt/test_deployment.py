@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.deployment import Answer, Deployment, digest, read_answer_untrusted
+from edgert.mqtt.clients.deployment import Answer, Deployment, digest, read_answer_untrusted
 
 DOCUMENT = b'name = "f"'
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgert.mqtt import encode
-from edgert.mqtt.packets import V5, V311, Subscription, Will
-from edgert.mqtt.properties import encode_properties, encode_varint
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.packets import V5, V311, Subscription, Will
+from edgert.mqtt.packets.properties import encode_properties, encode_varint
 
 
 def test_connect_of_three_one_one_with_will_and_credentials() -> None:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from edgert.mqtt.coalesce import Coalescer
-from edgert.mqtt.reconnect import Attempts, Backoff
+from edgert.mqtt.clients.coalesce import Coalescer
+from edgert.mqtt.clients.reconnect import Attempts, Backoff
 
 
 def pauses(rate: float, budget_s: float, seconds: float = 1.0, size: int = 400) -> list[float]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from edgert.core.errors import ProtocolError
-from edgert.mqtt import encode
-from edgert.mqtt.events import (
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.packets import V5, V311, Oversized, Publish, Subscription, Will
+from edgert.mqtt.packets.reasons import sentence
+from edgert.mqtt.session.events import (
     Closed,
     Connected,
     Messages,
@@ -16,13 +18,11 @@ from edgert.mqtt.events import (
     Subscribed,
     Unsubscribed,
 )
-from edgert.mqtt.options import SessionOptions
-from edgert.mqtt.packets import V5, V311, Oversized, Publish, Subscription, Will
-from edgert.mqtt.reasons import sentence
-from edgert.mqtt.session import Session
-from edgert.mqtt.states import TRANSITIONS, Input, State
-from edgert.mqtt.suspicion import HUNG_UP, STABLE_S
-from edgert.mqtt.versions import PROBE_TIMEOUT_S, REMEMBER_S
+from edgert.mqtt.session.options import SessionOptions
+from edgert.mqtt.session.session import Session
+from edgert.mqtt.session.states import TRANSITIONS, Input, State
+from edgert.mqtt.session.suspicion import HUNG_UP, STABLE_S
+from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, REMEMBER_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect, sent
 
 # -- connecting

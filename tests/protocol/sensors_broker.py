@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from edgert.mqtt.packets import Subscription
+from edgert.mqtt.packets.packets import Subscription
 from edgert.mqtt.topics import covers
 from tests.protocol.ledger import Copy, Ledger
 from tests.protocol.wire import Packet

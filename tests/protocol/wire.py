@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from edgert.mqtt import encode
-from edgert.mqtt.packets import V5, Subscription
-from edgert.mqtt.properties import encode_varint
-from edgert.mqtt.transport import MqttClient
+from edgert.mqtt.clients.transport import MqttClient
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.packets import V5, Subscription
+from edgert.mqtt.packets.properties import encode_varint
 from tests.protocol.ledger import Copy
 
 Packet = tuple[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgert.core.checkpoint.position import Position
-from edgert.mqtt.packets import Publish, PublishRun
+from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.delivery import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.core.checkpoint.position import Position
-from edgert.mqtt.packets import Publish, PublishRun
+from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.delivery import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 from tests.runtime.test_inbox import inbox_of, message, taken

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from edgert.core.checkpoint.position import Position
-from edgert.mqtt.packets import Publish
+from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.delivery import NOWHERE, Inbox, Reader, Route
 from tests.publishes import in_runs

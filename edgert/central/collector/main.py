@@ -40,8 +40,8 @@ from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.folders import data_folder
 from edgert.core.system_clock import SystemClock
 from edgert.mqtt.address import split_broker
-from edgert.mqtt.control_plane import ControlConnection
-from edgert.mqtt.credentials import others_may_read, read_mac_keys
+from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.mqtt.clients.credentials import others_may_read, read_mac_keys
 
 log = logging.getLogger("edgert.collector")
 INBOX_BYTES: Final = 64 * 1024 * 1024

@@ -17,7 +17,7 @@ from edgert.central.tables.models import REPLACED, ROLLED_BACK, Registry, Versio
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.core.text.model_topic import model_topic
-from edgert.mqtt.control_plane import ControlConnection
+from edgert.mqtt.clients.control_plane import ControlConnection
 
 PATIENCE_S: Final = 90.0
 """How long the lease of a model is waited for: longer than a dead holder keeps it."""

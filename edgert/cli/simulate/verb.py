@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 def _one_board(args: argparse.Namespace, seconds: float) -> int:
     from edgert.cli.simulate.costs import known_of
     from edgert.flow.physical import plan
-    from edgert.mqtt.coalesce import WORTH
+    from edgert.mqtt.clients.coalesce import WORTH
     from edgert.scheduling.consumption import CONSUMPTIONS
     from edgert.scheduling.policies import POLICIES
     from edgert.scheduling.queueing import balanced_weights, sustainable_rate

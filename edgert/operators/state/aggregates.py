@@ -273,7 +273,7 @@ class Aggregates:
         return acc
 
     def partial(self, acc: Slots) -> dict[str, Any]:
-        """The mergeable columns of a contribution (see `edgert.core.results.results.partial_columns`)."""
+        """The mergeable columns of a contribution (see `edgert.core.results.result_schema.partial_columns`)."""
         row: dict[str, Any] = {}
         for a in self.aggregates:
             if a.function == "mean" and a.field:

@@ -8,7 +8,7 @@ are, and one per version, since a function call or a needless comparison per mes
 
 from __future__ import annotations
 
-from edgert.mqtt.packets import Publish, Publishes, PublishRun
+from edgert.mqtt.packets.packets import Publish, Publishes, PublishRun
 
 Topics = dict[bytes, str]
 """Topics seen before, by their raw form with its two-byte length (so that the length need not be decoded first)."""

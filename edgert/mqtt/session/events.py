@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgert.mqtt.packets import Oversized, Properties, Publishes
+from edgert.mqtt.packets.packets import Oversized, Properties, Publishes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgert.mqtt.packets import reason_text
+from edgert.mqtt.packets.packets import reason_text
 
 TAKEN_OVER: Final = 0x8E
 _HINTS: Final = {

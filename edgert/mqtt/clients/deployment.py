@@ -14,7 +14,7 @@ from typing import Any, Final
 from edgert.core.errors import Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.control_plane import ControlConnection, Request
+from edgert.mqtt.clients.control_plane import ControlConnection, Request
 
 MOST_GATEWAYS: Final = 10_000
 """Gateways of one fleet that are remembered."""

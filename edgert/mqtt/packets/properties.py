@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from edgert.core.errors import ProtocolError, show
 from edgert.core.text.mqtt_text import UNFIT, fits
-from edgert.mqtt.packets import Properties
+from edgert.mqtt.packets.packets import Properties
 
 
 class Type(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edgert.mqtt.packets import V5, V311
+from edgert.mqtt.packets.packets import V5, V311
 
 PROTOCOLS = {V5: "5", V311: "3.1.1"}
 PROBE_TIMEOUT_S = 3.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgert.core.errors import ProtocolError, show
-from edgert.mqtt.framing import LARGEST_FRAME, Heads, Topics, publishes_v5, publishes_v311
-from edgert.mqtt.packets import (
+from edgert.mqtt.packets.framing import LARGEST_FRAME, Heads, Topics, publishes_v5, publishes_v311
+from edgert.mqtt.packets.packets import (
     V5,
     Connack,
     Disconnect,
@@ -26,7 +26,7 @@ from edgert.mqtt.packets import (
     Suback,
     Unsuback,
 )
-from edgert.mqtt.properties import read_properties_untrusted, text_untrusted
+from edgert.mqtt.packets.properties import read_properties_untrusted, text_untrusted
 
 DEFAULT_MAX_PACKET_BYTES = 1 << 20
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from edgert.mqtt.client_types import Address
-from edgert.mqtt.coalesce import Coalescer
+from edgert.mqtt.clients.client_types import Address
+from edgert.mqtt.clients.coalesce import Coalescer
 
 CLOSE_TIMEOUT_S = 2.0
 _MOST_UNWRITTEN = 1 << 20

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import paho.mqtt.client as paho
 
-from edgert.mqtt.suspicion import Sent
+from edgert.mqtt.session.suspicion import Sent
 
 
 class PahoClient(paho.Client):

@@ -24,15 +24,15 @@ from edgert.core.errors import EdgertError, show
 from edgert.core.log_sampling import is_told
 from edgert.core.results.pieces import PACKET_BYTES
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.connection_hints import hint
-from edgert.mqtt.credentials import read_password, tls_context
-from edgert.mqtt.encode import check_topic
-from edgert.mqtt.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, V5
-from edgert.mqtt.paho_client import PahoClient
-from edgert.mqtt.reasons import TAKEN_OVER, sentence
-from edgert.mqtt.reconnect import Attempts, Backoff
-from edgert.mqtt.suspicion import STABLE_S, Suspicion
-from edgert.mqtt.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
+from edgert.mqtt.clients.connection_hints import hint
+from edgert.mqtt.clients.credentials import read_password, tls_context
+from edgert.mqtt.clients.paho_client import PahoClient
+from edgert.mqtt.clients.reconnect import Attempts, Backoff
+from edgert.mqtt.packets.encode import check_topic
+from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, V5
+from edgert.mqtt.packets.reasons import TAKEN_OVER, sentence
+from edgert.mqtt.session.suspicion import STABLE_S, Suspicion
+from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 
-from edgert.mqtt.client_types import Address, Handlers, Status, Tls
-from edgert.mqtt.coalesce import Coalescer
-from edgert.mqtt.connection_hints import hint
-from edgert.mqtt.credentials import client_context
-from edgert.mqtt.events import (
+from edgert.mqtt.clients.client_types import Address, Handlers, Status, Tls
+from edgert.mqtt.clients.coalesce import Coalescer
+from edgert.mqtt.clients.connection_hints import hint
+from edgert.mqtt.clients.credentials import client_context
+from edgert.mqtt.clients.reconnect import Attempts, Backoff
+from edgert.mqtt.clients.wire import CLOSE_TIMEOUT_S, Wire
+from edgert.mqtt.packets.packets import Oversized, Properties, Subscription, count
+from edgert.mqtt.session.events import (
     Closed,
     Connected,
     Event,
@@ -24,12 +27,9 @@ from edgert.mqtt.events import (
     Subscribed,
     Unsubscribed,
 )
-from edgert.mqtt.options import SessionOptions
-from edgert.mqtt.outgoing import PublishRefused
-from edgert.mqtt.packets import Oversized, Properties, Subscription, count
-from edgert.mqtt.reconnect import Attempts, Backoff
-from edgert.mqtt.session import Session
-from edgert.mqtt.wire import CLOSE_TIMEOUT_S, Wire
+from edgert.mqtt.session.options import SessionOptions
+from edgert.mqtt.session.outgoing import PublishRefused
+from edgert.mqtt.session.session import Session
 
 __all__ = ["Address", "Handlers", "MqttClient", "Status", "Tls"]
 

@@ -11,22 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgert.core.errors import ProtocolError
-from edgert.mqtt import encode
-from edgert.mqtt.decode import Decoder
-from edgert.mqtt.events import (
-    Closed,
-    Connected,
-    Event,
-    Messages,
-    Published,
-    Refused,
-    Released,
-)
-from edgert.mqtt.incoming import answers, completions
-from edgert.mqtt.keepalive import KeepAlive, Verdict
-from edgert.mqtt.options import SessionOptions, connect_packet
-from edgert.mqtt.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
-from edgert.mqtt.packets import (
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import (
     MAX_PACKET_ID,
     V5,
     Connack,
@@ -44,12 +31,25 @@ from edgert.mqtt.packets import (
     Subscription,
     Unsuback,
 )
-from edgert.mqtt.reasons import sentence
-from edgert.mqtt.requests import Requests
-from edgert.mqtt.states import TRANSITIONS, Input, State
-from edgert.mqtt.suspicion import HUNG_UP, STABLE_S, Suspicion
+from edgert.mqtt.packets.reasons import sentence
+from edgert.mqtt.session.events import (
+    Closed,
+    Connected,
+    Event,
+    Messages,
+    Published,
+    Refused,
+    Released,
+)
+from edgert.mqtt.session.incoming import answers, completions
+from edgert.mqtt.session.keepalive import KeepAlive, Verdict
+from edgert.mqtt.session.options import SessionOptions, connect_packet
+from edgert.mqtt.session.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
+from edgert.mqtt.session.requests import Requests
+from edgert.mqtt.session.states import TRANSITIONS, Input, State
+from edgert.mqtt.session.suspicion import HUNG_UP, STABLE_S, Suspicion
+from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 from edgert.mqtt.topics import check_filter
-from edgert.mqtt.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
 __all__ = ["Session", "SessionOptions", "State"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from edgert.core.errors import show
 from edgert.core.text.mqtt_text import UNFIT, fits
-from edgert.mqtt.packets import V5, Subscription, Will
-from edgert.mqtt.properties import encode_binary, encode_properties, encode_text, encode_varint
+from edgert.mqtt.packets.packets import V5, Subscription, Will
+from edgert.mqtt.packets.properties import encode_binary, encode_properties, encode_text, encode_varint
 
 PINGREQ = b"\xc0\x00"
 PINGRESP = b"\xd0\x00"

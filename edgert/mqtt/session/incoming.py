@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgert.mqtt import encode
+from edgert.mqtt.packets import encode
 
 
 def answers(packets: Iterable[tuple[int, int]]) -> bytes:

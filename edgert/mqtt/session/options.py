@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgert.mqtt import encode
-from edgert.mqtt.decode import DEFAULT_MAX_PACKET_BYTES
-from edgert.mqtt.packets import MAX_PACKET_ID, V5, Properties, Will
+from edgert.mqtt.packets import encode
+from edgert.mqtt.packets.decode import DEFAULT_MAX_PACKET_BYTES
+from edgert.mqtt.packets.packets import MAX_PACKET_ID, V5, Properties, Will
 
 
 @dataclass(frozen=True, slots=True)

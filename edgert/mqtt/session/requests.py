@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgert.core.errors import ProtocolError
-from edgert.mqtt.events import Subscribed, Unsubscribed
+from edgert.mqtt.session.events import Subscribed, Unsubscribed
 
 
 @dataclass(slots=True)

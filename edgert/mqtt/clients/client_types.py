@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgert.mqtt.events import Connected, Subscribed, Unsubscribed
-from edgert.mqtt.packets import Oversized, Publishes
+from edgert.mqtt.packets.packets import Oversized, Publishes
+from edgert.mqtt.session.events import Connected, Subscribed, Unsubscribed
 
 
 @dataclass(frozen=True, slots=True)
