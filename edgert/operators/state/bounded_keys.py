@@ -66,7 +66,7 @@ class Bounded(Generic[Value]):
         return min(self._most_keys, max(1, int(room - self.beyond_bytes) // (self._each_bytes + self.sketch_bytes)))
 
     def held_bytes(self) -> int:
-        """What is kept takes in memory, about."""
+        """Approximate memory of what is kept, bytes."""
         return (self._each_bytes + self.sketch_bytes) * len(self.kept) + self.beyond_bytes
 
     def too_many(self, most: int | None = None) -> Sequence[Any]:
