@@ -22,6 +22,7 @@ TRIAL_S: Final = 1800.0
 """An emulated board restarts up to four times in it, and waits for a gateway that does not come."""
 HOST: Final = "10.0.2.2"
 """The address under which QEMU's own network has this machine."""
+OTHER: Final = {"A": "B", "B": "A"}
 BROKEN: Final = 'raise SystemExit("this gateway is broken on purpose")\n'
 
 
@@ -35,13 +36,13 @@ class Updates:
         self._image, self._folder = images / "root.ext4", folder / "bundles"
         self._folder.mkdir()
         self._own = bundle.version_of(self._image)
-        self._minute = 1_700_100_000
+        self._slot, self._minute = "A", 1_700_100_000
 
     def all(self) -> None:
         """Raises `BootError` at the first that does not end as it should."""
         with Server(self._folder) as server:
             self._url = f"http://{HOST}:{server.port}"
-            self._expect_slot("A", self._own)
+            self._expect_slot()
             self._wrong_signature()
             self._good()
             self._broken("gateway", {"/opt/edgert/lib/gateway/__main__.py": BROKEN}, "edgert-gateway.service")
@@ -66,17 +67,19 @@ class Updates:
             self._say(f"{name} is refused: {said.strip().splitlines()[-1][-160:]}")
         if self._history()[-1]["event"] != "refused":
             raise BootError(f"expected a refusal in the history, got {self._history()}")
-        self._expect_slot("A", self._own)
+        self._expect_slot()
 
     def _good(self) -> None:
         version = f"{self._own}.good"
         took = self._install("good.raucb", version, {})
         began = time.monotonic()
         self._decided("confirmed", version)
-        self._expect_slot("B", version)
-        self._say(f"installed in {took:.0f} s; slot B, version {version} is confirmed {self._since(began)} s later")
+        self._own, self._slot = version, OTHER[self._slot]
+        self._expect_slot()
+        self._say(
+            f"installed in {took:.0f} s; slot {self._slot}, version {version} is confirmed {self._since(began)} s later"
+        )
         self._counts()
-        self._own = version
 
     def _broken(self, what: str, changes: dict[str, str], why: str) -> None:
         version, name = f"{self._own}.{what.replace(' ', '-')}", f"{what.replace(' ', '-')}.raucb"
@@ -87,7 +90,7 @@ class Updates:
         if why not in said["why"]:
             raise BootError(f"expected {why!r} as the reason, got {said}")
         self._counts()
-        self._expect_slot("B", self._own)
+        self._expect_slot()
         starts = " ".join(self._machine.starts()[before:])
         back = f"slots started: {starts}; back after {self._since(began)} s"
         self._say(f"broken bundle ({what}): installed in {took:.0f} s; {back}")
@@ -106,7 +109,7 @@ class Updates:
         self._machine.start()
         said = self._decided("rolled back", f"{self._own}.cut")
         self._counts()
-        self._expect_slot("B", self._own)
+        self._expect_slot()
         self._say(f"power cut while a slot was written: {said['why']}")
 
     # -- steps
@@ -156,10 +159,10 @@ class Updates:
         outside.measure(start=self._minute)
         outside.client.loop_stop()
 
-    def _expect_slot(self, slot: str, version: str) -> None:
+    def _expect_slot(self) -> None:
         found = json.loads(self._ask(f"{EDGERT} board status --json"))
-        if (found["slot"], found["version"], found["pending"]) != (slot, version, None):
-            raise BootError(f"expected slot {slot} with version {version}, got {found}")
+        if (found["slot"], found["version"], found["pending"]) != (self._slot, self._own, None):
+            raise BootError(f"expected slot {self._slot} with version {self._own}, got {found}")
 
     def _history(self) -> list[dict[str, Any]]:
         status, said = self._machine.ask("cat /var/edgert/update/history.jsonl", TRIAL_S)

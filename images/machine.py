@@ -29,7 +29,7 @@ RestartSec=1
 WANTS_RULE: Final = 'SUBSYSTEM=="virtio-ports", TAG+="systemd", ENV{SYSTEMD_WANTS}+="x.service"\n'
 CREDENTIALS: Final = {"systemd.extra-unit.x.service": SHELL_UNIT, "udev.rules.x": WANTS_RULE}
 """QEMU takes no longer names."""
-ANSWER_S: Final = 60.0
+ANSWER_S: Final = 300.0
 
 
 class BootError(Exception):

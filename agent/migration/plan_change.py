@@ -71,7 +71,7 @@ async def change_plan(change: Change, ask: Ask) -> float:
 
 
 async def _stop(change: Change, ask: Ask) -> list[Any]:
-    """What all givers export."""
+    """Stops the flow at all gateways of the present plan. Returns their exports."""
     told = {"flow": change.flow, "fence": change.fence}
     givers = sorted(set(change.before.values()))
     stopped = dict(zip(givers, await asyncio.gather(*(ask(g, "part.stop", told) for g in givers)), strict=True))

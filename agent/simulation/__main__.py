@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from agent.placement.registry import HEURISTICS
+from agent.placement.heuristics.registry import HEURISTICS
 from agent.simulation import report
 from agent.simulation.described.description import Description, read
 from agent.simulation.described.events import Event, drawn

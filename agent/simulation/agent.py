@@ -27,16 +27,16 @@ from agent.membership.members import State
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.membership.transport import RequestError
-from agent.placement.budget import Budget
+from agent.placement.problem.budget import Budget
 from agent.placement.replacement import Hysteresis
 from agent.simulation.described.description import BoardDescription
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.loop import LoopClock
 from agent.simulation.network import address_of
-from edgert.core.agent_settings import AgentSettings
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError, show
 from edgert.core.packing import pack
+from edgert.core.settings.agent import AgentSettings
 from edgert.flow.document import to_toml
 
 log = logging.getLogger(__name__)

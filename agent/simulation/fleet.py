@@ -32,7 +32,7 @@ SYN_S: Final = 1.0
 RESEND_S: Final = 0.2
 """The same for data of a connection."""
 STACK_S: Final = 0.0002
-"""What two boards' own work adds to a packet's time."""
+"""Time that the work of two boards adds to a packet's way, seconds."""
 SEEDS: Final = 3
 """Boards that all others join by."""
 STEP_S: Final = 1.0

@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(slots=True)
 class Disk:
-    """What a gateway has written, by flow."""
+    """The stored records of a gateway, by flow."""
 
     parts: dict[str, Part] = field(default_factory=dict)
     prepared: dict[str, Part] = field(default_factory=dict)

@@ -72,5 +72,5 @@ class LoopClock:
         return self._wall + self._loop.time()
 
     def jump(self, seconds: float) -> None:
-        """What an administrator or NTP does."""
+        """Sets the wall clock, as an administrator or NTP does."""
         self._wall += seconds

@@ -32,7 +32,7 @@ class Station:
     timer_at: float = float("-inf")
     """The earliest call that is on the agenda; it looks at `wakes_at`."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
-    """What arrived while the board was starved: its socket keeps it."""
+    """Packets that arrived while the board was starved: its socket keeps them."""
     sent_bytes: int = 0
 
 

@@ -83,7 +83,7 @@ class Rows:
         self.most_waiting = max(self.most_waiting, self.waiting)
 
     def _take_along(self, heads: Mapping[str, str]) -> None:
-        """What waited for an operator that is now inside an instance waits for that instance."""
+        """Moves rows that waited for an operator which is now inside an instance to that instance."""
         for operator in [operator for operator in self._queues if heads.get(operator, operator) != operator]:
             self._add(heads[operator], self._queues.pop(operator))
         for gateway, operator in [key for key in self._under_way if heads.get(key[1], key[1]) != key[1]]:

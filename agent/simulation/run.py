@@ -36,7 +36,7 @@ Score = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be simulated. `seconds`: from the deployment on; `asked`: the board at which the flow is deployed."""
+    """The job of a simulation. `seconds`: from the deployment on; `asked`: the board at which the flow is deployed."""
 
     description: Description
     shapes: Shapes
@@ -53,7 +53,7 @@ class Job:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a simulation."""
+    """Result of a simulation."""
 
     heuristic: str
     seed: int
@@ -160,7 +160,7 @@ async def _score(fleet: VirtualFleet, job: Job, after_s: float = 0.0) -> Score:
 
 
 class _Words(logging.Handler):
-    """What agents write into their logs, with the board that says it."""
+    """Log lines of agents, with the board of each."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__(logging.INFO)

@@ -1,4 +1,5 @@
-"""What really happens in a simulated fleet: who runs what, when the flow stands still and why, who knows of a death.
+"""Observation of a simulated fleet: the operators that each board runs, the times at which the flow stands still with
+their reasons, knowledge of deaths. It looks
 
 It looks at every change of what a gateway runs, of boards and of ways, so no state is missed however short.
 """

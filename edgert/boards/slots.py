@@ -26,7 +26,7 @@ class Pending:
     version: str
     """Of the bundle."""
     before: tuple[str, ...] = ()
-    """Parts that did not do their work then; the update is not to blame for them."""
+    """Parts and services that did not do their work then; the update is not to blame for them."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -74,16 +74,22 @@ def bad_parts(status: Mapping[str, Any]) -> dict[str, str]:
 
 def faults(status: Mapping[str, Any] | str, units: Iterable[Unit], before: Iterable[str]) -> list[str]:
     """The reasons why a system is worse than the one `before`. `status`: the gateway's, or why there is none."""
-    found = [f"{unit.name} does not come up: {_how(unit)}" for unit in units if hopeless(unit)]
+    known = set(before)
+    found = [f"{unit.name} does not come up: {_how(unit)}" for unit in lost(units, known)]
     if isinstance(status, str):
         return [*found, f"the gateway does not answer: {status}"]
-    known = set(before)
     return found + [reason for name, reason in bad_parts(status).items() if name not in known]
 
 
 def hopeless(unit: Unit) -> bool:
     """Nothing is gained by waiting for such a service."""
     return unit.state == "failed" or unit.restarts >= RESTARTS
+
+
+def lost(units: Iterable[Unit], before: Iterable[str]) -> list[Unit]:
+    """The services that do not come up any more, and did before."""
+    known = set(before)
+    return [unit for unit in units if hopeless(unit) and unit.name not in known]
 
 
 def _how(unit: Unit) -> str:
@@ -97,13 +103,13 @@ class Trial:
         self._within_s, self._steady_s = within_s, steady_s
         self._well_since: float | None = None
 
-    def see(self, at_s: float, found: Iterable[str], lost: bool = False) -> Verdict | None:
-        """`at_s` is the time since the trial began, `found` the faults now, `lost`: waiting gains nothing."""
-        if any(found) or lost:
+    def see(self, at_s: float, found: Iterable[str], hopeless: bool = False) -> Verdict | None:
+        """`at_s` is the time since the trial began, `found` the faults now, `hopeless`: waiting gains nothing."""
+        if any(found) or hopeless:
             self._well_since = None
         elif self._well_since is None:
             self._well_since = at_s
-        if lost or (at_s >= self._within_s and self._well_since is None):
+        if hopeless or (at_s >= self._within_s and self._well_since is None):
             return "bad"
         if self._well_since is not None and at_s - self._well_since >= self._steady_s:
             return "good"

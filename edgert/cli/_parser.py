@@ -17,8 +17,17 @@ class Parser(argparse.ArgumentParser):
         """As argparse has it, but for what is not known: argparse hands that up to the parser of all commands."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown)}{self._either(unknown)}")
         return found, []
+
+    def _either(self, unknown: Sequence[Any]) -> str:
+        """The alternatives, for words that come behind an option that excludes them."""
+        for group in self._mutually_exclusive_groups:
+            actions = group._group_actions
+            names = [action.option_strings[0] if action.option_strings else str(action.metavar) for action in actions]
+            if not str(unknown[0]).startswith("-") and not all(action.option_strings for action in actions):
+                return f" (expected either {' or '.join(names)})"
+        return ""
 
     def _nearest(self, unknown: Sequence[Any]) -> str:
         known = [option for action in self._actions for option in action.option_strings]

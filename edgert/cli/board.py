@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgert.boards.slots import Pending, Trial, bad_parts, faults, hopeless
+from edgert.boards.slots import Pending, Trial, bad_parts, faults, hopeless, lost
 from edgert.cli import _slots
 from edgert.cli._control import add_socket, ask
 from edgert.core.errors import EdgertError
@@ -63,15 +63,17 @@ def _update(args: argparse.Namespace) -> int:
         raise EdgertError(
             f"version {waiting.version} in slot {waiting.target} is not confirmed yet; see: edgert board status"
         )
+    event, version = "refused", ""
     try:
         version = _slots.bundle_version(args.bundle)
-        status = _gateway(args)
-        before = () if isinstance(status, str) else tuple(bad_parts(status))
-        _slots.note(Pending(slot, OTHER[slot], version, before))
+        event, status = "failed", _gateway(args)
+        before = [unit.name for unit in _slots.units() if hopeless(unit)]
+        before += [] if isinstance(status, str) else bad_parts(status)
+        _slots.note(Pending(slot, OTHER[slot], version, tuple(before)))
         _slots.install(args.bundle)
     except EdgertError as error:
         _slots.forget()
-        _slots.record("refused", bundle=args.bundle, why=str(error))
+        _slots.record(event, version=version, bundle=args.bundle, why=str(error))
         raise
     _slots.record("installed", version=version, slot=OTHER[slot], before=image.get("version", ""))
     print(f"version {version} is in slot {OTHER[slot]}", file=sys.stderr)
@@ -120,7 +122,7 @@ def _try(args: argparse.Namespace, update: Pending) -> list[str]:
         if found != said:
             print("; ".join(found) or "no fault now", file=sys.stderr, flush=True)
             said = found
-        verdict = trial.see(time.monotonic() - began, found, any(map(hopeless, units)))
+        verdict = trial.see(time.monotonic() - began, found, bool(lost(units, update.before)))
         if verdict is not None:
             return found if verdict == "bad" else []
         time.sleep(POLL_S)

@@ -109,6 +109,10 @@ class Checkpointer:
             return "blocked"
         return "stuck" if self.blocked.is_blocked(run) else "running"
 
+    def is_without(self, run: FlowRun) -> bool:
+        """True if the last checkpoint of the flow that was tried is not in the database."""
+        return run.flow.name in self.outbox.blocked or self.blocked.failed_last(run)
+
     def ask(self) -> None:
         """Asks for an early checkpoint: a bound on uncommitted input is near."""
         self._asked.set()

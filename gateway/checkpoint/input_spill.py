@@ -53,6 +53,10 @@ class Blocked:
         stuck = self._stuck.get(run)
         return stuck is not None and (self._is_late(stuck) or not self._host.checkpoints.is_up(run))
 
+    def failed_last(self, run: FlowRun) -> bool:
+        """True if the last checkpoint of the flow was tried in vain, or could not be tried."""
+        return run in self._stuck
+
     def _is_late(self, stuck: _Stuck) -> bool:
         return self._monotonic() - stuck.since >= PATIENCE_S
 

@@ -78,7 +78,7 @@ class Commands:
         return figures.flows(self._flows.flow_registry, self._host, self._flows.checkpointer)
 
     async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A checkpoint of all flows, now."""
+        """A checkpoint of all flows, now. `not_committed`: the flows that came to none, by name."""
         checkpointer = self._flows.checkpointer
         try:
             async with asyncio.timeout(COMMAND_S), self._flows.flow_registry.busy:
@@ -86,7 +86,8 @@ class Commands:
         except TimeoutError:
             raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None
         done = await checkpointer.checkpoint(self._flows.runs.values())
-        return {"committed": done and not checkpointer.outbox.blocked, **dataclasses.asdict(checkpointer.status)}
+        left = sorted(name for name, run in self._flows.runs.items() if not done or checkpointer.is_without(run))
+        return {"committed": done and not left, "not_committed": left, **dataclasses.asdict(checkpointer.status)}
 
     async def place(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "moves": {operator: slot}}`: runs operators in other slots. `{"flow": name, "by": "even"}`:
@@ -96,8 +97,10 @@ class Commands:
             raise EdgertError("this gateway has no slots between which operators could move: set pool.slots")
         if (by is None) == ("moves" not in arguments):
             raise EdgertError("expected either moves: {operator: slot} or by: a scheduler")
-        to = self._moves(arguments) if by is None else plans.scheduled(flow, str(by), self._emptiest_first(flow))
-        plan = await plans.place(flow, to)
+        if by is None:
+            plan = await plans.place(flow, self._moves(arguments))
+        else:
+            plan = await plans.place_by(flow, str(by), lambda: self._emptiest_first(flow))
         at = {operator: location.slot for operator, location in plan.assignment().items()}
         return {"flow": flow, "version": self._flows.flow_registry.stored[flow].version, "plan": plan.number,
                 "assignment": at}  # fmt: skip

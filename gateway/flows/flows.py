@@ -307,8 +307,8 @@ class Flows:
         """Replaces a running flow. In one step arriving messages go to the new version; then the old one runs to its
         end, and its last results and the new epoch are one transaction. A crash before that brings the old version
         back, with its input. Returns the reason why the new version cannot go on, if it failed meanwhile."""
-        async with self._retirement.held(old) as gap:
-            if gap is None:
+        async with self._retirement.held(old) as held:
+            if held.failed:
                 await self._start(stored, run)
                 return ""
             self._entering[run] = ""
@@ -316,7 +316,7 @@ class Flows:
             old.ended = True  # from here on its position says more than it is fed: no checkpoint may take it
             self.plans.attach(run, self.flow_registry.sources[run.flow.name], old.progress)
             try:
-                await self._end(old, NewVersion(stored, run, run.progress.committed), gap)
+                await self._end(old, NewVersion(stored, run, run.progress.committed), held.gap)
                 self.runs[run.flow.name] = run
                 return self._entering[run]
             finally:
@@ -345,13 +345,13 @@ class Flows:
         """Ends a flow that no version follows; returns False if it failed meanwhile. Messages that arrive until the end
         is written are not acknowledged: they would be missing if a start brought the flow back."""
         name = old.flow.name
-        async with self._retirement.held(old) as gap:
-            if gap is None:
+        async with self._retirement.held(old) as held:
+            if held.failed:
                 return False
             old.ended = True
             sources = self.flow_registry.sources[name]
             self._ingest.swap((), (), lambda: _leave(sources))
-            await self._end(old, Removal(name), gap, sources)
+            await self._end(old, Removal(name), held.gap, sources)
             del self.flow_registry.sources[name], self.runs[name]
             return True
 

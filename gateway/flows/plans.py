@@ -84,34 +84,43 @@ class Plans:
         these locations: it stops at a checkpoint and goes on from there. Raises `EdgertError` where it cannot be done;
         the flow goes on as before then."""
         async with self._flow_registry.changing:
-            old = self._running(name)
-            self._flow_registry.check_free(name)
-            if self._flow_registry.stored[name].origin == FLEET:
-                raise EdgertError(
-                    f"flow {name} belongs to the fleet, whose boards change its plan together: use `edgert fleet move`"
-                )
-            self._check_markers(old.flow, moves)
-            placeable = [o for o in old.plan.assignment() if not self._is_marker(old.flow, o)]
-            assignment = moved(old.plan, moves, placeable)
-            if assignment == old.plan.assignment():
-                return old.plan
-            async with self._retirement.stopped(old):
-                await self._checkpointer.write_stopped(old)
-                new = await self._succeed(old, assignment)
-            self._checkpointer.on_committed()
-            await self._flow_registry.changed()
-            log.info("flow %s goes on by plan %d", name, new.plan.number)
-            return new.plan
+            return await self._place(self._running(name), moves)
 
-    def scheduled(self, name: str, by: str, slots: Sequence[int]) -> dict[str, Location]:
-        """Returns the locations that a scheduler (one of `PLACEMENTS`) gives to the operators of a running flow, except
-        those that the document assigns to a slot. `slots` in the order in which they are to be taken. The operators are
-        placed one by one; then those that share a slot are fused. Raises `EdgertError`."""
+    async def place_by(self, name: str, by: str, slots: Callable[[], Sequence[int]]) -> Plan:
+        """The same, where a scheduler (one of `PLACEMENTS`) wants the operators. `slots` gives them in the order in
+        which they are to be taken, when the flow can be changed."""
         if by not in PLACEMENTS:
             raise EdgertError(f"expected a scheduler, one of {_list(PLACEMENTS)}, got {show(by)}")
-        run = self._running(name)
+        async with self._flow_registry.changing:
+            run = self._running(name)
+            return await self._place(run, self._scheduled(run, by, slots()))
+
+    async def _place(self, old: FlowRun, moves: Mapping[str, Location]) -> Plan:
+        """To be called with `changing` held."""
+        name = old.flow.name
+        self._flow_registry.check_free(name)
+        if self._flow_registry.stored[name].origin == FLEET:
+            raise EdgertError(
+                f"flow {name} belongs to the fleet, whose boards change its plan together: use `edgert fleet move`"
+            )
+        self._check_markers(old.flow, moves)
+        placeable = [o for o in old.plan.assignment() if not self._is_marker(old.flow, o)]
+        assignment = moved(old.plan, moves, placeable)
+        if assignment == old.plan.assignment():
+            return old.plan
+        async with self._retirement.stopped(old):
+            await self._checkpointer.write_stopped(old)
+            new = await self._succeed(old, assignment)
+        self._checkpointer.on_committed()
+        await self._flow_registry.changed()
+        log.info("flow %s goes on by plan %d", name, new.plan.number)
+        return new.plan
+
+    def _scheduled(self, run: FlowRun, by: str, slots: Sequence[int]) -> dict[str, Location]:
+        """Returns the locations that a scheduler gives to the operators of a running flow, except those that the
+        document assigns to a slot. The operators are placed one by one; then those that share a slot are fused."""
         sets = plan(run.flow, self._operators, "none", fission=self._fission).sets()
-        at = scheduled(name, sets, PLACEMENTS[by], slots)
+        at = scheduled(run.flow.name, sets, PLACEMENTS[by], slots)
         return {
             copy_name(operator, copy.copy): Location(run.gateway, at[copy.name])
             for copies in sets
@@ -219,9 +228,9 @@ def _list(names: Iterable[str]) -> str:
 
 def moved(plan: Plan, moves: Mapping[str, Location], placeable: Iterable[str]) -> dict[str, Location]:
     """The assignment of a plan with these moves. Raises `EdgertError` for an operator that it does not have, and names
-    the `placeable` ones."""
+    the `placeable` ones. A move of one copy counts more than that of its operator."""
     assignment = plan.assignment()
-    for name, location in moves.items():
+    for name, location in sorted(moves.items(), key=lambda move: uncopied(move[0])[0] != move[0]):
         copies = [copy for copy in assignment if name in (copy, uncopied(copy)[0])]
         if not copies:
             raise EdgertError(

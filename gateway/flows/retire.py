@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
@@ -29,8 +29,18 @@ HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
 """Seconds of one try to reach the batch boundary, and between two tries, when the other flows get checkpoints."""
 STILL_S = 60.0
 """A flow that works off its queues is given up if no turn of it ends for so many seconds: an operator is blocked."""
+WHY: Final = "an operator of it is blocked, or a slot of it hangs or is starting again; try again"
 LONG_S: Final = 10.0
 """Seconds after which the log says that a flow is still working off its queues."""
+
+
+class Held(NamedTuple):
+    """A flow that is to end, at the moment from which it is fed nothing more."""
+
+    failed: bool = False
+    """It failed while it was waited for, and is gone."""
+    gap: str = ""
+    """The loss in words, of a flow that is blocked and left to itself; "": it stands still with all that it has."""
 
 
 class Retirement:
@@ -58,16 +68,13 @@ class Retirement:
                         raise
                     return
             if time.monotonic() >= ends:
-                raise EdgertError(
-                    f"flow {run.flow.name} comes to no batch boundary{fault}: an operator of it is blocked"
-                )
+                raise EdgertError(f"flow {run.flow.name} comes to no batch boundary{fault}: {WHY}")
             await asyncio.sleep(BETWEEN_S)
 
     @asynccontextmanager
-    async def held(self, old: FlowRun) -> AsyncIterator[str | None]:
-        """No checkpoint is made, and the flow stands still for good: gives "". A flow that came to no batch boundary
-        within `HOLD_S`, though it had the chance, is blocked: it is left to itself, and what is lost with it is given.
-        None: it failed while it was waited for, and is gone.
+    async def held(self, old: FlowRun) -> AsyncIterator[Held]:
+        """No checkpoint is made, and the flow stands still for good. A flow that came to no batch boundary within
+        `HOLD_S`, though it had the chance, is blocked and is left to itself.
 
         Raises `EdgertError` for a flow that may still come to a batch boundary, before anything is changed."""
         name, fault, ends = old.flow.name, "", time.monotonic() + HOLD_S
@@ -76,33 +83,41 @@ class Retirement:
                 before = fault
                 stands, fault = await self._tried(self._host.checkpoints.halt, old)
                 if not self._flow_registry.is_current(old):
-                    yield None
+                    yield Held(failed=True)
                     return
                 if stands:
-                    yield ""
+                    yield Held()
                     return
                 late = time.monotonic() >= ends
                 if late and self._host.checkpoints.is_up(old) and (fault or self._checkpointer.blocked.is_blocked(old)):
                     why = f"could not be stopped ({fault})" if fault else "was blocked"
                     gap = f"flow {name} {why} when it was replaced or removed: {ABANDONED}"
                     log.error("%s", gap)
-                    yield gap
+                    yield Held(gap=gap)
                     return
             if late:
-                raise EdgertError(
-                    f"flow {name} does not stop: an operator of it is blocked, or a slot of it is starting again; "
-                    "try again"
-                )
+                raise EdgertError(f"flow {name} does not stop: {WHY}")
             if fault and fault != before:
                 log.error("flow %s cannot be stopped, which is tried again for up to %.0f s: %s", name, HOLD_S, fault)
             # a try that fails at once leaves in memory what the other operators have said
             await asyncio.sleep(HOLD_TURN_S if fault else BETWEEN_S)
 
     async def _tried(self, stop: Callable[[FlowRun, threading.Lock, float], bool], run: FlowRun) -> tuple[bool, str]:
-        """(whether the flow stands still after one try, the fault that it raised or "")."""
+        """(whether the flow stands still after one try, the fault that it raised or ""). If the caller is cancelled
+        meanwhile, the flow goes on."""
+        stands = False
+
+        def attempt() -> None:
+            nonlocal stands
+            stands = stop(run, self._checkpointer.feeding, HOLD_TURN_S)
+
         try:
-            on_thread = asyncio.to_thread(stop, run, self._checkpointer.feeding, HOLD_TURN_S)
-            return await to_its_end(on_thread), ""
+            await to_its_end(asyncio.to_thread(attempt))
+            return stands, ""
+        except asyncio.CancelledError:
+            if stands:
+                self._host.go_on(run)
+            raise
         except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
             return False, repr(error)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from edgert.boards import files
 from edgert.boards.revocation import revoked_names_untrusted
@@ -210,6 +212,18 @@ def test_a_user_takes_no_board_s_name(fleet: Fleet, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "user/user.key").stat().st_mode) == 0o600
     fleet.table.write_text("id\ncentral\n")
     assert states(fleet.provision(expected=1)) == {"central": "refused"}
+
+
+def test_a_certificate_for_updates_signs_programs_and_nothing_else(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.provision()
+    updates = ["fleet", "ca", "updates", "--ca", str(fleet.ca), "--out", str(tmp_path / "updates")]
+    assert main([*updates, "g1"]) == 1
+    assert main([*updates, "release"]) == 0
+    made = x509.load_pem_x509_certificate((tmp_path / "updates/updates.pem").read_bytes())
+    uses = made.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(uses) == [ExtendedKeyUsageOID.CODE_SIGNING]
+    assert stat.S_IMODE((tmp_path / "updates/updates.key").stat().st_mode) == 0o600
+    assert fleet.revoke("release") == 0
 
 
 def test_a_broker_takes_hosts_only_and_no_board_s_name(fleet: Fleet, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.boards.slots import Pending, Trial, Unit, bad_parts, booted, faults, hopeless, pending_untrusted
+from edgert.boards.slots import Pending, Trial, Unit, bad_parts, booted, faults, hopeless, lost, pending_untrusted
 
 WELL = Unit("edgert-gateway.service", "active", 0)
 SLOT = st.sampled_from("AB")
@@ -60,7 +60,7 @@ def test_a_gateway_that_does_not_answer_is_a_fault_whatever_was_before() -> None
 
 
 @pytest.mark.parametrize(
-    ("unit", "lost"),
+    ("unit", "gone"),
     [
         (WELL, False),
         (Unit("u", "failed", 0), True),
@@ -68,9 +68,16 @@ def test_a_gateway_that_does_not_answer_is_a_fault_whatever_was_before() -> None
         (Unit("u", "active", 5), True),
     ],
 )
-def test_a_service_that_is_started_again_and_again_is_lost(unit: Unit, lost: bool) -> None:
-    assert hopeless(unit) is lost
-    assert bool(faults(status(), [unit], [])) is lost
+def test_a_service_that_is_started_again_and_again_is_lost(unit: Unit, gone: bool) -> None:
+    assert hopeless(unit) is gone
+    assert bool(faults(status(), [unit], [])) is gone
+
+
+def test_a_service_that_did_not_come_up_before_is_no_fault_of_the_update() -> None:
+    agent = Unit("edgert-agent.service", "activating", 9)
+    assert faults(status(), [WELL, agent], [agent.name]) == []
+    assert lost([WELL, agent], [agent.name]) == []
+    assert lost([WELL, agent], []) == [agent]
 
 
 def test_a_slot_is_good_once_it_was_well_for_long_enough() -> None:
@@ -92,7 +99,7 @@ def test_a_slot_that_is_well_when_time_is_over_may_show_that_it_stays_so() -> No
 
 def test_a_slot_is_bad_when_time_is_over_or_a_service_is_lost() -> None:
     assert Trial(100.0, 10.0).see(100.0, ["starts"]) == "bad"
-    assert Trial(100.0, 10.0).see(1.0, ["lost"], lost=True) == "bad"
+    assert Trial(100.0, 10.0).see(1.0, ["lost"], hopeless=True) == "bad"
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 20.0), st.booleans()), min_size=1))

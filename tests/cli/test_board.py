@@ -86,19 +86,20 @@ def test_an_update_is_noted_before_it_is_written_and_the_board_starts_again(here
     assert here.history()[-1] | {"time": ""} == {
         "time": "", "event": "installed", "version": "2", "slot": "B", "before": "1",
     }  # fmt: skip
-    assert here.calls("systemctl") == ["systemctl reboot"]
+    assert here.calls("systemctl reboot") == ["systemctl reboot"]
 
 
 @pytest.mark.parametrize(
-    ("bundle", "why"), [("evil.raucb", "signature verification failed"), ("good-full", "no space")]
+    ("bundle", "event", "why"),
+    [("evil.raucb", "refused", "signature verification failed"), ("good-full", "failed", "no space")],
 )
-def test_a_bundle_that_is_refused_leaves_no_note(
-    here: Board, bundle: str, why: str, capsys: pytest.CaptureFixture[str]
+def test_a_bundle_that_is_not_installed_leaves_no_note(
+    here: Board, bundle: str, event: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["board", "update", bundle]) == 1
     assert why in capsys.readouterr().err
     assert not here.waits
-    assert here.history()[-1]["event"] == "refused"
+    assert here.history()[-1]["event"] == event
     assert not here.calls("systemctl reboot")
 
 
@@ -150,6 +151,14 @@ def test_a_service_that_is_started_again_and_again_is_not_waited_for(here: Board
     here.restarts(5)
     assert main(["board", "confirm"]) == 0
     assert "edgert-gateway.service does not come up" in here.history()[-1]["why"]
+
+
+def test_a_service_that_did_not_come_up_before_either_is_not_held_against_an_update(here: Board) -> None:
+    here.restarts(5)
+    main(["board", "update", "--no-restart", "good.raucb"])
+    here.runs("B")
+    assert main(["board", "confirm", "--steady", "0"]) == 0
+    assert here.history()[-1]["event"] == "confirmed"
 
 
 def test_a_slot_that_never_came_up(here: Board) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from edgert.core.results.results import GapBatch
+from edgert.core.settings.gateway import Pool
 from edgert.runtime import flow_run
 from edgert.store.state import spill
 from gateway.checkpoint.input_spill import PATIENCE_S, TRIED_S
+from gateway.control.commands import Commands
 from gateway.flows import retire
 from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted
@@ -39,6 +41,22 @@ async def test_its_input_goes_to_the_database_and_is_acknowledged(tmp_path: Path
     world.feed(4)
     world.die()
     assert await counted(tmp_path / "db", 4) == {"f": 4, "other": 4}
+
+
+@in_loop
+async def test_a_checkpoint_that_is_asked_for_names_the_flow_that_came_to_none(tmp_path: Path) -> None:
+    world = Blocking(tmp_path / "db")
+    await world.deploy()
+    nothing: Any = None
+    commands = Commands(
+        "g1", Pool(), world.gateway.flows, world.gateway.host, nothing, None, nothing, world.gateway.clock
+    )
+    answer = await commands.checkpoint({})
+    assert (answer["committed"], answer["not_committed"]) == (True, [])
+    await world.block()
+    answer = await commands.checkpoint({})
+    assert (answer["committed"], answer["not_committed"]) == (False, ["f"])
+    world.die()
 
 
 @in_loop

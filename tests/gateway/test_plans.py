@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgert.core.errors import EdgertError, StoreError
+from edgert.flow.document import from_plain
+from edgert.flow.physical import plan
 from edgert.flow.plan import Location
+from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from gateway.flows.plans import FLEET
+from gateway.flows import retire
+from gateway.flows.plans import FLEET, moved
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 
@@ -92,6 +97,84 @@ async def test_a_flow_that_fails_while_it_is_to_stand_still_gets_no_other_plan(
     with pytest.raises(EdgertError, match="flow f was stopped meanwhile, see the log"):
         await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
     assert (list(gateway.flows.failed), gateway.flow_registry.runs) == (["f"], {})
+    gateway.crash()
+
+
+@pytest.mark.parametrize("verb", ["stop_for_plan", "halt"])
+@in_loop
+async def test_a_flow_goes_on_when_the_change_is_cancelled_while_it_comes_to_stand_still(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    stop, stands, told = getattr(gateway.host.checkpoints, verb), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(*given: Any) -> bool:  # on a thread
+        done = bool(stop(*given))
+        loop.call_soon_threadsafe(stands.set)
+        assert told.wait(10.0)
+        return done
+
+    with monkeypatch.context() as change:
+        change.setattr(gateway.host.checkpoints, verb, slowly)
+        plans = gateway.flows.plans
+        work = plans.place("f", {"minute": ELSEWHERE}) if verb == "stop_for_plan" else gateway.flows.remove("f")
+        changing = asyncio.ensure_future(work)
+        await stands.wait()
+        changing.cancel()
+        await asyncio.sleep(0)
+        told.set()
+        with pytest.raises(asyncio.CancelledError):
+            await changing
+    gateway.feed(1, 1.0)  # fails where the flow stands still
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 1
+    gateway.crash()
+
+
+@in_loop
+async def test_a_flow_that_comes_to_no_batch_boundary_is_refused_with_all_that_may_be_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retire, "HOLD_S", 0.0)
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    monkeypatch.setattr(gateway.host.checkpoints, "stop_for_plan", lambda *_: False)
+    with pytest.raises(EdgertError, match="is blocked, or a slot of it hangs or is starting again; try again"):
+        await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
+    gateway.crash()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_move_of_a_copy_counts_more_than_that_of_its_operator_in_any_order(reverse: bool) -> None:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "by": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "n": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"}, "instances": 3},
+        "out": {"type": "ship", "input": "n"},
+    }
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    at = {operator: Location("g1", 2) for operator in ("in", "by", "n#1", "n#2", "n#3", "out")}
+    made = plan(flow, REGISTRY, "none", assignment=at)
+    moves = {"n": ELSEWHERE, "n#2": Location("g1", 0)}
+    found = moved(made, dict(sorted(moves.items(), reverse=reverse)), ())
+    assert {name: location.slot for name, location in found.items() if name.startswith("n")} == {
+        "n#1": 1, "n#2": 0, "n#3": 1
+    }  # fmt: skip
+
+
+@in_loop
+async def test_a_scheduler_places_the_version_that_runs_when_its_turn_comes(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt", AT)
+    async with gateway.flow_registry.changing:
+        slots: list[int] = []
+        placing = asyncio.ensure_future(gateway.flows.plans.place_by("f", "even", lambda: slots))
+        await asyncio.sleep(0)
+        slots += [1]
+    made = await placing
+    assert {location.slot for location in made.assignment().values()} == {1}, "as the slots were then"
     gateway.crash()
 
 

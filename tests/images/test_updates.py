@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import configparser
+import random
+import shutil
+import subprocess
+import tomllib
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from images.bundle import manifest, split_chain
+from images.bundle import make, manifest, split_chain
+from images.fleet import Fleet
 from images.programs import BuildError
 from images.serving import Server
 from images.updates import BACKENDS, system_conf
@@ -51,3 +56,30 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
         assert server.sent == 220
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}s")
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(
+    shutil.which("rauc") is None or shutil.which("mksquashfs") is None, reason="needs RAUC (scripts/setup image)"
+)
+def test_only_the_fleets_certificate_for_updates_signs_a_bundle(tmp_path: Path) -> None:
+    """As a board checks it. That of the board itself is of the same CA, and for another use."""
+    fleet, other = Fleet(tmp_path / "fleet", "g1"), Fleet(tmp_path / "other", "g1")
+    identity = tomllib.loads(fleet.provisioning())["identity"]
+    for name in ("certificate", "key"):
+        (tmp_path / name).write_text(identity[name])
+    root = tmp_path / "root.ext4"
+    root.write_bytes(random.Random(1).randbytes(1 << 16))
+    settings = system_conf("virt", "firmware").replace("/var/edgert/identity/ca.pem", str(fleet.root))
+    (tmp_path / "system.conf").write_text(settings.replace("/var/edgert/rauc", str(tmp_path)))
+    signers = {"fleet": fleet.signer, "other": other.signer, "board": (tmp_path / "certificate", tmp_path / "key")}
+    said = {}
+    for name, (certificate, key) in signers.items():
+        make(root, "virt", "7", certificate, key, tmp_path / f"{name}.raucb")
+        done = subprocess.run(
+            ["rauc", "-c", tmp_path / "system.conf", "info", tmp_path / f"{name}.raucb"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        said[name] = (done.returncode == 0, done.stdout + done.stderr)
+    assert {name: good for name, (good, _) in said.items()} == {"fleet": True, "other": False, "board": False}, said
+    assert "purpose" in said["board"][1]

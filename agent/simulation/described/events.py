@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated fleet, and when: as the description says it, or drawn from a seed.
+"""Faults of a simulated fleet with their times: from the description, or drawn from a seed.
 
 Times are seconds since the flow was deployed.
 """

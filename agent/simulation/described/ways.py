@@ -15,7 +15,7 @@ class DescriptionError(EdgertError):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What happens to frames from one port to another."""
+    """The way of frames from one port to another."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0

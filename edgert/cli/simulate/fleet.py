@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def job_of(args: argparse.Namespace) -> dict[str, Any]:
-    """What `agent.simulation` reads."""
+    """The job for `agent.simulation`."""
     from edgert.cli._documents import load, registry
     from edgert.cli.simulate.costs import known_of
     from edgert.flow.physical import plan

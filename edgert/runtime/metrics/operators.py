@@ -20,7 +20,8 @@ METRICS = (
         "edgert_operator_rows_out_total",
         "counter",
         "rows",
-        "Rows that an operator gave on.",
+        "Rows that an operator gave on, however many receive them. A window that feeds `ship` and others gives "
+        "contributions and results, and both count.",
         _LABELS,
         each_operator("rows_out"),
     ),
