@@ -20,8 +20,8 @@ from edgert.limits import service_memory
 from edgert.machine import notify, own_gateway_id
 from edgert.mqtt.clients.credentials import read_mac_key
 from edgert.operators.base.logic import PlainMessage
+from edgert.operators.base.memory import state_bytes
 from edgert.operators.registry import with_installed
-from edgert.operators.state.memory import state_bytes
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.pools import make_pool

@@ -23,8 +23,8 @@ from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncop
 from edgert.flow.spec import Registry
 from edgert.operators.base.error_boundary import as_errors
 from edgert.operators.base.logic import Now
+from edgert.operators.base.memory import Memory
 from edgert.operators.sinks import Ship
-from edgert.operators.state.memory import Memory
 from edgert.runtime.checkpoint import restore as resume
 from edgert.runtime.checkpoint.capture import Captured, StoredSize
 from edgert.runtime.checkpoint.departures import Departure, departure, pack

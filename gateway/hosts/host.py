@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.checkpoint.position import Position
 from edgert.operators.base.logic import PlainMessage
-from edgert.operators.state.memory import Memory
+from edgert.operators.base.memory import Memory
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures

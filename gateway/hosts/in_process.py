@@ -12,7 +12,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
 from edgert.operators.base.logic import Now
-from edgert.operators.state.memory import Memory
+from edgert.operators.base.memory import Memory
 from edgert.runtime import flow_run
 from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun

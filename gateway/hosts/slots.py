@@ -23,7 +23,7 @@ from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.operators.state.memory import Memory
+from edgert.operators.base.memory import Memory
 from edgert.runtime.checkpoint.departures import departure
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgert.operators.base.memory import PROCESS_BYTES, Memory, state_bytes
 from edgert.operators.state.bounded_keys import ByKey
-from edgert.operators.state.memory import PROCESS_BYTES, Memory, state_bytes
 
 MB = 1_000_000
 

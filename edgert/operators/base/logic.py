@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
-from edgert.operators.state.memory import Memory
+from edgert.operators.base.memory import Memory
 
 
 class Message(NamedTuple):

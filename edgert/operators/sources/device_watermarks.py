@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
+from edgert.operators.base.memory import Memory
 from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS, beyond_short
-from edgert.operators.state.memory import Memory
 
 MEMORY_BYTES: Final = 48 << 20
 """For the devices of one source."""

@@ -9,7 +9,7 @@ from sys import getsizeof
 from typing import Any, Final, Generic, TypeVar
 
 from edgert.operators.base.fields import hashable
-from edgert.operators.state.memory import Memory
+from edgert.operators.base.memory import Memory
 
 Value = TypeVar("Value")
 MAX_KEYS: Final = 100_000

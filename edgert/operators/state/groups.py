@@ -12,9 +12,9 @@ from msgspec import Raw
 from edgert.core.packing import pack
 from edgert.flow.spec import ANY
 from edgert.operators.base.fields import hashable
+from edgert.operators.base.memory import Memory
 from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Aggregates, Slots
 from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SHORT, SLOT_BYTES, beyond_short
-from edgert.operators.state.memory import Memory
 
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""

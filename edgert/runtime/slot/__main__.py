@@ -29,7 +29,7 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.base.logic import PlainMessage
-from edgert.operators.state.memory import Memory
+from edgert.operators.base.memory import Memory
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.activity import Doing
