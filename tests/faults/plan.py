@@ -77,7 +77,7 @@ MANY = (0, 1, 10)
 """What the fleet job takes for a large batch."""
 MOST, MOST_OF_JOB, MOST_OF_PAIR = 7, 2, 2
 """Faults of a seed. A fleet job that starts anew costs a minute of CPU."""
-LEAST_PLANS, SURE = 4, 5
+LEAST_PLANS, SURE = 3, 5
 """Least changes of plan of a seed of `make_placed`, and how many of its faults are surely such a change, unless a new
 version of the flow or a full disk comes in between."""
 

@@ -135,7 +135,7 @@ def test_a_placed_seed_without_enough_changes_of_plan_fails() -> None:
     placed = plan.make_placed(1)
     assert too_few(placed, LEAST_PLANS) == too_few(plan.make(1), 0) == []
     outcome = Outcome(placed, figures={"plans": 1}, problems=too_few(placed, 1))
-    assert "expected at least 4 changes of plan, got 1" in str(outcome)
+    assert "expected at least 3 changes of plan, got 1" in str(outcome)
     assert (summary([outcome, outcome])["plans"], summary([outcome])["failed"]) == (2, [1])
 
 
