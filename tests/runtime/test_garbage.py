@@ -15,10 +15,10 @@ garbage = Garbage(0.0)
 assert looks == [2]
 state = [[number] for number in range(300_000)]
 assert 0 in looks and 1 in looks and looks.count(2) == 1, looks.count(2)
-garbage.look(EVERY_S - 1)
+garbage.look(EVERY_S - 1, 0)
 assert looks.count(2) == 1
 for _ in range(2):
-    garbage.look(EVERY_S)
+    garbage.look(EVERY_S, 0)
 assert looks.count(2) == 2
 """
 
