@@ -166,6 +166,11 @@ class Ingest:
         """A flow that was removed; also if a crash kept that from being saved."""
         self._subscriptions.forget(flow)
 
+    @property
+    def hears(self) -> bool:
+        """True if the broker has answered to the subscriptions of all flows, so that nothing is missed any more."""
+        return self._open and not self._unanswered and bool(self._subscriptions.sent or not self._subscriptions.sources)
+
     async def subscribed(self, timeout_s: float) -> None:
         """Waits until the broker has answered to what the flows want by now: no longer than that, and not at all for a
         broker that is away."""

@@ -54,6 +54,7 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
     client, inbox = ingest.client.status, ingest.inbox
     return {
         "connected": client.connected,
+        "subscribed": ingest.hears,
         "broker": str(ingest.client.address),
         "protocol": client.protocol,
         "messages": inbox.counters.messages,

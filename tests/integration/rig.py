@@ -161,7 +161,7 @@ class Gateway(Process):
 
     def start_ready(self) -> None:
         self.start()
-        self.wait(lambda s: s["ingest"]["connected"], "the connection to the sensors' broker")
+        self.wait(lambda s: s["ingest"]["subscribed"], "the subscriptions at the sensors' broker")
 
 
 @dataclass
