@@ -33,6 +33,13 @@ def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = N
     return due
 
 
+def log_malformed(run: FlowRun, clock: Clock) -> None:
+    """Brings malformed payloads since the last tick to the log; to be called when the run gets no other tick."""
+    for name, place in run.places.items():
+        if isinstance(place.logic, Source):
+            _log_samples(run.flow.name, name, place.logic, clock.monotonic())
+
+
 def _log_samples(flow: str, operator: str, source: Source, now: float) -> None:
     """The first malformed payload of a kind, and then their number once a minute."""
     taken, source.bad_payloads = source.bad_payloads, {}

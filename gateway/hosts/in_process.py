@@ -20,7 +20,7 @@ from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import Figures, of_instance
 from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.ticks import tick
+from edgert.runtime.ticks import log_malformed, tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Feeding, Waiting
 from gateway.hosts.weights import Weights
@@ -168,6 +168,7 @@ class InProcess:
 
     def remove(self, run: FlowRun) -> None:
         self._runs.pop(run, None)
+        log_malformed(run, self._clock)
         self.memory.let_go(run.memory)
         if not self.pool.at_rest(run.local):
             self.pool.begin_hold(run.local)

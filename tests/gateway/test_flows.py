@@ -399,3 +399,16 @@ async def test_what_comes_while_a_flow_is_removed_is_acknowledged_when_that_is_w
     assert (gateway.shipped(), len(gateway.ingest.inbox.owed)) == (1, 0)
     assert gateway.ingest._subscriptions.sources == []
     gateway.crash()
+
+
+@in_loop
+async def test_a_malformed_payload_is_in_the_log_though_the_flow_is_removed_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No tick comes in between: that may take a second."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    gateway.ingest.feed([Publish("x/a", b"no JSON", 1, False, False, 1)])
+    assert await gateway.flows.remove("f")
+    assert "flow f, in: malformed payload on 'x/a'" in caplog.text
+    gateway.crash()

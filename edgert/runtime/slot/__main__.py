@@ -37,7 +37,7 @@ from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.pools import make_pool
 from edgert.runtime.slot.run import SlotRun
 from edgert.runtime.threads import roles
-from edgert.runtime.ticks import TICK_S, tick
+from edgert.runtime.ticks import TICK_S, log_malformed, tick
 from edgert.scheduling.consumption import CONSUMPTIONS
 
 log = logging.getLogger(__name__)
@@ -244,6 +244,7 @@ class Slot:
         run = self._runs.pop(number, None)
         if run is not None:
             run.stop()
+            log_malformed(run.flow_run, self._clock)
             self._memory.let_go(run.flow_run.memory)
             self._ending.append(run)
 
