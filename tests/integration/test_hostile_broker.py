@@ -94,7 +94,8 @@ def gateways(tmp_path: Path) -> Iterator[Callable[[int], Gateway]]:
 def test_a_broker_that_sends_without_end_and_never_reads(gateways: Callable[[int], Gateway], sends: bytes) -> None:
     broker = HostileBroker(sends)
     gateway = gateways(broker.port)
-    gateway.start_ready()
+    gateway.start()
+    gateway.wait(lambda status: status["ingest"]["connected"], "the connection")  # it answers to no subscription
     assert gateway.process is not None
     process = psutil.Process(gateway.process.pid)
     wait_until(lambda: broker.sent > len(sends), "the attack")
