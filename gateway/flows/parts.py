@@ -32,7 +32,7 @@ from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.plan import Assignment, uncopied
+from edgert.flow.plan import Assignment, copy_name, uncopied
 from edgert.links.messages import NOTHING, Number
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import departures, restore
@@ -195,11 +195,11 @@ class Parts:
     async def export(self, flow: str, operators: Iterable[str], taken: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         """Exports from a stopped part the state and queue entries of operator copies that leave, and the batches that
         wait for other gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here."""
-        self._is_stopped(flow)
-        wanted = set(operators)
+        run, wanted = self._is_stopped(flow).run, set(operators)
         blobs, queue = await self._checkpoint(flow)
         states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in restore.states_of(blobs)]
-        waiting = {name: found for name, found in unpack_queues(queue, 0.0).items() if _concerns(name, wanted)}
+        queues = unpack_queues(queue, 0.0)
+        waiting = {name: found for name, found in queues.items() if self._waits_before(run.flow, name) in wanted}
         return {
             "states": [pack_state(state) for state in states if state],
             "queue": pack_queues(waiting),
@@ -301,14 +301,19 @@ class Parts:
 
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
         """Builds this gateway's part of the next plan from all state that concerns it. On a thread of its own."""
-        now = Now(self._clock.monotonic(), self._clock.wall())
         run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
-        queues = unpack_queues(queue, now.monotonic)
-        mine = {name: found for name, found in queues.items() if _location(name, assignment) == self._gateway}
-        run.restore(blobs, pack_queues(mine), now)
+        run.restore(blobs, queue, Now(self._clock.monotonic(), self._clock.wall()))  # takes what is for operators here
         state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
         links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
         return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
+
+    def _waits_before(self, flow: Flow, name: str) -> str:
+        """The operator copy before which the queue of a place stands, by the place's name: the first that is not a
+        marker. The operators behind it may go to other gateways than it does."""
+        common, copy = uncopied(name)
+        operators = [flow.nodes[operator] for operator in common.split("+")]
+        working = (node.name for node in operators if self._flows.registry[node.type].keys is None)
+        return copy_name(next(working, operators[0].name), copy)
 
     async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
         """Makes the prepared part the flow's plan, in the database."""
@@ -359,16 +364,7 @@ def _wait_no_more(stopped: Stopped | None) -> None:
         stopped.patience.cancel()
 
 
-def _operators(name: str) -> set[str]:
-    """The operator copies of a place, by its name."""
-    common, copy = uncopied(name)
-    return {f"{operator}#{copy}" if copy else operator for operator in common.split("+")}
-
-
 def _concerns(name: str, wanted: set[str]) -> bool:
-    return bool(_operators(name) & wanted)
-
-
-def _location(name: str, assignment: Assignment) -> str | None:
-    """The gateway of the first operator of a place that has a location."""
-    return next((assignment[o].gateway for o in sorted(_operators(name)) if o in assignment), None)
+    """True for a place, by its name, with an operator copy of `wanted`: its state is by operator."""
+    common, copy = uncopied(name)
+    return any(copy_name(operator, copy) in wanted for operator in common.split("+"))

@@ -6,6 +6,7 @@ commit of the flow here acknowledges it (design, Delivery).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -87,6 +88,8 @@ class FlowLinks:
         self._runs: Mapping[str, FlowRun] = {}
         self._incoming: set[tuple[str, str]] = set()
         self._outgoing: set[tuple[str, str]] = set()
+        self._syncing = asyncio.Lock()
+        """An open stream must not be opened again: it would go back to the last commit."""
         self._ticks = 0
         self._waiting: list[dict[str, Any]] = []
         self._held: set[str] = set()
@@ -108,20 +111,23 @@ class FlowLinks:
     async def sync(self, runs: Mapping[str, FlowRun]) -> None:
         """Opens and closes streams so that they are those of `runs`, the flows that run now."""
         self._runs = runs
-        pairs = {name: run.neighbours() for name, run in runs.items()}
-        incoming = {(name, origin) for name, (origins, _) in pairs.items() for origin in origins}
-        wanted = {(name, other) for name, (_, others) in pairs.items() for other in others}
-        wanted |= {(flow, other) for flow, other, *_ in await self._store(self._database.link_sizes)}
-        for flow, origin in self._incoming - incoming:
-            self.peers.close_incoming(flow, origin)
-        for flow, other in self._outgoing - wanted:
-            self.peers.close_outgoing(flow, other)
-        opened, self._incoming = incoming - self._incoming, incoming
-        begun, self._outgoing = wanted - self._outgoing, wanted
-        for flow, origin in opened:
-            await self.peers.open_incoming(flow, origin)
-        for flow, other in begun:
-            await self.peers.open_outgoing(flow, other)
+        async with self._syncing:
+            pairs = {name: run.neighbours() for name, run in runs.items()}
+            incoming = {(name, origin) for name, (origins, _) in pairs.items() for origin in origins}
+            outgoing = {(name, other) for name, (_, others) in pairs.items() for other in others}
+            outgoing |= {(flow, other) for flow, other, *_ in await self._store(self._database.link_sizes)}
+            for flow, origin in self._incoming - incoming:
+                self._incoming.discard((flow, origin))
+                self.peers.close_incoming(flow, origin)
+            for flow, other in self._outgoing - outgoing:
+                self._outgoing.discard((flow, other))
+                self.peers.close_outgoing(flow, other)
+            for flow, origin in incoming - self._incoming:
+                await self.peers.open_incoming(flow, origin)
+                self._incoming.add((flow, origin))  # not before: where it raises it is opened by the next call
+            for flow, other in outgoing - self._outgoing:
+                await self.peers.open_outgoing(flow, other)
+                self._outgoing.add((flow, other))
         await self._send()  # a flow that has ended gave its last batches
 
     def committed(self, runs: Sequence[FlowRun]) -> None:

@@ -141,6 +141,10 @@ class Peer:
             self._held[event.flow] = before
             self.session.hold(event.flow, before)
 
+    def forget_refusal(self, flow: str) -> None:
+        """The flow begins to take batches from another position than that of the batch it did not take."""
+        self._held.pop(flow, None)
+
     # -- the store
 
     async def _work(self) -> None:

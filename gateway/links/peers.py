@@ -122,12 +122,14 @@ class Peers:
         """The flow takes batches of `origin`, from behind its last commit. `window`: bytes that may wait for it."""
         peer = self._peer(origin)
         position = await self._store.position(peer.stream_from(flow))
+        peer.forget_refusal(flow)
         peer.session.receive(flow, position, window)
         peer.flush()
 
     def close_incoming(self, flow: str, origin: str) -> None:
         """The flow takes no more; the origin keeps what is not acknowledged."""
         peer = self._peer(origin)
+        peer.forget_refusal(flow)
         peer.session.receive_no_more(flow)
         peer.flush()
 
@@ -146,6 +148,7 @@ class Peers:
     def rewind(self, flow: str, origin: str, number: Number) -> None:
         """The flow went back to its last commit: it gets everything after `number` again."""
         peer = self._peer(origin)
+        peer.forget_refusal(flow)
         peer.session.rewind(flow, number)
         peer.flush()
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from edgert.core.checkpoint.position import Position
+from edgert.core.errors import MisfitError
 from edgert.flow.document import from_plain
+from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.outgoing import PublishRefused
-from edgert.operators.base.logic import Message
+from edgert.operators.base.logic import Message, Now
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.packing import pack_state
+from edgert.runtime.checkpoint.progress import Progress
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue
 from edgert.runtime.instance.report import drops_of
@@ -74,6 +82,17 @@ async def test_another_number_of_copies_is_a_new_version_which_begins_with_empty
     again = Gateway(tmp_path / "db")
     assert list(again.flows.runs["f"].places) == names
     again.crash()
+
+
+def test_the_state_of_one_board_of_several_is_not_divided_anew() -> None:
+    """It was lost without a word: the names of its places are others without copies."""
+    flow, now = split(1, 2), Now(0.0, 0.0)
+    on = {"in": Location("g2", -1)} | dict.fromkeys(("minute#1", "minute#2", "out"), Location("g1", -1))
+    stored = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), gateway="g1", assignment=on)
+    state = pack_state(stored.snapshot(stored.built, stored.mine))
+    again = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), fission=False, gateway="g1", assignment=on)
+    with pytest.raises(MisfitError, match="fission = true: set it back"):
+        again.restore([state], b"", now)
 
 
 @in_loop

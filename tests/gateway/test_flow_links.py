@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Links
 from edgert.flow.plan import Location
 from edgert.links.messages import Number
@@ -59,5 +60,31 @@ async def test_a_batch_that_could_not_be_given_to_the_flow_is_not_acknowledged(
     with pytest.raises(RuntimeError, match="no"):
         links._deliver(STREAM, Number(1, 1), b"", None)
     assert "g2" not in gateway.flows.runs["f"].progress.links
+    await links.stop()
+    gateway.crash()
+
+
+@in_loop
+async def test_a_stream_that_could_not_be_opened_is_opened_when_the_links_are_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, links = await linked(tmp_path / "db")
+    await gateway.flows.remove("f")
+    await links.sync(gateway.flows.runs)
+    on_two = {"in": Location("g2", -1), "minute": Location("g1", -1), "out": Location("g3", -1)}
+    await gateway.flows.deploy(document(), FLEET, on_two, 1)
+
+    async def fails(*_: object) -> None:
+        raise StoreError("the disk failed for a moment")
+
+    for name in ("open_incoming", "open_outgoing"):
+        with monkeypatch.context() as patch:
+            patch.setattr(links.peers, name, fails)
+            with pytest.raises(StoreError):
+                await links.sync(gateway.flows.runs)
+    await links.sync(gateway.flows.runs)
+    states = {peer["gateway"]: (list(peer["incoming"]), list(peer["outgoing"])) for peer in links.status()["peers"]}
+    assert states == {"g2": (["f"], []), "g3": ([], ["f"])}
+    links.release("f")
     await links.stop()
     gateway.crash()

@@ -42,8 +42,10 @@ def document(name: str = "f", description: str = "", topic: str = "x/{source}") 
 class Gateway:
     """All of a gateway but its connections."""
 
-    def __init__(self, path: Path, sensors: Sensors | None = None, subscriptions: str | None = None) -> None:
-        self.database = Database(path, "g1")
+    def __init__(
+        self, path: Path, sensors: Sensors | None = None, subscriptions: str | None = None, name: str = "g1"
+    ) -> None:
+        self.database = Database(path, name)
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
         self.host = InProcess(self.pool, self.clock)

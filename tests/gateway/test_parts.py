@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from edgert.core.batch import Batch
 from edgert.core.errors import EdgertError, MisfitError, StoreError
+from edgert.flow.document import from_plain
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
+from edgert.runtime.checkpoint.packing import unpack_queues
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from gateway.flows.parts import Parts
@@ -19,7 +22,7 @@ from gateway.flows.plans import FLEET
 from gateway.registry import registry as registry_module
 from gateway.registry.registry import FlowRegistry
 from tests.gateway import test_flows
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.test_flows import REGISTRY, Gateway, document
 from tests.waiting import in_loop, until
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
@@ -40,7 +43,7 @@ class Links:
 
 def parts_of(gateway: Gateway) -> tuple[Parts, Links]:
     """As the daemon begins with them."""
-    parts, links = Parts("g1", gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock), Links()
+    parts, links = Parts(gateway.database.gateway, gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock), Links()
     parts.links = links  # type: ignore[assignment]
     parts.load()
     for run in gateway.flows.runs.values():
@@ -187,3 +190,44 @@ async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(
     assert await gateway.flows.remove("f")
     assert gateway.shipped() == 1
     gateway.crash()
+
+
+@pytest.mark.parametrize("to_first", ["valid", "valid apart", "apart", "apart minute", ""])
+@in_loop
+async def test_what_waits_in_front_of_a_chain_goes_where_its_first_operator_goes(to_first: str, tmp_path: Path) -> None:
+    """The chain `valid+apart` may be torn apart by the next plan. Its queue once went where the operator is that is
+    the first by name, and what waited in it was lost."""
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "valid": {"type": "filter", "input": "in", "where": "n > 0"},
+        "apart": {"type": "key_by", "input": "valid", "keys": ["source"]},
+        "minute": {"type": "tumbling_window", "input": "apart", "size_s": 10, "aggregates": {"n": "sum(n)"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    before = {operator: Location("g1" if operator == "in" else "g2", -1) for operator in operators}
+    after = before | dict.fromkeys(to_first.split(), Location("g1", -1))
+    gateways = {name: Gateway(tmp_path / name, name=name) for name in ("g1", "g2")}
+    for gateway in gateways.values():
+        await gateway.flows.deploy(flow, FLEET, before, 1)
+    second, run = gateways["g2"], gateways["g2"].flows.runs["f"]
+    second.pool.begin_hold(run.local)  # so that it waits
+    valid = run.entrance("valid")
+    assert valid is not None
+    second.host.deliver(run, [(valid, 0, 0, Batch([{"time": 1.0, "source": "a", "n": 5}], 0.0, 1.0, 10))])
+
+    parts = {name: parts_of(gateway)[0] for name, gateway in gateways.items()}
+    exports = []
+    for name, part in parts.items():
+        await part.fence("f", 2)
+        await part.stop("f")
+        leaving = [operator for operator, at in before.items() if at.gateway == name != after[operator].gateway]
+        exports.append(await part.export("f", leaving, {}))
+    for part in parts.values():
+        await part.prepare(dict(flow.document), after, 2, exports)
+    waiting = {name: unpack_queues(part._prepared["f"].queue, 0.0) for name, part in parts.items()}
+    rows = {name: [row for q in found.values() for e in q for row in e.batch.rows] for name, found in waiting.items()}
+    assert [row["n"] for row in rows[after["valid"].gateway]] == [5]
+    assert sum(map(len, rows.values())) == 1
+    for gateway in gateways.values():
+        gateway.crash()

@@ -234,6 +234,38 @@ async def test_a_flow_that_takes_no_batch_gets_it_again_and_holds_up_no_other() 
 
 
 @in_loop
+async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_it_did_not_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The links once went back to that batch a moment later: what had come since came twice, and a position that the
+    flow had left behind for good ended their clock."""
+    one, two = Database(), Database()
+    a, b = Board("a", one), Board("b", two)
+    b.refusals = 1
+    one.put(AB, b"1", b"2")
+    await linked(a, b)
+    monkeypatch.setattr(peers_module, "TICK_S", 60.0)  # from the next tick on
+    await b.peers.open_incoming("f", "a")
+    await a.peers.open_outgoing("f", "b")
+    await until(lambda: b.refusals == 0, "the refusal")
+    b.peers.rewind("f", "a", NOTHING)  # the flow's plan has changed, and it takes batches
+    await until(lambda: b.bodies == [b"1", b"2"], "both, without waiting for a tick")
+
+    b.refusals = 1
+    a.peers.stored("f", "b", one.put(AB, b"3"))
+    await until(lambda: b.refusals == 0, "the next refusal")
+    b.peers.close_incoming("f", "a")
+    two.positions[AB] = Number(1, 3)
+    await b.peers.open_incoming("f", "a")
+    (peer,) = b.peers._peers.values()
+    peer.tick()
+    a.peers.stored("f", "b", one.put(AB, b"4"))
+    await until(lambda: b.bodies == [b"1", b"2", b"4"], "what follows the position")
+    for board in (a, b):
+        await board.peers.stop()
+
+
+@in_loop
 async def test_a_store_that_fails_is_read_again() -> None:
     one = Database()
     a, b = Board("a", one), Board("b", Database())

@@ -98,9 +98,7 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
         assert (status["drops"], status["links"]["drops"], status["links"]["gaps"]) == ([], [], {})
 
 
-# Long, as it is not understood yet: on a busy machine some rows were lost in about one of six runs.
-@pytest.mark.long
-@pytest.mark.parametrize("slots", [(0, 0, 0), (0, 2, 0)], ids=str)
+@pytest.mark.parametrize("slots", [pytest.param((0, 0, 0), marks=pytest.mark.long), (0, 2, 0)], ids=str)
 def test_a_change_of_plan_that_is_cut_short_anywhere_is_finished_or_undone(rig: Rig, slots: tuple[int, ...]) -> None:
     """The coordinator dies between two requests, or a gateway dies in the midst of one."""
     seed = random.randrange(2**32)
@@ -115,7 +113,7 @@ def test_a_change_of_plan_that_is_cut_short_anywhere_is_finished_or_undone(rig: 
     boards.deploy(document, APART)
     publishing = rig.publishing(truth.as_messages(packs), rate=150)
     plan, at, made = 1, APART, []
-    while publishing.is_alive():
+    while publishing.is_alive() or not (any(made) or len(made) == 50):  # now and then nothing is made by chance
         plan += 1
         on = PLANS[draw.randrange(len(PLANS))]
         everywhere = {*at.values(), *on.values()}
