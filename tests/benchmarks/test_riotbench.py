@@ -97,11 +97,19 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
     assert {reason for place in run.places.values() for reason in place.logic.drops} <= allowed
 
 
-def test_the_policy_is_told_what_rows_cost_when_the_warm_up_ends() -> None:
+def test_the_policy_is_told_what_rows_cost_when_the_warm_up_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or min-memory knows no rank, and is first come, first served."""
-    run, policy = engine.flow_run("pred", "chains"), MinMemory()
-    engine.pooled(run, Pool(SystemClock(), policy=policy), feed("pred"), 0.05, 0.1, [0])
-    assert {instance.schedule.number for instance in run.all} == policy._profiles.keys()
+    run, pool, fed = engine.flow_run("pred", "chains"), Pool(SystemClock(), policy=MinMemory()), feed("pred")
+    began, profile, asked = time.monotonic(), pool.profile, list[float]()
+
+    def noted() -> None:
+        asked.append(time.monotonic() - began)
+        profile()
+
+    monkeypatch.setattr(pool, "profile", noted)
+    engine.pooled(run, pool, fed, 0.05, 0.1, [0])
+    assert asked
+    assert asked[0] >= 0.05
 
 
 def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_a_change_of_plan_that_is_cut_short_anywhere_is_finished_or_undone(rig: 
     document = truth.document(interval_s=0.3)
     boards.deploy(document, APART)
     publishing = rig.publishing(truth.as_messages(packs), rate=150)
-    plan, at, made = 1, APART, []
+    plan, at, made = 1, APART, list[bool]()
     while publishing.is_alive() or not (any(made) or len(made) == 50):  # now and then nothing is made by chance
         plan += 1
         on = PLANS[draw.randrange(len(PLANS))]
