@@ -335,4 +335,8 @@ class Daemon:
                 self._garbage.look(self.clock.monotonic(), self.host.memory.held_bytes)
 
     async def _write_table(self) -> None:
-        await self.store(lambda: self.checkpointer.write(lambda pages, index: self.database.commit([], pages, index)))
+        def write() -> None:
+            with self.checkpointer.id_table() as table:
+                self.database.commit([], *table)
+
+        await self.store(write)

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,13 +233,9 @@ class Checkpointer:
         ingest = self._ingest
         if not (forms or spills or ingest.inbox.completing or ingest.drops.due(ingest.clock.monotonic())):
             return [], []
-        refused: set[str] = set()
-
-        def commit(pages: dict[int, bytes], next_index: int) -> None:
-            commits = [form for _, form in forms]
-            refused.update(self._database.commit(commits, pages, next_index, [spill for _, spill in spills]))
-
-        self.write(commit)
+        commits, spilled = [form for _, form in forms], [spill for _, spill in spills]
+        with self.id_table() as (pages, next_index):
+            refused = self._database.commit(commits, pages, next_index, spilled)
         self.outbox.committed([run.flow.name for run, _ in forms], refused)
         forms = [(run, form) for run, form in forms if run.flow.name not in refused]
         for run, form in forms:
@@ -295,8 +291,8 @@ class Checkpointer:
         """On the store thread."""
         form = run.form(self.drops.due(run))
         if form is not None:
-            refused: set[str] = set()
-            self.write(lambda pages, index: refused.update(self._database.commit([form], pages, index)))
+            with self.id_table() as table:
+                refused = self._database.commit([form], *table)
             if refused:
                 raise StoreError("the outbox is full, and this flow keeps all of its results")
             run.committed(form)
@@ -324,15 +320,17 @@ class Checkpointer:
         except Exception as error:  # noqa: BLE001 - the commit before it stands, whatever this was
             log.error("the state of flow %s could not be compacted: %r", name, error)
 
-    def write(self, commit: Callable[[dict[int, bytes], int], object]) -> None:
-        """Gives `commit` the current id table and next index; on failure the pages stay to be written."""
+    @contextmanager
+    def id_table(self) -> Iterator[tuple[dict[int, bytes], int]]:
+        """The pages of the id table that have changed, and the next index, for the body to write in one transaction;
+        where it raises the pages stay to be written. On the store thread."""
         inbox = self._ingest.inbox
         if dropped := self._ingest.drops.to_save():
             self._database.note("broker_drops", dropped)
         with self._ingest.lock:
             pages, next_index, releases = inbox.table.take_dirty(), inbox.next_index, inbox.releases
         try:
-            commit({page: compressed(raw) for page, raw in pages.items()}, next_index)
+            yield {page: compressed(raw) for page, raw in pages.items()}, next_index
         except BaseException:
             with self._ingest.lock:
                 inbox.table.give_back(pages)

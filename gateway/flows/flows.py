@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
@@ -26,7 +25,7 @@ from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.models import Models
 from gateway.flows.plans import Plans
 from gateway.flows.retire import Retirement
-from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, NewVersion, Removal
+from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, Kept, NewVersion, Removal
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import Source, sources_of
@@ -124,8 +123,8 @@ class Flows:
                 continue
             inbox.flows.append(run.progress)
             self.flow_registry.sources[stored.name] = sources_of(run)
-            self._ingest.swap((), self.flow_registry.sources[stored.name])
-            self.runs[stored.name] = run
+            with self._ingest.swap((), self.flow_registry.sources[stored.name]):
+                self.runs[stored.name] = run
             log.info("flow %s version %d goes on", stored.name, stored.version)
             if at.gap:
                 self.gaps[stored.name] = at.gap
@@ -169,7 +168,7 @@ class Flows:
                 kept = self.flow_registry.stored[stored.name] = replace(
                     stored, epoch=successor(stored.epoch), position=now
                 )
-                await self._writes.write(partial(self._database.put_flow, kept, None, None))
+                await self._writes.write_alone(Kept(kept))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
         await self._store(lambda: self._database.restored(gaps))
 
@@ -193,7 +192,8 @@ class Flows:
         )  # fmt: skip
         self.failed[name], self._stopped[name] = why, run.flow
         del self.runs[name]
-        self._ingest.swap((), (), lambda: _leave(self.flow_registry.sources[name]))
+        with self._ingest.swap((), ()):
+            _leave(self.flow_registry.sources[name])
         self.dropped.ends(run)
         self._host.remove(run)
         self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
@@ -217,7 +217,8 @@ class Flows:
 
     def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
         """Releases a run that is no longer needed, once its end is in the database."""
-        self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(run.progress))
+        with self._ingest.swap(sources, ()):
+            self._ingest.inbox.remove_flow(run.progress)
         self._ingest.committed()
         self.checkpointer.on_committed()
 
@@ -350,7 +351,8 @@ class Flows:
                 return False
             old.ended = True
             sources = self.flow_registry.sources[name]
-            self._ingest.swap((), (), lambda: _leave(sources))
+            with self._ingest.swap((), ()):
+                _leave(sources)
             await self._end(old, Removal(name), held.gap, sources)
             del self.flow_registry.sources[name], self.runs[name]
             return True

@@ -20,7 +20,7 @@ from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import first_epoch, successor
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.retire import Retirement
-from gateway.hosts.host import Host
+from gateway.hosts.host import Host, Successor
 from gateway.hosts.slotted_flow import scheduled
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import Source, sources_of
@@ -69,14 +69,11 @@ class Plans:
         """Feeds arriving messages to this run from now on. `old`: the progress of the run before; its missing message
         numbers are taken over, since a redelivery that fills them may still come."""
         sources = sources_of(run)
-
-        def enter() -> None:
+        with self._ingest.swap(instead_of, sources):
             run.progress.missing = set(old.missing) if old else set()
             run.progress.links = dict(old.links) if old else {}
             self._ingest.inbox.add_flow(run.progress)
             run.progress.committed = run.progress.position()
-
-        self._ingest.swap(instead_of, sources, enter)
         self._flow_registry.sources[run.flow.name] = sources
 
     async def place(self, name: str, moves: Mapping[str, Location]) -> Plan:
@@ -178,7 +175,7 @@ class Plans:
                 if old is not None:
                     self._leave(old)
             elif old is not None:
-                self._switch(old, run, self._host.succeed(old, run, blobs, queue))
+                self._switch(old, run, self._host.successor(old, run, blobs, queue))
             else:
                 self._host.begin(run, blobs, queue)
                 self.attach(run, ())
@@ -194,21 +191,18 @@ class Plans:
         stored = replace(self._flow_registry.stored[name], plan=old.plan.number + 1, assignment=assignment)
         new = self.run_of(old.flow, stored, old.progress)
         blobs, queue = await self._flow_registry.store(lambda: self._flow_registry.read_checkpoint(name))
-        switch = self._host.succeed(old, new, blobs, queue)
+        successor = self._host.successor(old, new, blobs, queue)
         await self._flow_registry.store(lambda: self._flow_registry.database.put_plan(name, stored.plan, assignment))
-        self._switch(old, new, switch)
+        self._switch(old, new, successor)
         self._flow_registry.stored[name] = stored
         return new
 
-    def _switch(self, old: FlowRun, new: FlowRun, switch: Callable[[], None]) -> None:
-        """Puts `new` in the place of `old`, in one step for all input. `switch`: as `Host.succeed` returned it."""
+    def _switch(self, old: FlowRun, new: FlowRun, successor: Successor) -> None:
+        """Puts `new` in the place of `old`, in one step for all input."""
         name, sources = old.flow.name, sources_of(new)
-
-        def enter() -> None:
+        with self._ingest.swap(self._flow_registry.sources[name], sources):
             self._dropped.ends(old)  # takes the figures of the host before the host forgets them
-            switch()
-
-        self._ingest.swap(self._flow_registry.sources[name], sources, enter)
+            successor.take_over()
         new.latest, new.rows_shipped = old.latest, old.rows_shipped
         self._flow_registry.sources[name], self._flow_registry.runs[name] = sources, new
 
@@ -217,7 +211,8 @@ class Plans:
         name = old.flow.name
         self._dropped.ends(old)
         sources = self._flow_registry.sources.pop(name)
-        self._ingest.swap(sources, (), lambda: self._ingest.inbox.remove_flow(old.progress))
+        with self._ingest.swap(sources, ()):
+            self._ingest.inbox.remove_flow(old.progress)
         self._host.remove(old)
         del self._flow_registry.runs[name]
 

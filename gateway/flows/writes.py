@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
@@ -43,7 +44,14 @@ class Removal:
     name: str
 
 
-Change = NewVersion | Removal
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A flow that cannot start now, and is remembered: it starts when it can."""
+
+    stored: StoredFlow
+
+
+Change = NewVersion | Removal | Kept
 
 
 class FlowWrites:
@@ -53,30 +61,17 @@ class FlowWrites:
         self._flow_registry, self._checkpointer = flow_registry, checkpointer
         self._database = flow_registry.database
 
-    async def write(self, commit: Callable[[dict[int, bytes], int], None], tries: int | None = STORE_TRIES) -> None:
-        """Tries for a while; with `tries` None until it succeeds. Raises `StoreError`, at once where another try cannot
-        succeed."""
-        once = Once(log)
-        for tried in itertools.count(1):
-            try:
-                await self._flow_registry.store(lambda: self._checkpointer.write(commit))
-                return
-            except StoreError as error:
-                if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
-                    raise
-                once.error("a change of a flow waits for the database: %s", error)
-                await asyncio.sleep(RETRY_S)
-
     async def write_alone(self, change: Change, *, failed: str = "") -> None:
-        """Writes a change of a flow that does not run. `failed`: the name of a flow that failed before; the state of
-        its last checkpoint is lost now, and a gap says so."""
-        await self.write(lambda pages, index: self._put_alone(change, failed, pages, index))
+        """Writes a change of a flow that does not run, and tries for a while. `failed`: the name of a flow that failed
+        before; the state of its last checkpoint is lost now, and a gap says so. Raises `StoreError`, at once where
+        another try cannot succeed."""
+        await self._try(partial(self._write_alone, change, failed), STORE_TRIES)
 
     async def write_ending(self, change: Change, last: Checkpoint) -> tuple[Checkpoint, str]:
         """Writes the end of a flow, retrying until it succeeds, since the end cannot be undone. Returns the last
         checkpoint as it was written, and the loss, in words, if it could not be written unchanged."""
         try:
-            await self.write(lambda pages, index: self.put(change, last, pages, index), tries=None)
+            await self._try(partial(self._write, change, last))
             return last, ""
         except Exception as error:  # a fault of every try, while the whole gateway waits
             if self._database.damaged:
@@ -84,25 +79,45 @@ class FlowWrites:
             lost = f"the end of flow {last.flow} could not be written ({error}): {ABANDONED}"
             log.error("%s", lost, exc_info=not isinstance(error, StoreError))
         empty = Checkpoint(last.flow, last.position, [], b"")
-        await self.write(lambda pages, index: self.put(change, empty, pages, index), tries=None)
+        await self._try(partial(self._write, change, empty))
         return empty, lost
 
-    def _put_alone(self, change: Change, failed: str, pages: Mapping[int, bytes], index: int) -> None:
+    async def _try(self, write: Callable[[], None], tries: int | None = None) -> None:
+        """On the store thread, a second apart; with `tries` None until it succeeds."""
+        once = Once(log)
+        for tried in itertools.count(1):
+            try:
+                await self._flow_registry.store(write)
+                return
+            except StoreError as error:
+                if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
+                    raise
+                once.error("a change of a flow waits for the database: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    def _write(self, change: Change, last: Checkpoint | None) -> None:
+        with self._checkpointer.id_table() as table:
+            self.put(change, last, *table)
+
+    def _write_alone(self, change: Change, failed: str) -> None:
         last = last_of_failed(self._database, failed) if failed else None
         if last is not None:
             try:
-                self.put(change, last, pages, index)
+                self._write(change, last)
                 log.error("%s", last.gap)
                 return
             except DamagedError as error:
                 log.error("the tables are not told that the open windows of flow %s are lost: %s", failed, error)
-        self.put(change, None, pages, index)
+        self._write(change, None)
 
     def put(self, change: Change, last: Checkpoint | None, pages: Mapping[int, bytes], index: int) -> None:
         """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
         database = self._database
         if isinstance(change, Removal):
             database.remove_flow(change.name, last, pages, index)
+            return
+        if isinstance(change, Kept):
+            database.put_flow(change.stored, None, last, pages, index)
             return
         stored = replace(change.stored, position=change.position or Position(index - 1))
         greatest = max(database.epochs(stored.name), default=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import RawBatch, Row
 from edgert.core.checkpoint.position import Position
@@ -22,7 +22,7 @@ from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.ticks import log_malformed, tick
 from edgert.scheduling.consumption import Consumption
-from gateway.hosts.host import Arrival, Entries, Feeding, Waiting
+from gateway.hosts.host import Arrival, Entries, Feeding, Successor, Waiting
 from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
@@ -192,21 +192,21 @@ class InProcess:
     def go_on(self, run: FlowRun) -> None:
         run.go_on(self.pool)
 
-    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Successor:
         new.restore(blobs, queue, _now(self._clock))
+        return _Successor(self, old, new)
 
-        def switch() -> None:
-            for instance in old.local:  # input fed since the checkpoint, by a broker or another gateway
-                for entry in instance.queue.take_all():
-                    new.heir(instance).queue.append(entry)
-                if instance.delivery.kept:
-                    new.heir(instance).delivery.kept += instance.delivery.kept
-            self.pool.remove(old.local)
-            self._runs.pop(old, None)
-            self.memory.let_go(old.memory)
-            self._enter(new)
-
-        return switch
+    def replace(self, old: FlowRun, new: FlowRun) -> None:
+        """Puts a restored run in the place of one that stands still."""
+        for instance in old.local:  # input fed since the checkpoint, by a broker or another gateway
+            for entry in instance.queue.take_all():
+                new.heir(instance).queue.append(entry)
+            if instance.delivery.kept:
+                new.heir(instance).delivery.kept += instance.delivery.kept
+        self.pool.remove(old.local)
+        self._runs.pop(old, None)
+        self.memory.let_go(old.memory)
+        self._enter(new)
 
     def tick(self, runs: Iterable[FlowRun]) -> bool:
         now = self._clock.monotonic()
@@ -232,6 +232,17 @@ class InProcess:
         self.pool.weigh((), 1.0)  # or it has none
         for run in self.weights.put_untrusted(flow, weights, self._runs):
             self._weigh(run)
+
+
+class _Successor(NamedTuple):
+    """See `Successor`."""
+
+    host: InProcess
+    old: FlowRun
+    new: FlowRun
+
+    def take_over(self) -> None:
+        self.host.replace(self.old, self.new)
 
 
 def _now(clock: Clock) -> Now:

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch
@@ -34,7 +34,7 @@ from edgert.runtime.pool.thread_per_operator import UNWEIGHED
 from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosts.host import Arrival, Entries, Recovery, Send
+from gateway.hosts.host import Arrival, Entries, Recovery, Send, Successor
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_checkpoints import SlotCheckpoints
@@ -167,26 +167,26 @@ class Slots:
         for place, instance in enumerate(hosted.run.all):
             self._by_instance[instance] = (hosted, place)
 
-    def succeed(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Successor:
         hosted = self._settle(new, blobs, queue)
         build = self._packed(hosted, *self._copies.adapt(hosted, blobs, queue))  # fails before `old` is gone, if at all
+        return _Successor(self, old, hosted, build)
 
-        def switch() -> None:
-            before = self._hosted[old]
-            with before.lock:
-                fed, since = list(before.fed), None if before.down else before.since
-            models = self._models.get(old)
-            self.remove(old)
-            if models is not None:
-                self._models[new] = models
-            with hosted.lock:
-                hosted.deaths = before.deaths
-                self._send_build(hosted, build)
-                hosted.since = hosted.since if since is None else since  # for its slots' deaths it just lives on
-                self._enter(hosted)
-                self._feed_heirs(hosted, fed)
-
-        return switch
+    def replace(self, old: FlowRun, hosted: Hosted, build: bytes) -> None:
+        """Lets a flow go on in the place of `old`, which stands still. `build`: as `_packed` made it."""
+        before, new = self._hosted[old], hosted.run
+        with before.lock:
+            fed, since = list(before.fed), None if before.down else before.since
+        models = self._models.get(old)
+        self.remove(old)
+        if models is not None:
+            self._models[new] = models
+        with hosted.lock:
+            hosted.deaths = before.deaths
+            self._send_build(hosted, build)
+            hosted.since = hosted.since if since is None else since  # for its slots' deaths it just lives on
+            self._enter(hosted)
+            self._feed_heirs(hosted, fed)
 
     def _feed_heirs(self, hosted: Hosted, fed: Iterable[Fed]) -> None:
         """Feeds to a flow what came while it stood still, to be run by this plan."""
@@ -388,3 +388,15 @@ class Slots:
             with hosted.lock:  # if it is just brought back: either that sees it, or it is sent
                 if not hosted.down:
                     self._tell_weights(hosted)
+
+
+class _Successor(NamedTuple):
+    """See `Successor`."""
+
+    slots: Slots
+    old: FlowRun
+    hosted: Hosted
+    build: bytes
+
+    def take_over(self) -> None:
+        self.slots.replace(self.old, self.hosted, self.build)

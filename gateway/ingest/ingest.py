@@ -8,8 +8,8 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from edgert.core.clock import Clock
 from edgert.core.errors import ProtocolError, StoreError
@@ -153,11 +153,13 @@ class Ingest:
 
     # -- sources
 
-    def swap(self, remove: Iterable[Source], add: Iterable[Source], also: Callable[[], None] = lambda: None) -> None:
-        """Changes what is read in one step: no message goes to both or to neither. `also` runs under the lock."""
+    @contextmanager
+    def swap(self, remove: Iterable[Source], add: Iterable[Source]) -> Iterator[None]:
+        """Changes what is read in one step, together with what the body changes: no message goes to both or to
+        neither."""
         with self.lock:
             self._subscriptions.swap(set(remove), add)
-            also()
+            yield
             self._routes.rebuild()
         if self.client.status.connected:
             self._tasks.begin(self._subscribe())

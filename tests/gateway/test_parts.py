@@ -114,7 +114,7 @@ async def test_a_commit_that_fails_between_database_and_flow_is_finished_by_the_
         raise MisfitError("its checkpoint is too large for a slot")
 
     with monkeypatch.context() as patch:
-        patch.setattr(gateway.host, "succeed", full)
+        patch.setattr(gateway.host, "successor", full)
         for _ in range(2):
             with pytest.raises(MisfitError, match="too large for a slot"):
                 await parts.commit("f", 2)

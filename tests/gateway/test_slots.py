@@ -190,9 +190,9 @@ class Walk:
             )  # fmt: skip
             for _ in range(self.draw.randrange(3)):
                 self.feed()  # what comes while it stands still
-            switch = self.slots.succeed(old, new, *self.read_checkpoint("f"))
+            successor = self.slots.successor(old, new, *self.read_checkpoint("f"))
             with self.feeding:
-                switch()
+                successor.take_over()
             self.run = new
             self.placed += 1
 
@@ -365,7 +365,7 @@ def test_a_plan_that_a_slot_cannot_be_told_of_leaves_the_flow_as_it_was(monkeypa
     new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
     monkeypatch.setattr(frames, "MAX_FRAME", 10_000)
     with pytest.raises(MisfitError, match="its checkpoint is too large for a slot"):
-        walk.slots.succeed(walk.run, new, [pack_state({"in": random.Random(1).randbytes(10_000)})], b"")
+        walk.slots.successor(walk.run, new, [pack_state({"in": random.Random(1).randbytes(10_000)})], b"")
     assert list(walk.slots._hosted) == [walk.run]
     assert walk.slots.figures.where(walk.run)
 
@@ -375,11 +375,11 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     walk.slots.begin(walk.run)
     walk.slots.offer_model(walk.run, "more", {"version": 3})
     new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
-    switch = walk.slots.succeed(walk.run, new, [], b"")
+    successor = walk.slots.successor(walk.run, new, [], b"")
     walk.slots.offer_model(walk.run, "more", {"version": 4})  # while the flow stands still
     sent: list[bytes] = []
     walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
-    switch()
+    successor.take_over()
     number = walk.slots._hosted[new].number
     assert sent[-1] == frames.frame(frames.MODEL, number, "more", {"version": 4})
     assert list(walk.slots._hosted) == [new]
@@ -396,7 +396,7 @@ def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(capl
     kept = sum(fed.batch is not None for fed in before.fed)
     before.deaths = 2
     new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
-    walk.slots.succeed(walk.run, new, [], b"")()
+    walk.slots.successor(walk.run, new, [], b"").take_over()
     after = walk.slots._hosted[new]
     assert 0 < kept < 20
     assert after.drops == {(new.places["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"

@@ -203,7 +203,11 @@ class Board:
         return call()
 
     async def _forget_session(self) -> None:
-        await self.store(lambda: self.checkpointer.write(lambda pages, index: self._write([], pages, index)))
+        def write() -> None:
+            with self.checkpointer.id_table() as table:
+                self._write([], *table)
+
+        await self.store(write)
 
     def _commit(self, *given: Any) -> Any:
         self.meanwhile()
