@@ -19,11 +19,11 @@ from typing import Final
 
 import zstandard
 
-from images.boot_updates import Updates
 from images.check import memory
-from images.fleet import Fleet
-from images.machine import BootError, Machine
-from images.outside import Outside
+from images.qemu.fleet import Fleet
+from images.qemu.machine import BootError, Machine
+from images.qemu.outside import Outside
+from images.qemu.updates import Updates
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARD_ID: Final = "probe-board"

@@ -33,6 +33,8 @@ FOREIGN_TO_A_BOARD = {
 }
 
 ROOMS = ("edgert", "gateway", "agent")
+FOLDERS = (*ROOMS, "provisioning", "images")
+"""Of the product."""
 MOST_MODULES = 16
 
 
@@ -162,14 +164,14 @@ def test_files_that_the_documents_name_exist() -> None:
 
 def test_no_folder_of_the_product_has_more_modules_than_one_look_takes_in() -> None:
     """Its `__init__` counts, too."""
-    folders = Counter(path.parent for room in (*ROOMS, "provisioning") for path in (ROOT / room).rglob("*.py"))
+    folders = Counter(path.parent for room in FOLDERS for path in (ROOT / room).rglob("*.py"))
     full = {str(folder.relative_to(ROOT)) for folder, modules in folders.items() if modules > MOST_MODULES}
     assert full == set()
 
 
 def test_the_page_of_rooms_has_each_with_the_sentence_of_its_package() -> None:
     page = (ROOT / "docs/internals/rooms.md").read_text()
-    inits = {init for room in (*ROOMS, "provisioning") for init in (ROOT / room).rglob("__init__.py")}
+    inits = {init for room in FOLDERS for init in (ROOT / room).rglob("__init__.py")}
     told = {init.parent: ast.get_docstring(ast.parse(init.read_text())) or "" for init in inits}
     first = {folder: " ".join(text.split("\n\n")[0].split()) for folder, text in told.items()}
     rows = {f"| `{folder.relative_to(ROOT)}/` | {sentence} |" for folder, sentence in first.items()}

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from images.bundle import make, manifest, split_chain
-from images.fleet import Fleet
 from images.programs import BuildError
-from images.serving import Server
+from images.qemu.fleet import Fleet
+from images.qemu.serving import Server
 from images.updates import BACKENDS, system_conf
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from images import bundle
-from images.fleet import Fleet
-from images.machine import BootError, Machine
-from images.outside import Outside
 from images.programs import run
-from images.serving import Server
+from images.qemu.fleet import Fleet
+from images.qemu.machine import BootError, Machine
+from images.qemu.outside import Outside
+from images.qemu.serving import Server
 
 EDGERT: Final = "/opt/edgert/bin/edgert"
 INSTALL_S: Final = 900.0

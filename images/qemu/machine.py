@@ -47,7 +47,7 @@ class Machine:
 
     def __init__(self, board: str, images: Path, folder: Path, provisioning: str) -> None:
         """`provisioning` is the text of edgert.toml."""
-        spec = tomllib.loads((Path(__file__).with_name("boards") / f"{board}.toml").read_text())
+        spec = tomllib.loads((Path(__file__).parents[1] / "boards" / f"{board}.toml").read_text())
         if "qemu" not in spec:
             raise BootError(f"board {board} cannot be emulated here")
         if not (images / "card.img").exists():

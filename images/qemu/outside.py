@@ -10,7 +10,7 @@ from typing import Any, Final
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from images.machine import BootError, Machine
+from images.qemu.machine import BootError, Machine
 
 BOOT_S: Final = 900.0
 """Emulated on a busy machine; on an idle one a boot takes less than a minute."""
