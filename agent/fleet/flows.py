@@ -46,7 +46,7 @@ ALL_S: Final = 15.0
 """Time between two looks at all boards of an agent that coordinates no flow it has heard of. In a fleet of 100, each
 asking all others every `LOOK_S`, an agent would answer 50 requests per second that are about nothing."""
 MEND_S: Final = 10.0
-"""A change of plan that nobody goes on with is ended after so long by the flow's coordinator of then."""
+"""A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
 ASK_S: Final = 75.0
 """Longest wait for a gateway: a flow has a minute to come to a batch boundary."""
 DRAIN_S: Final = 30.0
@@ -64,7 +64,7 @@ class FleetFlows:
         self._busy: dict[str, asyncio.Lock] = {}
         """By flow: held while this agent changes it."""
         self._left: dict[str, int] = {}
-        """Flows whose change of plan nobody goes on with, and for how many looks."""
+        """Flows whose change of plan no coordinator goes on with, and for how many looks."""
         self._heard: set[str] = set()
         """Flows that members tell of, or had when all boards were asked last."""
         self._told: dict[str, tuple[int, int]] = {}

@@ -80,14 +80,14 @@ def leaving(
 def check_leaving(
     flow: str, on: Mapping[str, str], rules: Rules, moves: Collection[str], giver: Any, drain: bool
 ) -> None:
-    """The coordinator's look at a move that a board asks for, while nobody else changes the flow: that board may have
-    known an old plan or old rules. `on`: operator copy -> gateway. `drain`: people empty the board, pinned operators
-    included. Raises `EdgertError` where the operators of `moves` are not on `giver`, or its rules keep one."""
+    """The coordinator's look at a move that a board asks for, while no other coordinator changes the flow: that board
+    may have known an old plan or old rules. `on`: operator copy -> gateway. `drain`: people empty the board, pinned
+    operators included. Raises `EdgertError` where the operators of `moves` are not on `giver`, or its rules keep one."""
     if gone := sorted(operator for operator in moves if on.get(operator) != giver):
         raise EdgertError(f"flow {flow}: {', '.join(gone)}: not on {show(giver)} any more")
     kept = sorted(operator for operator in moves if not rules.handed_over(operator))
     if kept and not drain:
-        raise EdgertError(f"flow {flow}: its rules keep {', '.join(kept)} from moves that nobody asked for")
+        raise EdgertError(f"flow {flow}: its rules keep {', '.join(kept)} from moves that were not asked for")
 
 
 def crossing(one: Movable, to: str) -> float:

@@ -6,7 +6,7 @@ With ring r of the board without the instance and ring c of the instance, over a
     score += (cuⁿ - ruⁿ) / (roomⁿ · resolution) · (1 - distance / horizon)
 
 The paper has one ring, of arrivals × time × size, and room = cpuFrac · bwFrac. Here each resource has its ring and its
-room, and the score is the sum: otherwise an instance that needs much CPU for tiny rows would disturb nobody.
+room, and the score is the sum: otherwise an instance that needs much CPU for tiny rows would disturb no other.
 
 By the binomial formula a score is n dot products of powers of the two smoothed rings. The powers of an instance's ring
 are kept with the instance, those of a board's with the board, and the product that has nothing of the board is a number

@@ -95,7 +95,7 @@ class Claims:
         return [member for member in members if member is not None and member.state is State.SUSPECT]
 
     def expire(self, now: float) -> None:
-        """Declare dead whom nobody refuted in time; forget members that are gone for long."""
+        """Declares members dead whose suspicion was not refuted in time; forgets those that are gone for long."""
         checked = ((name, one) for name, one in self._suspicions.items() if one.checked_at is not None)
         over = [name for name, one in checked if one.next_step(self._parameters) <= now]
         for name in over:
@@ -134,7 +134,7 @@ class Claims:
     def _unknown(self, claim: Claim, now: float) -> None:
         version = Version(claim.epoch, claim.incarnation, claim.state)
         if claim.state > State.SUSPECT:
-            return  # a member that nobody here knew is not worth remembering as gone
+            return  # a member that was never known here is not worth remembering as gone
         member = self._roster.add(claim.name, claim.address, version, now)
         if member is None:
             self.refused_members += 1

@@ -83,7 +83,7 @@ class ReplayWindow:
 
 
 class Sealer:
-    """Seals our packets and opens those of others. `random_bytes(n)` gives n bytes that nobody can predict."""
+    """Seals our packets and opens those of others. `random_bytes(n)` gives n bytes that cannot be predicted."""
 
     def __init__(self, name: str, fleet: str, epoch: int, ring: KeyRing, random_bytes: Callable[[int], bytes]) -> None:
         self.name = name

@@ -133,7 +133,7 @@ class Prober:
         return [probe for probe in self._probes.values() if not probe.escalated and probe.asks_at <= now]
 
     def failed(self, now: float) -> list[Probe]:
-        """Take out the probes that nobody answered."""
+        """Takes out the probes that were not answered."""
         over = [probe for probe in self._probes.values() if probe.ends_at <= now]
         for probe in over:
             del self._probes[probe.sequence]

@@ -127,7 +127,7 @@ Part = Mapping[str, Any]
 def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "none"], int]:
     """The way to end a change of plan that its coordinator left, and the number of the plan. `parts`: of all gateways
     that take part. One that runs by the next plan was told to: then all others must, too. Where all have prepared it,
-    or run by it, nobody can have been told to abort; else nobody can have been told to commit."""
+    or run by it, no board can have been told to abort; else no board can have been told to commit."""
     wanted = max((part["prepared_plan"] for part in parts.values() if part.get("prepared_plan") is not None), default=0)
     if not wanted:
         stands = any(part.get("state") == "stopped" for part in parts.values())

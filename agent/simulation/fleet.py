@@ -28,7 +28,7 @@ from agent.simulation.shape import Shapes
 from agent.simulation.watch import PartSeen, Watch
 
 SYN_S: Final = 1.0
-"""First wait until a connection that nobody answers is tried again; each wait is twice the last one (Linux)."""
+"""First wait until a connection that is not answered is tried again; each wait is twice the last one (Linux)."""
 RESEND_S: Final = 0.2
 """The same for data of a connection."""
 STACK_S: Final = 0.0002
@@ -131,7 +131,7 @@ class VirtualFleet(MembershipNetwork):
         await asyncio.sleep(round_trip_s)
         agent = self.agents.get(receiver)
         await self._carry(sender, receiver)
-        if agent is None or self.agents.get(receiver) is not agent:  # it died meanwhile: nobody answers
+        if agent is None or self.agents.get(receiver) is not agent:  # it died meanwhile: no answer comes
             await asyncio.get_running_loop().create_future()
         assert agent is not None
         if args.get("verb") in READING:  # is answered at once: no task, which costs most of a run

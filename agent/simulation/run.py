@@ -47,7 +47,7 @@ class Job:
     asked: str
     pins: Mapping[str, str] = field(default_factory=dict)
     heuristic: str = "hybrid"
-    """Empty: nobody places the flow anew."""
+    """Empty: the flow is not placed anew."""
     gateway: type[VirtualGateway] = VirtualGateway
 
 
@@ -72,7 +72,7 @@ class Outcome:
     coordinate_error: float | None
     """Median over the pairs of boards, as a part of the round trip."""
     start: Score
-    """Score of the placement by term, seconds after the deployment; empty where nobody could say it."""
+    """Score of the placement by term, seconds after the deployment; empty where no agent could say it."""
     end: Score
     rows: Mapping[str, float]
 

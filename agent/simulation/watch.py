@@ -163,7 +163,7 @@ class Watch:
         """The board is back."""
         death = self._deaths.pop(board, None)
         if death is not None and death.first_s is None:
-            self.say(f"nobody had noticed that {board} was down")
+            self.say(f"no agent had noticed that {board} was down")
 
     def holds_for_dead(self, observer: str, board: str, living: set[str]) -> None:
         """`observer` declares the board dead; `living`: the boards that live."""

@@ -55,7 +55,7 @@ class AlertJob(Job):
     ends when it has cleared what is open."""
 
     _waits_out: ClassVar = (*Job._waits_out, AllGivenUp)
-    """The fleet job may go on, and then nobody starts this one again: each stream is tried once an hour."""
+    """The fleet job may go on, and then this one is not started again: each stream is tried once an hour."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Rule:
     after_s: float = 0.0
     """Of `SILENT`: for how long."""
     patience_s: float = 3600.0
-    """An outage that is shorter is nobody's silence; windows that land later than this raise nothing."""
+    """An outage that is shorter is no sensor's silence; windows that land later than this raise nothing."""
     column: str = ""
     """Of `OUTSIDE`: the aggregate that is looked at."""
     of: str = ""

@@ -2,7 +2,7 @@
 
 A key is judged by the event time of its group (its gateway; of gateways: the fleet), not by a clock on the wall: what
 the group sends tells how far it is, and a key of which nothing came up to there is silent. So an outage of a gateway,
-of the collector or of this job makes nobody silent by itself, until the rule's patience ends.
+of the collector or of this job makes no key silent by itself, until the rule's patience ends.
 """
 
 from __future__ import annotations

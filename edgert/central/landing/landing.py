@@ -335,8 +335,8 @@ class Landing:
 
     @staticmethod
     def _is_said(table: Table, batch: GapBatch | DropsBatch) -> bool:
-        """True if `table` has the rows of this, but nobody came to note its number. A greater number alone does not say
-        so: of what a landing table lost, later ones tell."""
+        """True if `table` has the rows of this, but its number was not noted any more. A greater number alone does not
+        say so: of what a landing table lost, later ones tell."""
         if table.version(BESIDE + batch.application) < batch.sequence:
             return False
         number = {"epoch": batch.epoch, "stream": batch.stream, "sequence": batch.sequence}

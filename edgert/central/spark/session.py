@@ -174,7 +174,7 @@ def _settings(local: bool) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(jar_cache().parent / "warehouse"),
         # By hashing, an aggregation that collects makes a buffer per window, which costs more than all else of a row.
         "spark.sql.execution.useObjectHashAggregateExec": "false",
-        # Though nobody looks at them: plans as text, made anew with each stage, and the last 1,000 queries in memory.
+        # Though they are not looked at: plans as text, made anew with each stage, and the last 1,000 queries in memory.
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "2000",
         "spark.sql.ui.retainedExecutions": "10",

@@ -24,7 +24,7 @@ class AnothersRoot(EdgertError):
 
 
 def claim(root: str, fleet: str, wall: Callable[[], float] = time.time) -> None:
-    """Make sure that a root is a fleet's, for good if it is nobody's yet. Raises `AnothersRoot`, and `TableError` and
+    """Make sure that a root is a fleet's, for good if it is no fleet's yet. Raises `AnothersRoot`, and `TableError` and
     `Conflict` as `Table` does."""
     table = Table(join(root, _TABLE), partition_by="fleet")
 

@@ -64,7 +64,7 @@ def _sync_commits(folder: Path, versions: Iterable[int]) -> None:
     folders: set[Path] = {folder, log}
     added: dict[str, tuple[int, int]] = {}
     """Path -> (size, commit), of what no later one of the commits removed. Not of a commit that has no identifier and
-    takes nothing's place: nobody was acknowledged for it."""
+    takes nothing's place: it was not acknowledged."""
     for version in versions:
         if version == 0:
             folders |= {folder.parent, folder.parent.parent}
@@ -116,8 +116,8 @@ def _actions(entry: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _first_young(folder: Path, version: int) -> int:
-    """The first of the last commits that may not have been written out when the newest was made: nobody may have come
-    to this since, and a machine may have been without power for long."""
+    """The first of the last commits that may not have been written out when the newest was made: no writer may have
+    come to this since, and a machine may have been without power for long."""
     since = 0.0
     with suppress(FileNotFoundError):
         while version >= 0 and (written := (folder / _LOG / f"{version:020}.json").stat().st_mtime) >= since:
@@ -134,7 +134,7 @@ def _sync(paths: Iterable[Path]) -> None:
             continue
         except PermissionError:
             if path.is_dir():
-                continue  # one above the root may be nobody's to open
+                continue  # one above the root may be closed to this user
             raise
         try:
             sync(opened)

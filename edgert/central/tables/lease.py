@@ -148,7 +148,7 @@ class Lease:
         return application(self._name)
 
     def _claim(self, last: int, token: int, expires: float | None = None) -> None:
-        """`last`: the token that nobody may have followed meanwhile."""
+        """`last`: the token that no other owner may have followed meanwhile."""
         until = self._monotonic() + self._duration_s
         expires = self._wall() + self._duration_s if expires is None else expires
         row = claim_rows([self._name], [token], self._holder, [expires])

@@ -358,7 +358,7 @@ class ControlConnection:
 
     def _unreachable(self, client: paho.Client, data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over
-        told = (why.strerror if isinstance(why, OSError) else None) or str(why or "nobody answers")
+        told = (why.strerror if isinstance(why, OSError) else None) or str(why or "no answer came")
         refused = isinstance(why, ConnectionRefusedError)
         more = hint(f"{told} {why}", tls=self._settings.tls, port=self._settings.port, accepted=not refused)
         self._note(f"no connection to {self.address}: {told}{more}")

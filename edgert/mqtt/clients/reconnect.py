@@ -11,7 +11,8 @@ from dataclasses import dataclass
 class Backoff:
     """Exponential with equal jitter: between half and all of `first_s` × 2^attempt, at most `max_s`.
 
-    Half stays fixed so that nobody hammers; half is drawn so that a fleet does not come back in one instant.
+    Half stays fixed so that no client hammers the broker; half is drawn so that a fleet does not come back in one
+    instant.
     """
 
     first_s: float = 0.5

@@ -44,7 +44,7 @@ class Decoder:
 
     A PUBLISH larger than `max_packet_bytes` is skipped as it streams in (at most its topic is buffered) and reported
     as `Oversized`, so that it can be acknowledged and counted. Version 5's Maximum Packet Size is deliberately not
-    announced to the broker: it would then drop such messages silently, and nobody could count them.
+    announced to the broker: it would then drop such messages silently, and they could not be counted.
     """
 
     def __init__(self, level: int = V5, max_packet_bytes: int = DEFAULT_MAX_PACKET_BYTES) -> None:
