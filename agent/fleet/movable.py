@@ -82,7 +82,8 @@ def check_leaving(
 ) -> None:
     """The coordinator's look at a move that a board asks for, while no other coordinator changes the flow: that board
     may have known an old plan or old rules. `on`: operator copy -> gateway. `drain`: people empty the board, pinned
-    operators included. Raises `EdgertError` where the operators of `moves` are not on `giver`, or its rules keep one."""
+    operators included. Raises `EdgertError` where the operators of `moves` are not on `giver`, or its rules keep
+    one."""
     if gone := sorted(operator for operator in moves if on.get(operator) != giver):
         raise EdgertError(f"flow {flow}: {', '.join(gone)}: not on {show(giver)} any more")
     kept = sorted(operator for operator in moves if not rules.handed_over(operator))

@@ -2,12 +2,11 @@
 
 A stream is (gateway, flow, epoch, stream). Its results are taken in order of their sequence. What comes after a gap
 is held for a bounded time and within a bound of bytes, then dropped: the gateway's outbox sends it again. Where a gap
-does not close in that time, the stream's place is learned anew: another collector may have landed what is missing, and
-it would not be sent again then. What was taken already is a duplicate; the collector then only repeats its
-acknowledgement. A stream other than 0 waits until its epoch was opened, by sequence 1 of stream 0. A result may stand for several numbers (a gap), `first` to `sequence`:
-it comes next when the next number is one of them.
-
-`accepted` runs ahead of the tables: what was taken but could not be committed is taken back by `forget`.
+does not close in that time, the stream's place is learned anew: another collector may have landed what is missing,
+and it would not be sent again then. What was taken already is a duplicate; the collector then only repeats its
+acknowledgement. A stream other than 0 waits until its epoch was opened, by sequence 1 of stream 0. A result may stand
+for several numbers (a gap), `first` to `sequence`: it comes next when the next number is one of them. `accepted` runs
+ahead of the tables: what was taken but could not be committed is taken back by `forget`.
 """
 
 from __future__ import annotations
