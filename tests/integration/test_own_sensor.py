@@ -133,7 +133,6 @@ def test_every_flow_of_the_page_is_deployed_and_every_device_played() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_page_leads_to_tables(reader: Reader) -> None:
     pytest.importorskip("deltalake")
