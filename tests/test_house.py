@@ -234,9 +234,21 @@ def test_a_unit_is_one_that_systemd_takes_and_starts_a_command_of_ours(unit: Pat
     assert (done.returncode, [line for line in done.stderr.splitlines() if unit.name in line]) == (0, [])
 
 
+def test_units_of_two_users_share_no_folder_that_systemd_gives_to_its_user() -> None:
+    """On a machine with gateway and collector each start would take the folder from the other."""
+    users: dict[str, set[str]] = {}
+    for unit in UNITS:
+        found = dict(re.findall(r"^(\w+)=(.*)$", unit.read_text(), re.MULTILINE))
+        for kind in ("StateDirectory", "CacheDirectory", "RuntimeDirectory", "LogsDirectory"):
+            for name in found.get(kind, "").split():
+                users.setdefault(f"{kind}={name}", set()).add(found.get("User", unit.stem))
+    assert len(users) >= 4
+    assert {folder: names for folder, names in users.items() if len(names) > 1} == {}
+
+
 def test_a_fleet_job_beside_a_collector_is_its_user_and_finds_its_tables() -> None:
     fleet, collector = ((ROOT / "systemd" / f"edgert-{name}.service").read_text() for name in ("fleet", "collector"))
-    for line in ("DynamicUser=yes", "StateDirectory=edgert", "ConfigurationDirectory=edgert"):
+    for line in ("DynamicUser=yes", "StateDirectory=edgert-central", "ConfigurationDirectory=edgert"):
         assert line in fleet.splitlines()
         assert line in collector.splitlines()
     assert "User=edgert-collector" in fleet.splitlines()
