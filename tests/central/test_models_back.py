@@ -25,6 +25,7 @@ from edgert.central.training.schedule import Outcome, train_and_publish
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from tests.brokers import Broker
+from tests.examples import examples
 from tests.integration.rig import FLEET, Gateway, Rig
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ pytestmark = [
 ]  # fmt: skip
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 FEATURES = ("temperature", "humidity", "wind")
-ROWS = 10_000
+ROWS = examples(2_000, 10_000)
 
 
 @pytest.fixture
@@ -161,7 +162,8 @@ def questions(document: dict[str, Any]) -> list[list[float]]:
 @pytest.mark.parametrize(
     ("kind", "label", "parameters"),
     [
-        ("linear_regression", "ozone", {"regularization": 0.1, "elastic_net": 0.5}),
+        # in short in the test of a worse model, below
+        pytest.param("linear_regression", "ozone", {"regularization": 0.1, "elastic_net": 0.5}, marks=pytest.mark.long),
         pytest.param("decision_tree", "ozone", {"max_depth": 7}, marks=pytest.mark.long),
         ("decision_tree", "grade", {"max_depth": 6}),
     ],

@@ -78,6 +78,14 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def windows_are_whole(rows: list[dict[str, Any]]) -> None:
+    """No window stands in the table twice, and none has more values than one a second."""
+    keys = [(row["window_start"], row["source"], row["quantity"]) for row in rows]
+    assert len(set(keys)) == len(keys), "a window stands in the table twice"
+    assert max(row["n"] for row in rows) <= 11, "more values in a window of 10 s than one a second"
+
+
+@pytest.mark.long  # test_tour.py ends the demo and starts it again on the same data, too
 @pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 def test_the_demo_fills_the_fleet_table_ends_on_sigterm_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -94,12 +102,10 @@ def test_the_demo_fills_the_fleet_table_ends_on_sigterm_and_goes_on_where_it_sto
         assert end(second) == 0
 
     rows = fleet_rows(data)
-    keys = [(row["window_start"], row["source"], row["quantity"]) for row in rows]
-    assert len(set(keys)) == len(keys), "a window stands in the table twice"
+    windows_are_whole(rows)
     kept = {(row["window_start"], row["source"], row["quantity"]): row["n"] for row in rows}
     for row in landed:
         assert kept[row["window_start"], row["source"], row["quantity"]] >= row["n"]
-    assert max(row["n"] for row in rows) <= 11, "more values in a window of 10 s than one a second"
     output = (tmp_path / "demo.out").read_text()
     assert "edgert central show machine" in output
     assert "all ready" in output

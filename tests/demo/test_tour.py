@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.test_demo import missing
+from tests.demo.test_demo import children_of, fleet_rows, missing, windows_are_whole
 
 ROOT = Path(__file__).parents[2]
 HEADING = "Five-minute tour"
@@ -94,11 +94,14 @@ class Reader:
         assert match, f"{pattern} is not in: {self.said()}"
         return match[1]
 
-    def ctrl_c(self) -> str:
-        """Ends the demo; returns all it said."""
+    def end(self, by: signal.Signals) -> str:
+        """Ends the demo, and sees that nothing of it is left; returns all it said."""
         assert self.demo is not None
-        self.demo.send_signal(signal.SIGINT)
+        children = children_of(self.demo.pid)
+        assert len(children) == 5, self.out.read_text()
+        self.demo.send_signal(by)
         assert self.demo.wait(STOP_S) == 0, self.out.read_text()
+        assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
         self.demo = None
         return self.out.read_text()
 
@@ -171,10 +174,12 @@ def test_the_tour_works_when_it_is_pasted(reader: Reader) -> None:
     assert (status, "version 1 is removed" in told) == (0, True), told
     wait_for(lambda: reader.flows() == ["machine"], lambda: "cores off the page", 10.0)
 
-    said = reader.ctrl_c()
+    said = reader.end(signal.SIGINT)  # Ctrl-C
     assert re.search(r"central show machine --root demo-data/tables .*\n.* deploy \S+ --fleet demo .*\n +http://", said)
     _, left = reader.paste(look)
     assert newest(left) >= first
     reader.start()
     assert "version 1 is accepted" in reader.said(), "the flow of before runs on, it is not a new one"
     reader.paste_until(look, lambda table: newest(table) > newest(left))
+    assert "all ready" in reader.end(signal.SIGTERM)
+    windows_are_whole(fleet_rows(reader.folder / "demo-data"))
