@@ -87,20 +87,26 @@ def parse_untrusted(payload: bytes) -> Any:
     """JSON text to plain objects. Raises `PayloadError` only.
 
     Python's own parser has a second look at what msgspec refuses for a single number (NaN, inf, -nan(ind), 1e999):
-    such a number is then one bad value and not a lost payload. A byte-order mark in front is skipped.
+    such a number is then one bad value and not a lost payload. A byte-order mark in front is skipped, and NULs at the
+    end: C programs send the end of their string, too.
     """
     try:
         return msgspec.json.decode(payload)
     except BAD_BYTES as error:
         strict = error
     try:
-        text = payload.decode("utf-8-sig")
+        text = text_untrusted(payload)
         # Only this parser would let half a surrogate pair through, which no encoder downstream can write.
         if "\\ud" not in text and "\\uD" not in text:
             return json.loads(json_readable(text), parse_int=_integer)
     except (ValueError, RecursionError):
         pass
     raise PayloadError(_why(payload, strict)) from None
+
+
+def text_untrusted(payload: bytes) -> str:
+    """UTF-8 without a byte-order mark in front and NULs at the end. Raises UnicodeDecodeError."""
+    return payload.rstrip(b"\0").decode("utf-8-sig")
 
 
 def repeated_keys_untrusted(payload: bytes, interesting: Callable[[str], bool]) -> int:
@@ -115,7 +121,7 @@ def repeated_keys_untrusted(payload: bytes, interesting: Callable[[str], bool]) 
             repeated += key in seen and interesting(key)
             seen.add(key)
 
-    json.loads(json_readable(payload.decode("utf-8-sig")), parse_int=_integer, object_pairs_hook=count)
+    json.loads(json_readable(text_untrusted(payload)), parse_int=_integer, object_pairs_hook=count)
     return repeated
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edgert.codecs.base import Captures, Decoded, number_or_none, one_by_one, source_of
+from edgert.codecs.base import Captures, Decoded, number_or_none, one_by_one, source_of, text_untrusted
 from edgert.codecs.not_numbers import is_no_number
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError, Problem, show
@@ -53,7 +53,7 @@ class ValueCodec(FieldAlone):
     ) -> int:
         """As `Codec`. The only value of a payload is bad with it."""
         try:
-            text = payload.decode("utf-8-sig").strip()
+            text = text_untrusted(payload).strip()
         except UnicodeDecodeError as error:
             raise PayloadError(
                 f"expected text in UTF-8, got other bytes ({error.reason}): {show(payload[:80])}"

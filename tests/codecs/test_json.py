@@ -83,8 +83,9 @@ def test_a_repeated_key_is_counted_also_when_the_keys_are_known(fields: frozense
     assert unused.bad_values == (fields is None)
 
 
-def test_a_byte_order_mark_is_skipped() -> None:
+def test_a_byte_order_mark_in_front_and_nuls_at_the_end_are_skipped() -> None:
     assert rows_of(b'\xef\xbb\xbf{"a":1}')[0]["a"] == 1
+    assert rows_of(b'{"a":1}\0')[0]["a"] == 1, "as C sends its strings"
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1e999", b"[1,2]", b"1" + b"0" * 400, b"1" + b"0" * 5000])

@@ -30,6 +30,8 @@ def row_of(payload: bytes, value_type: str = "auto", captures: dict[str, str] | 
         (b"231.5", "auto", 231.5),
         (b" -7\r\n", "auto", -7.0),
         (b"\xef\xbb\xbf21", "auto", 21.0),
+        (b"21.5\0", "number", 21.5),
+        (b"ON\0\0", "auto", "ON"),
         (b"1e3", "number", 1000.0),
         (b"ON", "auto", "ON"),
         (b"true", "auto", "true"),
