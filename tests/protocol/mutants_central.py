@@ -138,8 +138,8 @@ CENTRAL_MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _every_epoch_counts: 360,
     _new_contributions_are_added: 2_000,
     _who_lost_the_lease_writes_on: 2_250,
-    _the_epoch_that_landed_last_is_the_newest: 0,
-    _what_became_void_is_not_recomputed: 8_000,
+    _the_epoch_that_landed_last_is_the_newest: 16,
+    _what_became_void_is_not_recomputed: 8_005,
     _what_is_new_is_never_void: 2_340,
     _known_windows_are_appended: 2_000,
 }
