@@ -21,7 +21,7 @@ from tests.examples import PROFILE
 
 # A deadline per example, or for drawing them, would measure the other tests here. `make test-all` tries more examples.
 settings.register_profile(
-    "quick", deadline=None, print_blob=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+    "quick", deadline=None, print_blob=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
 settings.load_profile(PROFILE)

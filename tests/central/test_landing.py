@@ -21,6 +21,7 @@ from edgert.central.tables.table import Conflict, Table, TableError
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import GapBatch, RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
+from tests.examples import examples
 
 
 def read(root: Path, name: str) -> list[dict[str, Any]]:
@@ -310,7 +311,7 @@ def one_of_each_kind(g: Gateway, window: int) -> list[Callable[[], Batch]]:
     ]
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8, 15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deaths=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=4), seed=st.integers(0, 2**32))
 def test_death_between_any_two_commits_neither_loses_nor_doubles(
     deaths: list[tuple[int, bool]], seed: int, tmp_path_factory: pytest.TempPathFactory

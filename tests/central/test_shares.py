@@ -29,6 +29,7 @@ from edgert.core.results.results import (
 )
 from edgert.mqtt.topics import covers
 from tests.central.results_examples import FLOW, Gateway, contribution
+from tests.examples import examples
 
 LEASE_S = 10.0
 ALL = frozenset(range(PARTITIONS))
@@ -138,7 +139,7 @@ def test_holding_prolongs_and_leaving_frees_at_once(tmp_path: Path) -> None:
     assert two.held == ALL
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5, 10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(DEEDS)), max_size=12))
 def test_whatever_they_do_no_partition_has_two_holders_and_in_the_end_all_have_one(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str]]

@@ -27,6 +27,7 @@ from edgert.core.settings.central import Upkeep as Settings
 from tests.central import test_models
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
+from tests.examples import examples
 from tests.waiting import wait_until
 
 
@@ -48,14 +49,15 @@ def test_many_small_files_become_one_and_all_else_goes(site: Site) -> None:
 
 def test_files_and_log_level_off_while_results_keep_coming(site: Site) -> None:
     sizes = []
-    for _ in range(12):
+    rounds = examples(8, 12)
+    for _ in range(rounds):
         site.ship(15)
         done = site.keep()
         sizes.append((done.files, site.data_files(), site.log_files()))
     assert len(set(sizes[3:])) <= 3, sizes
     assert max(files for files, _, _ in sizes) <= 3
     assert max(log for _, _, log in sizes) <= 60, sizes
-    assert site.sequences() == list(range(2, 12 * 15 + 2))
+    assert site.sequences() == list(range(2, rounds * 15 + 2))
 
 
 def test_what_is_left_of_a_day_becomes_one_file_when_the_day_rests(tmp_path: Path) -> None:

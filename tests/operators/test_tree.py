@@ -172,7 +172,7 @@ def test_nothing_is_left_out_of_the_comparison_for_being_wrong(operators: dict[s
     assert not problems
 
 
-@settings(max_examples=examples(60, 200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(30, 200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(plain=FLOWS, stream=STREAMS, timed=st.booleans())
 def test_a_tree_says_what_its_operators_say_one_by_one(
     plain: dict[str, Any], stream: list[list[Any]], timed: bool
