@@ -13,7 +13,7 @@ import pytest
 from edgert.store.state import spill
 from gateway.hosts.slot_recovery import MOST_DEATHS
 from gateway.ingest.ingest import UNCOMMITTED_BYTES
-from tests.integration import truth
+from tests.integration import impatient, truth
 from tests.integration.rig import Gateway, Rig
 from tests.integration.test_blocked import package, state
 from tests.waiting import wait_until
@@ -135,6 +135,7 @@ def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, poo
 def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
     packs = truth.packs()
     gateway, collector = rig.gateway(pool=APART), rig.collector()
+    gateway.arguments[gateway.arguments.index("gateway")] = impatient.__name__
     collector.start()
     gateway.start_ready()
     assert rig.deploy(gateway, document(interval_s=0.3))["accepted"]
@@ -146,7 +147,7 @@ def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == counted(packs)
     assert gateway.status()["drops"] == []
-    assert "has not reported for 30 s and is killed" in gateway.text()
+    assert f"has not reported for {impatient.SILENT_S:.0f} s and is killed" in gateway.text()
 
 
 def test_a_slot_that_is_away_for_long_under_load_costs_nothing(rig: Rig) -> None:
