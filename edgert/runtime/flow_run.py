@@ -225,19 +225,19 @@ class FlowRun:
         self,
         pool: Pool,
         feeding: AbstractContextManager[Any],
-        timeout_s: float = HOLD_S,
+        timeout_s: float | None = None,
         *,
         stop: bool = False,
     ) -> bool:
         """The pause: stops the flow at a batch boundary, takes what changed, lets it go on; with `stop` it stands, with
         empty queues, until `go_on` or a run that succeeds it.
 
-        `feeding` is the lock under which the flow is fed: position and queues belong together. False when
-        the flow reached no boundary in time. What an operator's `delta` raises is raised, and what the operators before
-        it gave is kept for the next capture.
+        `feeding` is the lock under which the flow is fed: position and queues belong together. False when the flow
+        reached no boundary within `timeout_s` (None: `HOLD_S`). What an operator's `delta` raises is raised, and what
+        the operators before it gave is kept for the next capture.
         """
         with switching(SOON_S):
-            if not pool.hold(self.local, timeout_s):
+            if not pool.hold(self.local, HOLD_S if timeout_s is None else timeout_s):
                 return False
             began = time.perf_counter()
             stands = False
