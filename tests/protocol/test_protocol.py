@@ -114,7 +114,7 @@ def broken_rules() -> Iterator[Any]:
         yield pytest.param(broken, first, id=name, marks=pytest.mark.long if name in SLOW else ())
 
 
-@pytest.mark.parametrize(("broken", "first"), broken_rules())
+@pytest.mark.parametrize(("broken", "first"), [*broken_rules()])
 def test_each_rule_of_the_design_is_needed(
     broken: Callable[[], Patch], first: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
