@@ -1,7 +1,10 @@
 """The agent's control groups: version 1 (`cpu.shares`) or version 2 (`cpu.weight`, threaded mode), found at run time.
 
-<the agent's own group>/edgert-sched/            the root group: all threads that are scheduled
-<the agent's own group>/edgert-sched/<group>/    a group of a grouping schedule
+<the agent's own group>/edgert-sched-<pid>/            the root group: all threads that are scheduled
+<the agent's own group>/edgert-sched-<pid>/<group>/    a group of a grouping schedule
+
+The agent's process id is in the name, as several agents may be in one group (started by hand, or in containers): none
+empties and removes the groups of another one.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +22,8 @@ from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.group_files import Files, v1_files, v2_files
 
 ROOT: Final = "edgert-sched"
+LONGEST: Final = 100
+"""Characters of a query's name in the name of its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +34,11 @@ class Cgroups:
     mount: Path
     parent: Path
     proc: ProcFs = ProcFs()
+    root_name: str = ROOT
 
     @property
     def root(self) -> Path:
-        return self.parent / ROOT
+        return self.parent / self.root_name
 
     @property
     def files(self) -> Files:
@@ -39,7 +46,7 @@ class Cgroups:
 
     def folder(self, group: str) -> Path:
         """The folder of a group; the root group for an empty name."""
-        return self.root / re.sub(r"[^A-Za-z0-9_.-]", "_", group).lstrip(".") if group else self.root
+        return self.root / folder_name(group) if group else self.root
 
     def group_of(self, thread: Thread) -> Path | None:
         """The folder of the group that a thread is in; None if it is gone."""
@@ -108,6 +115,14 @@ class Cgroups:
         return [int(line) for line in text.split()]
 
 
+def folder_name(group: str) -> str:
+    """Name of the folder of a group. One that an engine's query cannot have as it is (other characters, too long, that
+    of a file of the kernel's) gets a check sum, so that two names do not meet
+    in one folder."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", group)[:LONGEST]
+    return plain if plain == group and group != "tasks" else f"{plain}-{zlib.crc32(group.encode(errors='replace')):08x}"
+
+
 def cpu_path(text: str, version: int) -> str | None:
     """The path in /proc/<pid>/cgroup of the hierarchy with the cpu controller."""
     for line in text.splitlines():
@@ -133,7 +148,7 @@ def find(proc: ProcFs = ProcFs()) -> Cgroups | None:  # noqa: B008 - it is froze
         parent = mount / path.lstrip("/")
         has_cpu = version == 1 or "cpu" in _words(parent / "cgroup.controllers")
         if has_cpu and os.access(parent, os.W_OK):
-            return Cgroups(version, mount, parent, proc)
+            return Cgroups(version, mount, parent, proc, f"{ROOT}-{os.getpid()}")
     return None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from agent.osched.kernel.cgroups import Cgroups, cpu_path
+from agent.osched.kernel.cgroups import Cgroups, cpu_path, find
 
 
 @pytest.mark.parametrize(("kind", "becomes"), [("domain", "domain"), ("domain invalid", "threaded")])
@@ -21,7 +23,32 @@ def test_version_2_hands_the_cpu_controller_on_and_makes_groups_threaded(
         groups.make(folder)
         assert (folder.parent / "cgroup.subtree_control").read_text() == "+cpu"
     assert (groups.root / "cgroup.type").read_text().strip() == becomes
-    assert (tmp_path / "edgert-sched/q_1/cgroup.type").read_text() == "threaded"
+    assert (groups.folder("q/1") / "cgroup.type").read_text() == "threaded"
+
+
+LONG = "x" * 300
+NAMES = ("a/b", "a_b", "a b", "...", "..", "tasks", "cpu.shares", "cgroup.procs", "é", "\udce9", LONG, LONG + "y")
+
+
+def test_names_of_queries_give_folders_of_their_own_within_the_root_group(tmp_path: Path) -> None:
+    groups = Cgroups(1, tmp_path, tmp_path)
+    folders = [groups.folder(name) for name in NAMES]
+    assert len(set(folders)) == len(NAMES), "no two share a folder"
+    for folder in folders:
+        assert folder.parent == groups.root
+        folder.mkdir(parents=True)
+        assert "." not in folder.name, "files of the kernel's have a dot, but for `tasks`"
+        assert folder.name != "tasks"
+
+
+def test_two_agents_in_one_group_have_root_groups_of_their_own() -> None:
+    if (ours := find()) is None:
+        pytest.skip("needs a cgroup with the cpu controller to write to")
+    code = "from agent.osched.kernel.cgroups import find; print(find().root)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert other
+    assert Path(other).parent == ours.root.parent
+    assert Path(other) != ours.root
 
 
 def test_the_group_of_a_thread_in_both_versions() -> None:
