@@ -105,7 +105,7 @@ def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], b
     queries: dict[str, Query] = {}
     inside: set[str] = set()
     for flow, told in figures["flows"].items():
-        queries[flow] = Query(flow, told.get("latency_target_s"), int(told.get("plan", 0)))
+        queries[flow] = Query(flow, _positive(told.get("latency_target_s")), int(told.get("plan", 0)))
         here, elsewhere = _successors(flow, told.get("edges", ()), told["instances"])
         for name, instance in told["instances"].items():
             slot, full = int(instance["slot"]), f"{flow}/{name}"
@@ -137,6 +137,10 @@ def _threads_by_slot(told: Any, owned: Callable[[int], bool]) -> tuple[dict[int,
             if ours[pid]:
                 found.setdefault(slot, []).append(Thread(pid, int(thread["tid"]), int(thread["start_ticks"])))
     return {slot: tuple(of) for slot, of in found.items()}, [pid for pid, is_ours in ours.items() if not is_ours]
+
+
+def _positive(told: Any) -> float | None:
+    return None if told is None or not 0.0 < (value := float(told)) < float("inf") else value
 
 
 def _successors(

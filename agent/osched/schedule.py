@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
 from agent.osched.cooperation.shared import held_back
@@ -14,6 +16,9 @@ from agent.osched.policy.metric_graph import MetricError, MetricProvider
 from agent.osched.policy.policies import Policy, Random
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads, units_of
 from agent.osched.translate import to_cores, to_groups, to_nice, to_slices, to_weights
+
+NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors that a report of another form causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +72,21 @@ def decide(
     `over`: priorities on other boards, on whose scale those of this board are.
     """
     schedule = Schedule(policy.name)
-    operators: list[Operator] = []
-    weights: dict[tuple[str, str], float] = {}
+    used: list[Report] = []
     for report in reports:
-        provider = MetricProvider(report)
         try:
-            given = {name: provider.get(name) for name in policy.metrics}
+            schedule.priorities[report.driver] = _priorities(report, policy, random, schedule)
+            used.append(report)
         except (MetricError, EntityError) as error:
             schedule.errors.append(str(error))
-            continue
-        found = logical_to_physical(policy.compute(report, given, random), report.operators.values())
-        held = held_back(found, report) if policy.holds_back else {}
-        found |= {name: found[name] * factor for name, factor in held.items()}
-        if smoothing is not None:
-            smooth = smoothing.smooth({(report.driver, name): priority for name, priority in found.items()})
-            found = {name: priority for (_, name), priority in smooth.items()}
-        schedule.metrics[report.driver] = given
-        schedule.priorities[report.driver] = found
-        schedule.held[report.driver] = held
+        except NONSENSE as error:  # a driver may be a third party's: the other engines are scheduled all the same
+            schedule.errors.append(f"driver {report.driver}: expected entities as its interface says, got {error!r}")
+    if smoothing is not None:
+        _smooth(schedule, smoothing)
+    operators: list[Operator] = []
+    weights: dict[tuple[str, str], float] = {}
+    for report in used:
+        found = schedule.priorities[report.driver]
         schedule.threads.update(physical_to_threads(found, report.operators.values()))
         operators += report.operators.values()
         if how.weights and report.weighable:
@@ -93,6 +95,28 @@ def decide(
     if weights:
         schedule.actions += to_weights(weights, policy.logarithmic)
     return schedule
+
+
+def _priorities(report: Report, policy: Policy, random: Random, schedule: Schedule) -> dict[str, float]:
+    """Of the report's physical operators. One that is no finite number is left out, and said in `errors`."""
+    provider = MetricProvider(report)
+    given = {name: provider.get(name) for name in policy.metrics}
+    found = logical_to_physical(policy.compute(report, given, random), report.operators.values())
+    held = held_back(found, report) if policy.holds_back else {}
+    found |= {name: found[name] * factor for name, factor in held.items()}
+    odd = sorted(name for name, priority in found.items() if not math.isfinite(priority))
+    if odd:
+        values = ", ".join(f"{found.pop(name)} for {name}" for name in odd)
+        schedule.errors.append(f"driver {report.driver}: expected finite priorities, got {values}: left alone")
+    schedule.metrics[report.driver], schedule.held[report.driver] = given, held
+    return found
+
+
+def _smooth(schedule: Schedule, smoothing: Smoothing) -> None:
+    """All engines in one call: what a call does not name is forgotten."""
+    whole = {(driver, name): p for driver, of in schedule.priorities.items() for name, p in of.items()}
+    for (driver, name), priority in smoothing.smooth(whole).items():
+        schedule.priorities[driver][name] = priority
 
 
 def _translate(

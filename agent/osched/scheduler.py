@@ -54,6 +54,9 @@ class Scheduler:
             self.rule = parse(settings.policy)
         except RuleError as error:
             raise RuleError(f"sched.policy: {error}") from None
+        if settings.nice_best > settings.nice_worst:
+            got = f"{settings.nice_best} and {settings.nice_worst}"
+            raise EdgertError(f"sched.nice_best: expected at most sched.nice_worst (greater is less urgent), got {got}")
         wanted = settings.affinity == "on" or (settings.affinity == "auto" and on_by_default())
         self.how = Mechanism(
             settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights,
@@ -175,10 +178,11 @@ class Scheduler:
                 self.reports[driver.name] = await driver.report()
                 self._heard_s[driver.name] = self._clock.monotonic()
                 self.errors.pop(driver.name, None)
-            except EdgertError as error:
+            except Exception as error:  # a driver may be a third party's: the other engines are asked all the same
+                text = str(error) if isinstance(error, EdgertError) else f"{driver.name}: the driver failed: {error!r}"
                 if driver.name not in self.errors:
-                    log.warning("osched: %s", error)
-                self.errors[driver.name] = str(error)
+                    log.warning("osched: %s", text, exc_info=not isinstance(error, EdgertError))
+                self.errors[driver.name] = text
                 if self._clock.monotonic() - self._heard_s.get(driver.name, 0.0) > PATIENCE_S:
                     self.reports.pop(driver.name, None)
 

@@ -1,0 +1,106 @@
+"""An engine that fails, or tells nonsense, changes nothing for the other engines of the board."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.osched.kernel.actions import SetNice
+from agent.osched.kernel.door import Door
+from agent.osched.kernel.rights import Abilities
+from agent.osched.normalise import Smoothing
+from agent.osched.policy.policies import POLICIES
+from agent.osched.schedule import Mechanism, decide
+from agent.osched.scheduler import Scheduler
+from edgert.core.clock import VirtualClock
+from edgert.core.errors import EdgertError
+from edgert.core.settings.agent import Sched
+from tests.agent.osched.worlds import needs_nice, worker
+
+UNABLE = Abilities(nice=False, slice_ns=None, cgroups=None)
+
+
+def told(driver: str, pid: int, queues: dict[str, Any]) -> Report:
+    """An operator per queue, each with a thread of its own."""
+    operators = {
+        name: Operator(name, "q", threads=(Thread(pid, pid + at, 7),)) for at, name in enumerate(sorted(queues))
+    }
+    return Report(driver, operators, {"q": Query("q")}, {"queue_size": queues})
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+def test_a_priority_that_is_no_finite_number_is_left_alone_and_said(odd: float) -> None:
+    reports = [told("a", 100, {"x": odd, "y": 10.0}), told("b", 200, {"z": 100.0})]
+    schedule = decide(reports, POLICIES["qs"], Mechanism(), random.random, Smoothing(0.5))
+    assert schedule.actions == [SetNice(Thread(100, 101, 7), 10), SetNice(Thread(200, 200, 7), 0)]
+    assert schedule.errors == [f"driver a: expected finite priorities, got {odd} for x: left alone"]
+
+
+def test_a_report_of_another_form_is_left_out_and_said() -> None:
+    reports = [told("a", 100, {"x": "many"}), told("b", 200, {"y": 10.0, "z": 100.0})]
+    schedule = decide(reports, POLICIES["qs"], Mechanism(), random.random)
+    assert schedule.actions == [SetNice(Thread(200, 200, 7), 10), SetNice(Thread(200, 201, 7), 0)]
+    (error,) = schedule.errors
+    assert error.startswith("driver a: expected entities as its interface says, got ")
+
+
+def test_priorities_of_all_engines_are_smoothed() -> None:
+    """The priorities of each are 100, then 0: half of the old ones counts."""
+    smoothing = Smoothing(0.5)
+    for queue in (100.0, 0.0):
+        reports = [told("a", 100, {"x": queue}), told("b", 200, {"y": queue})]
+        schedule = decide(reports, POLICIES["qs"], Mechanism(), random.random, smoothing)
+    assert schedule.priorities == {"a": {"x": 50.0}, "b": {"y": 50.0}}
+
+
+class Failing:
+    """A third party's driver, with a fault."""
+
+    name = "failing"
+
+    async def report(self) -> Report:
+        raise KeyError("jobs")
+
+    async def close(self) -> None: ...
+
+
+class Working:
+    """Two threads of a process."""
+
+    name = "working"
+
+    def __init__(self, threads: list[Thread]) -> None:
+        operators = {str(n): Operator(str(n), "q", threads=(thread,)) for n, thread in enumerate(threads)}
+        self._report = Report("working", operators, {"q": Query("q")}, {"queue_size": {"0": 100.0, "1": 10.0}})
+
+    async def report(self) -> Report:
+        return self._report
+
+    async def close(self) -> None: ...
+
+
+@needs_nice
+def test_a_driver_with_a_fault_is_said_and_the_other_engine_is_scheduled(tmp_path: Path) -> None:
+    async def story() -> None:
+        with worker(threads=1) as process:
+            drivers = [Failing(), Working(process.threads())]
+            made = Scheduler(Sched(), drivers, Door(tmp_path / "journal"), VirtualClock(), random.random)
+            await made.turn()
+            assert made.errors == {"failing": "failing: the driver failed: KeyError('jobs')"}
+            assert process.nices() == [0, 10]
+            await made.stop()
+            assert process.nices() == [0, 0]
+
+    asyncio.run(story())
+
+
+def test_a_range_of_nice_values_that_is_upside_down_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(EdgertError, match=r"sched\.nice_best: expected at most sched\.nice_worst .*, got 10 and 5"):
+        Scheduler(
+            Sched(nice_best=10, nice_worst=5), [], Door(tmp_path / "journal", UNABLE), VirtualClock(), random.random
+        )
