@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from agent.osched.kernel import slices
+from agent.osched.kernel.cgroups import ROOT
+from agent.osched.kernel.rights import abilities
 from edgert.control.client import call
 from edgert.core.errors import EdgertError
 from edgert.flow.document import to_toml
@@ -23,7 +28,7 @@ from tests.integration.two_slots import two_slots
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, needs_nice, pytest.mark.timeout(240)]
-KILLS = int(os.environ.get("EDGERT_TEST_KILLS", "5"))
+ABLE = abilities()
 
 
 def run(arguments: list[str]) -> str:
@@ -37,7 +42,9 @@ class Agent(Process):
 
     def __init__(self, folder: Path, gateway: Gateway, policy: str, alone: bool) -> None:
         self.socket, self.data = folder / "agent.sock", folder / "agent"
-        config, control = folder / "agent.toml", gateway.data / "control.sock"
+        self._pids: list[int] = []
+        self.config = config = folder / "agent.toml"
+        control = gateway.data / "control.sock"
         sched = {"policy": policy, "pool_weights": not alone}
         if not alone:
             run(["fleet", "key", str(folder / "fleet.key")])
@@ -53,6 +60,18 @@ class Agent(Process):
             ["agent.osched", "--config", str(config), "--gateway", str(control),
              "--socket", str(self.socket), "--data", str(self.data)], folder / "agent.log",
         )  # fmt: skip
+
+    def start(self) -> None:
+        super().start()
+        assert self.process is not None
+        self._pids.append(self.process.pid)
+
+    def root_groups(self) -> list[str]:
+        """Those that are left of all that it made, in any of its lives."""
+        if ABLE.cgroups is None:
+            return []
+        paths = [ABLE.cgroups.parent / f"{ROOT}-{pid}" for pid in self._pids]
+        return [str(path) for path in paths if path.exists()]
 
     def ask(self, verb: str, **args: Any) -> Any:
         return call(self.socket, f"sched.{verb}", args)
@@ -135,27 +154,87 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
     assert as_before(gateway)
 
 
-@pytest.mark.timeout(240 + 10 * KILLS)
-def test_kill_9_at_random_moments_leaves_nothing_after_the_next_start_and_stop(rig: Rig, gateway: Gateway) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    draw, agent = random.Random(seed), Agent(rig.folder, gateway, "random every 50 ms", alone=True)
+def values(gateway: Gateway) -> dict[int, set[tuple[int, int, str]]]:
+    """Process of a slot, and of the daemon -> nice value, slice and control groups of its threads."""
+    found: dict[int, set[tuple[int, int, str]]] = {}
+    for pid in nices(gateway):
+        found[pid] = set()
+        for seen in PROC.threads(pid):
+            with contextlib.suppress(OSError):  # it has ended since
+                length = slices.get(seen.thread.tid) if ABLE.slice_ns is not None else 0
+                found[pid].add((seen.nice, length, PROC.cgroups(pid, seen.thread.tid)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(5, marks=pytest.mark.timeout(300)),
+        pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_after_kill_9_at_random_moments_the_next_start_leaves_nothing_of_it(
+    rig: Rig, gateway: Gateway, kills: int
+) -> None:
+    """While it starts and undoes, before, within and after its first changes: by nice values and slices in the root
+    group, or by groups of queries and nice values in them."""
+    seed = int(os.environ.get("EDGERT_TEST_SEED") or random.randrange(2**32))
+    print(f"seed {seed}: EDGERT_TEST_SEED={seed} draws the same moments")
+    draw, agent = random.Random(seed), Agent(rig.folder, gateway, "none", alone=True)
     rig.processes.append(agent)
-    agent.start()
-    began = time.monotonic()
-    wait_until(lambda: not as_before(gateway), "the first change", 60.0)
-    first_s = time.monotonic() - began
-    agent.kill()
-    changed = int(not as_before(gateway))
-    for _ in range(KILLS - 1):
+    own(max(nices(gateway)))
+    before, left, early, start_s = values(gateway), Counter[str](), 0, 0.0
+
+    def start() -> None:
+        mechanism = draw.choice(("nice+slice", "groups+nice") if ABLE.slice_ns else ("nice", "groups+nice"))
+        agent.config.write_text(to_toml({"sched": {"policy": "none", "mechanism": mechanism, "root_group": "always"}}))
         agent.start()
-        # From before its first change to well after it; how long a start takes depends on what else runs.
-        threading.Event().wait(draw.uniform(0.0, 2.0 * first_s))
-        agent.kill()
-        changed += not as_before(gateway)
-    assert changed, "no kill came after a change"
-    agent.start()
-    wait_until(lambda: agent.status().get("periods", 0) > 0, "the next start", 60.0)
+
+    def started() -> float:
+        """Seconds until the agent's first period; nothing of the killed ones is left then."""
+        began = time.monotonic()
+        wait_until(lambda: agent.status().get("periods", 0) > 0, "the next start", 60.0, lambda: int(2 * agent.cpu_s))
+        assert values(gateway) == before, agent.text()[-2000:]
+        assert agent.root_groups() == []
+        return time.monotonic() - began
+
+    for _ in range(kills):
+        start()
+        if start_s and draw.random() < 0.25:
+            early += 1
+            threading.Event().wait(draw.uniform(0.0, 1.5 * start_s))
+            agent.kill()
+        else:
+            start_s = started()
+            asked = threading.Thread(target=order_random, args=(agent,))
+            asked.start()
+            threading.Event().wait(draw.uniform(0.0, 0.5))
+            agent.kill()
+            asked.join()
+        left.update(changes(before, values(gateway)))
+    assert left["nice"], "no kill came after a change"
+    start()
+    started()
     assert agent.terminate() == 0
-    assert as_before(gateway), (nices(gateway), agent.text()[-2000:])
-    print(f"{changed} of {KILLS} kills left changed threads behind; a start takes {first_s:.1f} s")
+    assert values(gateway) == before
+    print(f"{kills} kills, {early} of them while it started; so many left changed values behind: {dict(left)}")
+
+
+def own(pid: int) -> None:
+    """Give a slot's threads values that are not the kernel's own, so that these are no mere defaults to go back to."""
+    for seen in PROC.threads(pid):
+        os.setpriority(os.PRIO_PROCESS, seen.thread.tid, 3)
+        if ABLE.slice_ns is not None:
+            slices.put(seen.thread.tid, 4_000_000)
+
+
+def order_random(agent: Agent) -> None:
+    """Random priorities, every 50 ms; it may be killed before it answers."""
+    with contextlib.suppress(EdgertError):
+        agent.ask("policy", policy="random every 50 ms")
+
+
+def changes(before: dict[int, set[tuple[int, int, str]]], now: dict[int, set[tuple[int, int, str]]]) -> set[str]:
+    """The kinds of values that differ."""
+    kinds = enumerate(("nice", "slice", "group"))
+    return {kind for at, kind in kinds for pid in before if {v[at] for v in before[pid]} != {v[at] for v in now[pid]}}
