@@ -90,7 +90,7 @@ class Cgroups:
         inside = here is not None and self.root in (here, *here.parents)
         if not inside:
             (self.root / "cgroup.procs").write_text(str(thread.pid))
-        if folder != self.root:
+        if folder != (here if inside else self.root):
             (folder / "cgroup.threads").write_text(str(thread.tid))
 
     def move_back(self, thread: Thread, folder: Path) -> None:

@@ -7,6 +7,7 @@ driver reported.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -195,10 +196,23 @@ class Door:
 
     def _release(self, wanted: set[tuple[Kind, Thread]]) -> None:
         """Put back what no action asks for any more; forget threads that are gone."""
+        in_groups = {thread.pid for kind, thread in wanted if kind == "group"}
         for key in [key for key in self._holds if key not in wanted]:
             del self._holds[key]
-            if self.proc.is_same(key[1]):
-                self._undoing.put_back(self._noted[key], key[1])
+            kind, thread = key
+            if self.proc.is_same(thread) and not (
+                kind == "group" and thread.pid in in_groups and self._stays_with_its_process(thread)
+            ):
+                self._undoing.put_back(self._noted[key], thread)
+
+    def _stays_with_its_process(self, thread: Thread) -> bool:
+        """Version 2 moves only whole processes out of the root group: a thread waits in it for its process."""
+        cgroups = self.able.cgroups
+        if cgroups is None or cgroups.version == 1:
+            return False
+        with contextlib.suppress(OSError):  # it has ended
+            self._values.put("group", thread, str(cgroups.root))
+        return True
 
     def _note(self, pairs: Iterable[tuple[Kind, Thread]]) -> None:
         """Journal the present values of threads that are changed for the first time."""

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from agent.drivers.entities import Thread
+from agent.drivers.procfs import ProcFs
+from agent.osched.kernel.actions import SetGroup
 from agent.osched.kernel.cgroups import Cgroups, cpu_path, find
+from agent.osched.kernel.door import Door
+from agent.osched.kernel.journal import Kind
+from agent.osched.kernel.rights import Abilities
+from agent.osched.kernel.thread_values import ThreadValues
+from tests.agent.osched.worlds import worker
 
 
 @pytest.mark.parametrize(("kind", "becomes"), [("domain", "domain"), ("domain invalid", "threaded")])
@@ -49,6 +57,57 @@ def test_two_agents_in_one_group_have_root_groups_of_their_own() -> None:
     assert other
     assert Path(other).parent == ours.root.parent
     assert Path(other) != ours.root
+
+
+def version_2(folder: Path, *names: str) -> Cgroups:
+    """The files of the root group and of groups in it."""
+    groups = Cgroups(2, folder, folder, ProcFs(folder / "proc"))
+    for path in (groups.root, *map(groups.folder, names)):
+        path.mkdir()
+        (path / "cgroup.type").write_text("threaded\n")
+        (path.parent / "cgroup.subtree_control").write_text("cpu\n")
+    return groups
+
+
+def test_version_2_moves_a_thread_from_a_group_to_the_root_group(tmp_path: Path) -> None:
+    groups = version_2(tmp_path, "q")
+    (told := tmp_path / "proc/7/task/8").mkdir(parents=True)
+    (told / "cgroup").write_text("0::/edgert-sched/q\n")
+    groups.move(Thread(7, 8, 9), groups.root)
+    assert (groups.root / "cgroup.threads").read_text() == "8"
+    assert not (groups.root / "cgroup.procs").exists(), "its process is in the root group"
+
+
+class Values(ThreadValues):
+    """Notes what would be done to threads."""
+
+    def __init__(self) -> None:
+        self.put_to: list[tuple[int, str]] = []
+
+    def get(self, kind: Kind, thread: Thread) -> str:
+        return "/before"
+
+    def put(self, kind: Kind, thread: Thread, value: int | str) -> None:
+        self.put_to.append((thread.tid, Path(str(value)).name))
+
+    put_back = put
+
+
+def test_version_2_leaves_the_others_of_a_process_in_their_groups_when_one_of_its_threads_is_released(
+    tmp_path: Path,
+) -> None:
+    """A thread is put back with its whole process there: the others would lose their groups, and nobody would see."""
+    groups, values = version_2(tmp_path, "a", "b"), Values()
+    door = Door(tmp_path / "journal", Abilities(False, None, groups), values=values)
+    with worker(threads=1) as process:
+        one, two = process.threads()
+        a, b = SetGroup("a", 1.0, (one,)), SetGroup("b", 1.0, (two,))
+        assert door.apply([a, b]).errors == []
+        assert values.put_to == [(one.tid, "a"), (two.tid, "b")]
+        door.apply([b])
+        assert values.put_to[2:] == [(one.tid, "edgert-sched")]
+        door.apply([])
+        assert values.put_to[3:] == [(two.tid, "before")], "and with it the process"
 
 
 def test_the_group_of_a_thread_in_both_versions() -> None:
