@@ -29,6 +29,8 @@ COMPARE_S: Final = 10.0
 """Sessions and control groups of the same processes are compared so often: they hardly ever change."""
 SHARES_S: Final = 0.9
 """Shortest time over which the CPU shares that threads got are measured; they are for people."""
+LATER_S: Final = 0.25
+"""How long the first engine to answer waits for the others."""
 PATIENCE_S: Final = 5.0
 """How long the last report of an engine that does not answer is used; then its threads are put back."""
 
@@ -57,6 +59,9 @@ class Scheduler:
         if settings.nice_best > settings.nice_worst:
             got = f"{settings.nice_best} and {settings.nice_worst}"
             raise EdgertError(f"sched.nice_best: expected at most sched.nice_worst (greater is less urgent), got {got}")
+        names = sorted(driver.name for driver in drivers)
+        if len(set(names)) < len(names):
+            raise EdgertError(f"sched.drivers: expected engines of different kinds, got {', '.join(names)}")
         wanted = settings.affinity == "on" or (settings.affinity == "auto" and on_by_default())
         self.how = Mechanism(
             settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights,
@@ -76,6 +81,8 @@ class Scheduler:
         """Of the last period: asking the engines; from their answers to the last action; CPU time of this process in
         all, and from the answers to the last action."""
         self.why_grouped = ""
+        self._asking: dict[str, asyncio.Future[Report]] = {}
+        """Driver -> its look that is under way."""
         self._heard_s: dict[str, float] = {}
         self._due_s: dict[Choice, float] = {}
         self._before: tuple[float, dict[Thread, CpuTimes], tuple[float, float]] = (0.0, {}, (0.0, 0.0))
@@ -112,6 +119,8 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Put everything back."""
+        for look in self._asking.values():
+            look.cancel()
         await asyncio.to_thread(self.door.close)
         await self._weigh({flow: dict.fromkeys(of, 1.0) for flow, of in self._weights.items()})
         for driver in self.drivers:
@@ -173,18 +182,30 @@ class Scheduler:
             self.periods += 1
 
     async def _ask(self) -> None:
+        """All engines at once. One that takes long holds up no other: its look goes on, the one before it counts."""
         for driver in self.drivers:
-            try:
-                self.reports[driver.name] = await driver.report()
-                self._heard_s[driver.name] = self._clock.monotonic()
-                self.errors.pop(driver.name, None)
-            except Exception as error:  # a driver may be a third party's: the other engines are asked all the same
-                text = str(error) if isinstance(error, EdgertError) else f"{driver.name}: the driver failed: {error!r}"
-                if driver.name not in self.errors:
-                    log.warning("osched: %s", text, exc_info=not isinstance(error, EdgertError))
-                self.errors[driver.name] = text
-                if self._clock.monotonic() - self._heard_s.get(driver.name, 0.0) > PATIENCE_S:
-                    self.reports.pop(driver.name, None)
+            if driver.name not in self._asking:
+                self._asking[driver.name] = asyncio.ensure_future(driver.report())
+        if looks := set(self._asking.values()):
+            await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(looks, timeout=LATER_S)
+        for name in [driver.name for driver in self.drivers]:
+            if self._asking[name].done():
+                self._take(name, self._asking.pop(name))
+            if name not in self._heard_s or self._clock.monotonic() - self._heard_s[name] > PATIENCE_S:
+                self.reports.pop(name, None)
+
+    def _take(self, name: str, look: asyncio.Future[Report]) -> None:
+        error = look.exception()
+        if error is None:
+            self.reports[name], self._heard_s[name] = look.result(), self._clock.monotonic()
+            self.errors.pop(name, None)
+            return
+        # A driver may be a third party's, with faults.
+        text = str(error) if isinstance(error, EdgertError) else f"{name}: the driver failed: {error!r}"
+        if name not in self.errors:
+            log.warning("osched: %s", text, exc_info=None if isinstance(error, EdgertError) else error)
+        self.errors[name] = text
 
     def decide(self, policy: str, smoothing: Smoothing | None = None) -> Schedule:
         """The schedule of `policy` for what was reported last; nothing is changed."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.drivers.base import Driver
 from agent.drivers.entities import Operator, Query, Report, Thread
 from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
@@ -16,7 +18,7 @@ from agent.osched.kernel.rights import Abilities
 from agent.osched.normalise import Smoothing
 from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, decide
-from agent.osched.scheduler import Scheduler
+from agent.osched.scheduler import PATIENCE_S, Scheduler
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
@@ -88,7 +90,7 @@ class Working:
 def test_a_driver_with_a_fault_is_said_and_the_other_engine_is_scheduled(tmp_path: Path) -> None:
     async def story() -> None:
         with worker(threads=1) as process:
-            drivers = [Failing(), Working(process.threads())]
+            drivers: list[Driver] = [Failing(), Working(process.threads())]
             made = Scheduler(Sched(), drivers, Door(tmp_path / "journal"), VirtualClock(), random.random)
             await made.turn()
             assert made.errors == {"failing": "failing: the driver failed: KeyError('jobs')"}
@@ -104,3 +106,54 @@ def test_a_range_of_nice_values_that_is_upside_down_is_refused_at_the_start(tmp_
         Scheduler(
             Sched(nice_best=10, nice_worst=5), [], Door(tmp_path / "journal", UNABLE), VirtualClock(), random.random
         )
+
+
+class Slow(Working):
+    """Answers when it is let."""
+
+    name = "slow"
+
+    def __init__(self, threads: list[Thread]) -> None:
+        super().__init__(threads)
+        self.let, self.asked = asyncio.Event(), 0
+
+    async def report(self) -> Report:
+        self.asked += 1
+        await self.let.wait()
+        return replace(self._report, driver="slow")
+
+
+@needs_nice
+def test_an_engine_that_takes_long_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.osched.scheduler.LATER_S", 0.0)
+
+    async def story() -> None:
+        with worker(threads=1) as a, worker(threads=1) as b:
+            slow, clock = Slow(a.threads()), VirtualClock()
+            drivers: list[Driver] = [slow, Working(b.threads())]
+            made = Scheduler(Sched(), drivers, Door(tmp_path / "journal"), clock, random.random)
+            await made.turn()
+            for _ in range(3):
+                assert (a.nices(), b.nices()) == ([0, 0], [0, 10])
+                await made.look()
+            assert slow.asked == 1, "its look goes on"
+            slow.let.set()
+            while "slow" not in made.reports:
+                await made.look()
+            assert (a.nices(), b.nices()) == ([0, 10], [0, 10])
+            slow.let.clear()
+            await made.look()
+            assert a.nices() == [0, 10], "the look before counts"
+            clock.advance(PATIENCE_S + 1.0)
+            await made.look()
+            assert (a.nices(), b.nices()) == ([0, 0], [0, 10]), "for some seconds"
+            await made.stop()
+            assert b.nices() == [0, 0]
+
+    asyncio.run(story())
+
+
+def test_two_engines_of_one_kind_are_refused_as_each_would_take_the_others_place(tmp_path: Path) -> None:
+    door = Door(tmp_path / "journal", UNABLE)
+    with pytest.raises(EdgertError, match=r"sched\.drivers: expected engines of different kinds, got failing, failing"):
+        Scheduler(Sched(), [Failing(), Failing()], door, VirtualClock(), random.random)
