@@ -24,3 +24,10 @@ def test_exposure(unit: str, at_most: float) -> None:
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     assert found, done.stdout + done.stderr
     assert float(found[1]) <= at_most, done.stdout
+
+
+def test_the_end_of_the_agent_is_not_that_of_engines_in_its_control_group() -> None:
+    """With cgroup version 2 whole processes of engines are in groups below the agent's service."""
+    text = (UNITS / "edgert-agent.service").read_text(encoding="utf-8")
+    assert "Delegate=yes" in text
+    assert "KillMode=process" in text.splitlines()
