@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from random import Random
 from types import MappingProxyType
 from typing import Any
 
@@ -233,4 +234,28 @@ def test_what_came_by_a_wrong_clock_and_waited_until_it_was_right_is_not_late(st
         now = Now(100.0 + monotonic, START + 100.0 + monotonic)
         for emission in made.process(raw, 0, now):
             behind.process(emission.batch, 0, now)
+    assert behind.drops["late"] == 0
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_turns_without_rows_between_those_that_bring_some_make_none_late(seed: int, fused: bool) -> None:
+    """A turn without rows that takes the mark back has no other to give: the next row brings it."""
+    draw = Random(seed)
+    made, behind = source(), window()
+    region = Pipeline([made, behind], [Edge(0, 0, 1, 0)], [(1, RESULT), (1, CONTRIBUTION)])
+    monotonic, step_s, until = 0.0, 0.0, 0.3
+    while monotonic < 6.0:
+        monotonic += draw.choice((0.005, 0.02, 0.1))
+        if monotonic > until:
+            step_s = 0.0 if step_s else draw.choice((-86_400.0, -3_600.0, 86_400.0, 20 * 365.25 * 86_400.0))
+            until = monotonic + draw.choice((0.05, 0.3, 1.2))
+        topics = [f"room/{draw.randrange(8)}" for _ in range(draw.choice((0, 0, 1, 2, 4)))]
+        now = Now(monotonic, START + monotonic + step_s)
+        raw = RawBatch(topics, [b'{"v": 1}'] * len(topics), *now)
+        if fused:
+            region.process(raw, 0, now)
+        for emission in () if fused else made.process(raw, 0, now):
+            behind.process(emission.batch, 0, now)
+    assert made.drops[TAKEN_BACK] > 0
     assert behind.drops["late"] == 0

@@ -133,11 +133,14 @@ class Source(Logic):
         """True if this turn, with a batch that arrived at `wall`, looks at the devices' times."""
         if not self.heeded:
             return False
-        self.took_back = is_ahead(max(self.devices.watermark, self.devices.greatest), wall, self._ahead_tolerance_s)
+        devices = self.devices
+        ahead = is_ahead(max(devices.watermark, devices.greatest), wall, self._ahead_tolerance_s)
+        # a turn without rows may have taken it back: those behind this source hear so with the first watermark there is
+        self.took_back = ahead or devices.watermark == NO_WATERMARK
         looks = self.took_back or now.monotonic >= self._next_look
         if looks:
             self._tell()  # before this batch: what waits was heard when its own batch came, maybe long ago
-        if self.took_back:
+        if ahead:
             self._take_back(wall + self._ahead_tolerance_s)
         return looks
 
