@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from edgert.core.errors import show
 from edgert.core.text.mqtt_text import UNFIT, fits
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
 
 T = TypeVar("T")
 
@@ -142,13 +143,14 @@ class TopicTrie(Generic[T]):
         self._cache.clear()
 
     def match(self, topic: str) -> tuple[T, ...]:
-        """Values of all filters that match `topic`, in no particular order; cached by topic."""
+        """Values of all filters that match `topic`, in no particular order; cached by topic, unless that is long."""
         found = self._cache.get(topic)
         if found is None:
             found = tuple(self._search(topic))
-            if len(self._cache) >= self._max_cached:
-                self._cache.clear()
-            self._cache[topic] = found
+            if len(topic) <= MAX_KNOWN_LENGTH:
+                if len(self._cache) >= self._max_cached:
+                    self._cache.clear()
+                self._cache[topic] = found
         return found
 
     def _search(self, topic: str) -> list[T]:

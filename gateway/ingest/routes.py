@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import xxhash
 
 from edgert.core.batch import RawBatch
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
 from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.instance.instance import Instance
 from gateway.ingest.delivery import NOWHERE, Reader, Route
@@ -14,6 +15,8 @@ from gateway.ingest.input_counters import InboxCounters
 from gateway.ingest.subscriptions import Source, Subscriptions
 
 CACHED_TOPICS = 50_000
+MAX_KNOWN_IDS = 8
+"""The route of a message by more subscriptions, or of a longer topic, is not kept: others choose both as they like."""
 
 
 class Routes:
@@ -34,7 +37,7 @@ class Routes:
 
     def by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
         """Of a message without identifiers, or where they mean nothing."""
-        return self._routes.get(topic) or self._keep(topic, self._as_route(self._trie.match(topic), 0))
+        return self._routes.get(topic) or self._keep(topic, self._as_route(self._trie.match(topic), 0), topic)
 
     def by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
         """Of a message that came by the subscriptions with `ids`. What a broker still has under identifiers that flows
@@ -46,11 +49,13 @@ class Routes:
             return found
         subscriptions = self._subscriptions
         seed = ids[0] if len(ids) == 1 else _seed_of(tuple(sorted(ids)))
-        if subscriptions.lost and not any(map(subscriptions.filter_of, ids)):
-            return self._keep((topic, ids), self._as_route(self._trie.match(topic), seed, of_topic=True))
-        sources = dict.fromkeys(source for number in ids for source in subscriptions.readers(topic, number))
+        known = subscriptions.known(ids)
+        if subscriptions.lost and not known:
+            return self._keep((topic, ids), self._as_route(self._trie.match(topic), seed, of_topic=True), topic, ids)
+        sources = dict.fromkeys(source for number in known for source in subscriptions.readers(topic, number))
         of_topic = not subscriptions.left.keys().isdisjoint(ids)
-        return self._keep((topic, ids) if of_topic else ids, self._as_route(sources, seed, of_topic=of_topic))
+        route = self._as_route(sources, seed, of_topic=of_topic)
+        return self._keep((topic, ids), route, topic, ids) if of_topic else self._keep(ids, route, ids=ids)
 
     def others(self, topic: str, ids: tuple[int, ...]) -> Iterator[Route]:
         """Routes by which a message may have come that is delivered again in another version of MQTT. By another
@@ -67,11 +72,12 @@ class Routes:
         if len(numbers) > 1:
             yield self.by_id(topic, numbers)
 
-    def _keep(self, key: object, route: Route) -> Route:
-        if len(self._routes) >= CACHED_TOPICS:
-            self._routes.clear()
-            self._shared.clear()  # sets of identifiers are the broker's choice, too
-        self._routes[key] = route
+    def _keep(self, key: object, route: Route, topic: str = "", ids: tuple[int, ...] = ()) -> Route:
+        """`topic`, `ids`: those in the key."""
+        if len(topic) <= MAX_KNOWN_LENGTH and len(ids) <= MAX_KNOWN_IDS:
+            if len(self._routes) >= CACHED_TOPICS:
+                self._routes.clear()
+            self._routes[key] = route
         return route
 
     def _as_route(self, sources: Iterable[Source], seed: int, of_topic: bool = False) -> Route:
@@ -79,6 +85,8 @@ class Routes:
         readers = tuple(s.reader for s in sources)
         if not readers and not seed:
             return NOWHERE
+        if len(self._shared) >= CACHED_TOPICS:
+            self._shared.clear()  # each set of identifiers has a seed of its own
         return self._shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))
 
 

@@ -169,6 +169,11 @@ class Subscriptions:
         """The filter that was subscribed with this identifier, empty if it is not known."""
         return next((f for f, n in self.ids.items() if n == number), "") or self.old.get(number, "")
 
+    def known(self, ids: Iterable[int]) -> list[int]:
+        """Those of `ids` that were subscribed, each once."""
+        known = {*self.ids.values(), *self.old}
+        return [number for number in dict.fromkeys(ids) if number in known]
+
     def covering(self, topic: str) -> tuple[int, ...]:
         """Identifiers under which a message on `topic` may have come, those of now and old ones."""
         pairs = [*((n, f) for f, n in self.ids.items()), *self.old.items()]

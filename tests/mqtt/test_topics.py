@@ -115,6 +115,8 @@ def test_cache_of_matches_is_bounded() -> None:
     for i in range(1000):
         assert trie.match(f"t/{i}") == ("x",)
     assert len(trie._cache) <= 100
+    assert trie.match("long/" * 100) == ("x",)
+    assert max(map(len, trie._cache)) <= 256
 
 
 @pytest.mark.parametrize("text", ["", "a#", "#/a", "a/#/b", "a+/b", "+a", "a\0"])

@@ -1,0 +1,85 @@
+"""Routes are remembered within a bound of bytes, too: publishers choose the topics, a broker the identifiers."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from edgert.core.checkpoint.position import Position
+from edgert.runtime.checkpoint.progress import Progress
+from gateway.ingest import routes
+from gateway.ingest.delivery import Reader
+from gateway.ingest.routes import Routes
+from gateway.ingest.subscriptions import Source, Subscriptions
+
+
+def made(**lost: bool) -> Routes:
+    subscriptions = Subscriptions()
+    subscriptions.swap((), [Source("f", "a/#", 1, Reader(Progress(Position()), None, False))])
+    subscriptions.lost = bool(lost)
+    return Routes(subscriptions)
+
+
+def long_topics() -> Iterator[tuple[str, tuple[int, ...]]]:
+    for n in range(200):
+        yield f"a/{n:060000}", ()
+
+
+def many_identifiers() -> Iterator[tuple[str, tuple[int, ...]]]:
+    for n in range(100):
+        yield "a/b", tuple(range(n * 2_000 + 1, n * 2_000 + 2_001))
+
+
+def both() -> Iterator[tuple[str, tuple[int, ...]]]:
+    for n in range(200):
+        yield f"a/{n:060000}", (n + 1,)
+
+
+@pytest.mark.parametrize(
+    ("routes", "comes"),
+    [(made(), long_topics), (made(), many_identifiers), (made(lost=True), both), (made(lost=True), many_identifiers)],
+)
+def test_neither_long_topics_nor_long_lists_of_identifiers_are_remembered(routes: Routes, comes: object) -> None:
+    assert callable(comes)
+    tracemalloc.start()
+    try:
+        for topic, ids in comes():
+            assert routes.by_id(topic, ids).readers or ids
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2 << 20
+
+
+def test_endless_sets_of_identifiers_stay_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "CACHED_TOPICS", 100)
+    of = made()
+    for n in range(1_000):
+        of.by_id("a/b", (n + 1, n + 2))
+        of.by_id("a/b", tuple(range(n + 1, n + 100)))
+    assert len(of._routes) <= 100
+    assert len(of._shared) <= 100
+
+
+def test_identifiers_that_nobody_subscribed_cost_no_search_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    of = made()
+    of._subscriptions.ids["a/#"] = 7
+    readers = of._subscriptions.readers
+
+    def counted(topic: str, number: int) -> list[Source]:
+        asked.append(number)
+        return readers(topic, number)
+
+    monkeypatch.setattr(of._subscriptions, "readers", counted)
+    assert of.by_id("a/b", (*range(1, 10_000), *range(1, 10_000))).readers
+    assert asked == [7]
+
+
+def test_what_is_short_is_looked_up_once() -> None:
+    of = made()
+    assert of.by_topic("a/b") is of.by_topic("a/b")
+    assert of.by_id("a/b", (1, 2)) is of.by_id("a/b", (1, 2))
+    assert of.by_topic("a/" + "b" * 300) is of.by_topic("a/" + "c" * 300), "messages of one flow share a batch"
