@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgpack
 import paho.mqtt.client as mqtt
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edgert.core.compression import compressed
 from edgert.core.results.result_schema import row_columns
 from edgert.core.results.results import pack_result, results_topic
 from tests.brokers import Broker
@@ -23,6 +25,8 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 WITHIN_S = 2.0
+MOST_MB = 256
+"""That the collector may grow by. Six bombs took 9 GB."""
 LOOKS_S = 5.0
 """So long the honest gateway sends while the other one is at work."""
 
@@ -63,6 +67,17 @@ def bad_rows() -> Iterator[tuple[str, bytes]]:
         yield FLOW, msgpack.packb({**body, **g.number(0)})
 
 
+def bombs() -> Iterator[tuple[str, bytes]]:
+    """A few hundred bytes each: a million rows that are none."""
+    g = Gateway("g666")
+    yield FLOW, pack_result(g.open())
+    for row in (None, 0) * 10:
+        body = {"v": 1, "kind": "rows", "columns": list(row_columns(SCHEMA)), "rows": [row] * 1_000_000}
+        payload = compressed(msgpack.packb({**body, **g.number(0)}))
+        assert len(payload) < 1_000
+        yield FLOW, payload
+
+
 def slowest(outbox: Outbox, gateway: Gateway, collector: psutil.Process) -> tuple[float, float]:
     """The longest time until an acknowledgement, of results that are sent one after the other: in seconds of the
     collector's CPU, and by the clock."""
@@ -85,8 +100,15 @@ def cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def peak_bytes(process: psutil.Process) -> int:
+    """The most memory that it ever had."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
 @pytest.mark.parametrize(
-    "attack", [epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows]
+    "attack",
+    [epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows, bombs],
 )
 def test_an_honest_gateway_hears_within_two_seconds_whatever_another_one_sends(
     mosquitto: Callable[..., Broker], start: Start, attack: Callable[[], Iterator[tuple[str, bytes]]]
@@ -102,11 +124,15 @@ def test_an_honest_gateway_hears_within_two_seconds_whatever_another_one_sends(
     hostile = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv311)
     hostile.connect("127.0.0.1", port)
     hostile.loop_start()
+    before = collector.memory_info().rss
     sent = [hostile.publish(results_topic(FLEET, "g666", flow), payload, qos=1) for flow, payload in attack()]
     sent[-1].wait_for_publish(30)
     work, waited = slowest(outbox, honest, collector)
+    grown = (peak_bytes(collector) - before) >> 20
     hostile.disconnect()
     hostile.loop_stop()
     outbox.close()
-    print(f"{attack.__name__}: the slowest acknowledgement after {work:.2f} s of CPU, {waited:.2f} s by the clock")
+    print(f"{attack.__name__}: the slowest acknowledgement after {work:.2f} s of CPU, {waited:.2f} s by the clock; "
+          f"grown by {grown} MB at most")  # fmt: skip
     assert work < WITHIN_S
+    assert grown < MOST_MB
