@@ -69,6 +69,8 @@ class Flows:
         """New versions that take input and are not in `runs` yet, and why they failed, if they did."""
         self._leaving: FlowRun | None = None
         """A run that is brought to its end here: it needs its host no more."""
+        self._begun_anew = ""
+        """The damage, in words, for which this start set the database aside."""
         self._stopped: dict[str, Flow] = {}
         """Failed flows that ran, and so go on with the next start, with their windows."""
         self.gaps: dict[str, str] = {}
@@ -153,6 +155,7 @@ class Flows:
         those that they had. A flow that cannot start now is recorded and starts when it can. Raises `StoreError` where
         that cannot be written; the next start does it again then."""
         log.error("%s", why)
+        self._begun_anew = why
         now = Position(self._ingest.inbox.next_index - 1)
         for stored in rescued:
             if stored.name in self.runs or stored.name in self.failed:
@@ -265,6 +268,8 @@ class Flows:
         if lost and stored.version == 1:  # the database may have lost an earlier version
             await self._store(lambda: say_gap(self._database, flow.name, lost))
             self.gaps[flow.name] = lost
+        elif self._begun_anew and stored.version == 1:  # the damaged one may have had it, and could not be read
+            self.gaps[flow.name] = self._begun_anew
         if fault:
             self.fail(run, fault)
             raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
