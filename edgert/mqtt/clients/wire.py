@@ -165,8 +165,7 @@ class Wire(asyncio.Protocol):
         self._timer = None
         if self._unread:
             self._work()
-        else:
-            self._update()
+        self._update()  # the last part of what was read leaves nothing to wait for
 
     def _update(self) -> None:
         """Reads, unless there is a reason not to."""

@@ -1,0 +1,49 @@
+"""What was read is worked on in parts: when the last of them is done, the wire reads on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from edgert.mqtt.clients import wire
+from edgert.mqtt.clients.coalesce import Coalescer
+from edgert.mqtt.clients.wire import Wire
+
+
+def slow(most: list[int]) -> Any:
+    """A client to which each part is long work, so that the next is short."""
+    made = Mock(clock=time.monotonic, tick_s=60.0, outgoing_bytes=0)
+
+    def received(data: bytes, now: float) -> int:
+        most.append(len(data))
+        time.sleep(wire._LONG_READ_S if len(most) % 2 else 0.0)
+        return 0
+
+    made.received_untrusted = received
+    return made
+
+
+def test_after_a_read_that_was_worked_on_in_parts_reading_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_LONG_READ_S", 0.01)
+    monkeypatch.setattr(wire, "_YIELD_S", 0.001)
+    parts: list[int] = []
+
+    async def run() -> int:
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: Wire(slow(parts), Coalescer(0.0, 0.0)), sock=ours)
+        theirs.setblocking(False)
+        for _ in range(20):
+            await asyncio.wait_for(loop.sock_sendall(theirs, bytes(100_000)), 10.0)
+        until = loop.time() + 10.0
+        while sum(parts) < 2_000_000 and loop.time() < until:
+            await asyncio.sleep(0.01)
+        theirs.close()
+        return sum(parts)
+
+    assert asyncio.run(run()) == 2_000_000
