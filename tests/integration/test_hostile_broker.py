@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from edgert.mqtt.packets.properties import encode_varint
 from tests.brokers import free_port
 from tests.integration.rig import Gateway
 from tests.waiting import wait_until
@@ -21,6 +22,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 CONNACK = b"\x20\x03\0\0\0"
+PIECE = 1 << 16
 MOST_MB = 64
 """That the gateway may grow by."""
 
@@ -49,7 +51,9 @@ class HostileBroker:
             connection.recv(4_096)
             connection.sendall(CONNACK)
             while True:
-                self.sent += connection.send(self._sends)
+                for at in range(0, len(self._sends), PIECE):
+                    connection.sendall(memoryview(self._sends)[at : at + PIECE])
+                    self.sent += PIECE
 
     def close(self) -> None:
         self._listener.close()
@@ -72,6 +76,22 @@ def publishes(topics: range) -> bytes:
     return b"".join(packets)
 
 
+def publish_5(topic: bytes, properties: bytes) -> bytes:
+    """Of QoS 0 and version 5, without a payload."""
+    body = len(topic).to_bytes(2, "big") + topic + encode_varint(len(properties)) + properties
+    return b"\x30" + encode_varint(len(body)) + body
+
+
+def sets_of_identifiers() -> bytes:
+    """Each message by other subscriptions than all before it."""
+    first = (b"".join(b"\x0b" + encode_varint(128 + n * 500 + k) for k in range(500)) for n in range(4_000))
+    return b"".join(publish_5(b"x/y", identifiers) for identifiers in first)
+
+
+def long_topics() -> bytes:
+    return b"".join(publish_5(b"x/%060000d" % n, b"") for n in range(1_200))
+
+
 @pytest.fixture
 def gateways(tmp_path: Path) -> Iterator[Callable[[int], Gateway]]:
     made: list[Gateway] = []
@@ -88,18 +108,28 @@ def gateways(tmp_path: Path) -> Iterator[Callable[[int], Gateway]]:
 
 @pytest.mark.parametrize(
     "sends",
-    [pubrels(range(1, 65_536)), pubrels(range(1, 2)) * 60_000, publishes(range(20_000)), b"\xd0\0" * 100_000],
-    ids=["pubrels", "one pubrel", "publishes", "pingresps"],
+    [
+        lambda: pubrels(range(1, 65_536)),
+        lambda: pubrels(range(1, 2)) * 60_000,
+        lambda: publishes(range(20_000)),
+        lambda: b"\xd0\0" * 100_000,
+        sets_of_identifiers,
+        long_topics,
+    ],
+    ids=["pubrels", "one pubrel", "publishes", "pingresps", "sets of identifiers", "long topics"],
 )
-def test_a_broker_that_sends_without_end_and_never_reads(gateways: Callable[[int], Gateway], sends: bytes) -> None:
-    broker = HostileBroker(sends)
+def test_a_broker_that_sends_without_end_and_never_reads(
+    gateways: Callable[[int], Gateway], sends: Callable[[], bytes]
+) -> None:
+    broker = HostileBroker(attack := sends())
     gateway = gateways(broker.port)
     gateway.start()
     gateway.wait(lambda status: status["ingest"]["connected"], "the connection")  # it answers to no subscription
     assert gateway.process is not None
     process = psutil.Process(gateway.process.pid)
-    wait_until(lambda: broker.sent > len(sends), "the attack")
-    before, waits, until = process.memory_info().rss, [], time.monotonic() + 6.0
+    before = process.memory_info().rss
+    wait_until(lambda: broker.sent > len(attack), "the attack", 20.0, lambda: broker.sent)
+    waits, until = [], time.monotonic() + 6.0
     while time.monotonic() < until:
         begun = time.monotonic()
         with contextlib.suppress(urllib.error.HTTPError):
