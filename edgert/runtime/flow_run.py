@@ -215,12 +215,6 @@ class FlowRun:
         names = [*(name for state in states for name in state), *queues]
         return resume.was_split(self.flow, names, self.fission)
 
-    def waiting_here(self, queue: bytes) -> dict[str, list[Entry]]:
-        """The entries of stored queues that wait for instances of this board, by the name of the place where they were
-        stored. Raises `StoreError` where they do not fit the flow."""
-        queues = unpack_queues(queue, 0.0)
-        return {name: entries for name, entries in queues.items() if resume.is_for(name, self.built, self.mine)}
-
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""
         self.size.read(blobs)

@@ -307,7 +307,8 @@ class Parts:
         run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         run.restore(blobs, queue, Now(self._clock.monotonic(), self._clock.wall()))  # takes what is for operators here
         state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
-        return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.waiting_here(queue)))
+        waiting = {n: q for n, q in unpack_queues(queue, 0.0).items() if restore.is_for(n, run.built, run.mine)}
+        return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(waiting))
 
     def _waits_before(self, flow: Flow, name: str) -> str:
         """The operator copy before which the queue of a place stands, by the place's name: the first that is not a
