@@ -27,7 +27,7 @@ class Prepared:
     state: bytes
     """All state of the operators that run here, packed as in the table `state`."""
     queue: bytes
-    """What waited for operators that run here, by the place at which it was stored."""
+    """Queue entries for operators that run here, by the place at which they were stored."""
     links: tuple[tuple[str, int, bytes], ...] = ()
     """(gateway, rows, payload): batches that go first on the new streams; only older versions prepared some."""
 
