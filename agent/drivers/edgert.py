@@ -107,6 +107,7 @@ def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], b
     for flow, told in figures["flows"].items():
         queries[flow] = Query(flow, _positive(told.get("latency_target_s")), int(told.get("plan", 0)))
         here, elsewhere = _successors(flow, told.get("edges", ()), told["instances"])
+        given = _given(told.get("edges", ()))
         for name, instance in told["instances"].items():
             slot, full = int(instance["slot"]), f"{flow}/{name}"
             if slot < 0:
@@ -116,6 +117,8 @@ def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], b
                 threads=threads.get(slot, ()), place=f"slot {slot}" if slot >= 0 else "gateway",
             )  # fmt: skip
             counters[full] = {c: float(instance[c]) for c in COUNTERS if instance.get(c) is not None}
+            if name in given:
+                counters[full]["rows_out"] = sum(given[name]) / len(given[name])
             for field, metric in LEVELS.items():
                 if instance.get(field) is not None:
                     metrics[metric][full] = float(instance[field])
@@ -154,6 +157,16 @@ def _successors(
             found = here if edge["to"] in instances else elsewhere
             found.setdefault(edge["from"], []).append(f"{flow}/{edge['to']}")
     return here, elsewhere
+
+
+def _given(edges: Any) -> dict[str, list[float]]:
+    """Instance -> rows over each of its edges. The rows that it gave say less: of a window that is results and
+    contributions, which go to different instances, and of those with several copies each gets a part."""
+    found: dict[str, list[float]] = {}
+    for edge in edges:
+        if edge.get("rows") is not None:
+            found.setdefault(edge["from"], []).append(float(edge["rows"]))
+    return found
 
 
 def _notes(inside: set[str], foreign: list[int]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from edgert.operators.base.memory import Memory
 from edgert.operators.sinks import Ship
 from edgert.runtime.checkpoint import restore as resume
 from edgert.runtime.checkpoint.capture import Captured, StoredSize
-from edgert.runtime.checkpoint.departures import Departure, departure, pack
+from edgert.runtime.checkpoint.departures import Departure, departure, first_of, pack
 from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues, unpack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.build import Built, build, schema_of
@@ -125,7 +125,7 @@ class FlowRun:
 
     def depart(self, planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> None:
         """A batch for an instance of another gateway. On any thread."""
-        self.departures.append(departure(planned, target, batch))
+        self.departures.append(departure(planned, self.registry, target, batch))
 
     def take_departures(self) -> list[Departure]:
         """Returns the departures since the last call. The instances that give them must stand still."""
@@ -141,10 +141,11 @@ class FlowRun:
         return self.plan.neighbours(self.gateway)
 
     def entrance(self, operator: str) -> Instance | None:
-        """The instance of this board that begins with the operator copy; None where there is none."""
+        """The instance of this board that begins with the operator copy, markers aside; None where there is none."""
         name, copy = uncopied(operator)
         for instance_name, planned in self.plan.instances.items():
-            if planned.operators[0] == name and planned.copy == copy and self.on_board(planned):
+            first = planned.operators[0], first_of(planned.nodes, self.registry)  # older versions name the marker
+            if name in first and planned.copy == copy and self.on_board(planned):
                 return self.instances[instance_name]
         return None
 

@@ -13,7 +13,15 @@ class Profile(NamedTuple):
     cost_s: float
     """CPU seconds per row taken."""
     selectivity: float
-    """Rows given out per row taken."""
+    """Rows given to a consumer per row taken, to all its copies together; of several consumers the mean."""
+    to_each: float | None = None
+    """Rows given to an instance that it feeds per row taken, in the mean; None: as many as `selectivity` says, as no
+    consumer has copies."""
+
+    @property
+    def fed(self) -> float:
+        """Rows given to each instance that it feeds per row taken."""
+        return self.selectivity if self.to_each is None else self.to_each
 
 
 UNKNOWN = Profile(1e-5, 1.0)
@@ -42,17 +50,17 @@ class Output(NamedTuple):
 
 
 def outputs(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Output]:
-    """Per instance S_k = s_k Σ_j S_j and C_k = c_k + s_k Σ_j C_j over the instances j that it feeds; at a sink S = 1
-    and C = c. `downstream` must have no cycle and name every instance."""
+    """Per instance S_k = s_k Σ_j S_j and C_k = c_k + s_k Σ_j C_j over the instances j that it feeds, with s_k rows to
+    each; at a sink S = 1 and C = c. `downstream` must have no cycle and name every instance."""
     found: dict[int, Output] = {}
     for k in after_those_they_feed(downstream):
-        cost_s, selectivity = profiles.get(k, UNKNOWN)
+        profile = profiles.get(k, UNKNOWN)
         fed = [found[j] for j in downstream[k]]
         if not fed:
-            found[k] = Output(1.0, cost_s)
+            found[k] = Output(1.0, profile.cost_s)
         else:
             rows, below_s = sum(f.rows for f in fed), sum(f.cost_s for f in fed)
-            found[k] = Output(selectivity * rows, cost_s + selectivity * below_s)
+            found[k] = Output(profile.fed * rows, profile.cost_s + profile.fed * below_s)
     return found
 
 

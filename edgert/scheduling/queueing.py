@@ -18,7 +18,7 @@ def input_ratios(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int,
     ratios = {k: 0.0 if k in fed else 1.0 for k in downstream}
     for k in reversed(after_those_they_feed(downstream)):
         for j in downstream[k]:
-            ratios[j] += ratios[k] * profiles.get(k, UNKNOWN).selectivity
+            ratios[j] += ratios[k] * profiles.get(k, UNKNOWN).fed
     return ratios
 
 

@@ -100,9 +100,9 @@ def envelope(path: Sequence[Profile]) -> list[float]:
     corners = [(0.0, 1.0, 0)]  # CPU spent, part left, operators done
     slopes: list[float] = []  # of the segment behind each corner
     at_s, left, last = 0.0, 1.0, len(path)
-    for done, (cost_s, selectivity) in enumerate(path, 1):
-        at_s += max(cost_s * left, 1e-12 * (1.0 + at_s))  # so that it grows, whatever it is
-        left = left * selectivity if done < last else 0.0
+    for done, profile in enumerate(path, 1):
+        at_s += max(profile.cost_s * left, 1e-12 * (1.0 + at_s))  # so that it grows, whatever it is
+        left = left * profile.selectivity if done < last else 0.0
         while True:  # a corner that a steeper segment follows lies above the envelope
             spent_s, part, _ = corners[-1]
             slope = (part - left) / (at_s - spent_s)

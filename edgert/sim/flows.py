@@ -58,8 +58,9 @@ def model(physical: Plan, profiles: Mapping[str, Profile], slower: float = 1.0) 
         made.gives.update({(k, at[to]): inside.gives[_set(to)] for to in fed})
         made.ends[k] = inside.ends
         # policies know what a gateway does: a row's cost, and how many it gives, not to whom
-        mean = sum(inside.gives.values()) / len(inside.gives) if inside.gives else 1.0
-        made.profiles[k] = Profile(inside.cost_s, mean)
+        given = sum(inside.gives.values())
+        mean = Profile(inside.cost_s, given / len(inside.gives), given / len(fed)) if fed else None
+        made.profiles[k] = mean or Profile(inside.cost_s, 1.0)
         parts = instance.parts or (instance,)
         woken_s = WAKE_S + DECODER_S if parts[0].kind == "source" else 0.0
         made.turn_s[k] = TURN_S * slower
@@ -76,7 +77,8 @@ def rows_per_row(apart: Plan, profiles: Mapping[str, Profile]) -> dict[str, floa
     for name, copies in sets.items():
         graph[number[name]] = list(dict.fromkeys(number[_set(output.instance)] for output in copies[0].outputs))
         own = [profiles[copy.name] for copy in copies]
-        means[number[name]] = Profile(*(sum(part) / len(own) for part in zip(*own, strict=True)))
+        costs_s, selectivities, *_ = zip(*own, strict=True)
+        means[number[name]] = Profile(sum(costs_s) / len(own), sum(selectivities) / len(own))
     ratios = input_ratios(graph, means)
     return {copy.name: ratios[number[name]] / len(copies) for name, copies in sets.items() for copy in copies}
 

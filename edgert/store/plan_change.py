@@ -27,8 +27,9 @@ class Prepared:
     state: bytes
     """All state of the operators that run here, packed as in the table `state`."""
     queue: bytes
-    links: tuple[tuple[str, int, bytes], ...]
-    """(gateway, rows, payload): what was on its way to other gateways, and goes first on their new streams."""
+    """Queue entries for operators that run here, by the place at which they were stored."""
+    links: tuple[tuple[str, int, bytes], ...] = ()
+    """(gateway, rows, payload): batches that go first on the new streams; only older versions prepared some."""
 
     def pack(self) -> bytes:
         plain = [self.document, self.plan, dict(self.assignment), self.state, self.queue, self.links]

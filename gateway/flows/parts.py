@@ -300,20 +300,22 @@ class Parts:
         return found
 
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
-        """Builds this gateway's part of the next plan from all state that concerns it. On a thread of its own."""
+        """Builds this gateway's part of the next plan from all state that concerns it. On a thread of its own.
+
+        Queues stay as they were stored. What this run makes of them is for nobody: the run that goes on works off what
+        waited in the midst of a chain, counts what it drops and sends dead letters."""
         run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         run.restore(blobs, queue, Now(self._clock.monotonic(), self._clock.wall()))  # takes what is for operators here
         state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
-        links = tuple((one.gateway, one.rows, one.payload) for one in departures.pack(run.take_departures()))
-        return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(run.queues()), links)
+        waiting = {n: q for n, q in unpack_queues(queue, 0.0).items() if restore.is_for(n, run.built, run.mine)}
+        return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(waiting))
 
     def _waits_before(self, flow: Flow, name: str) -> str:
         """The operator copy before which the queue of a place stands, by the place's name: the first that is not a
         marker. The operators behind it may go to other gateways than it does."""
         common, copy = uncopied(name)
         operators = [flow.nodes[operator] for operator in common.split("+")]
-        working = (node.name for node in operators if self._flows.registry[node.type].keys is None)
-        return copy_name(next(working, operators[0].name), copy)
+        return copy_name(departures.first_of(operators, self._flows.registry), copy)
 
     async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
         """Makes the prepared part the flow's plan, in the database."""

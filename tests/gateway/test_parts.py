@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from edgert.core.batch import Batch
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError, MisfitError, StoreError
 from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.packing import unpack_queues
+from edgert.runtime.checkpoint.progress import Progress
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.edges import Target
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from gateway.flows.parts import Parts
@@ -232,3 +237,66 @@ async def test_what_waits_in_front_of_a_chain_goes_where_its_first_operator_goes
     assert rows == {"g1": 0, "g2": 0} | {after["valid"].gateway: 1}
     for gateway in gateways.values():
         gateway.crash()
+
+
+@in_loop
+async def test_what_fails_in_the_midst_of_a_chain_that_a_plan_joins_is_counted_and_sent_as_a_dead_letter(
+    tmp_path: Path,
+) -> None:
+    """It was worked off when the plan was prepared, by a run that nobody asked for its drops and letters."""
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "a": {"type": "filter", "input": "in", "where": "n >= 0"},
+        "b": {"type": "map", "input": "a", "set": {"u": "1 / n"}},
+        "minute": {"type": "tumbling_window", "input": "b", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    on_error = {"action": "dead-letter", "topic": "bad/{operator}"}
+    flow = from_plain({"name": "f", "on_error": on_error, "operators": operators}, REGISTRY)
+    before = AT | {"b": AT["in"], "a": Location("g2", -1), "in": Location("g2", -1), "minute": Location("g2", -1)}
+    after = before | {"a": AT["in"]}
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(flow, FLEET, before, 1)
+    run = gateway.flows.runs["f"]
+    gateway.pool.begin_hold(run.local)
+    rows = [{"time": 1.0, "source": "s", "n": n} for n in (0, 5, 0)]
+    gateway.host.deliver(run, [(run.instances["b"], 0, 0, Batch(rows, 0.0, 1.0, 10))])
+    parts, _ = parts_of(gateway)
+    await parts.fence("f", 2)
+    await parts.stop("f")
+    await parts.prepare(dict(flow.document), after, 2, [await parts.export("f", [], {})])
+    assert unpack_queues(parts._prepared["f"].queue, 0.0).keys() == {"b"}
+    await parts.commit("f", 2)
+    run = gateway.flows.runs["f"]
+    chain = run.places["a+b"]
+    assert (dict(chain.logic.drops), chain.guard.dead_letters) == ({"division by zero in b": 2}, 2)
+    assert [(one.operator, [row["n"] for row in one.batch.rows]) for one in run.departures] == [("minute", [5])]
+    gateway.crash()
+
+
+@pytest.mark.parametrize("ours", get_args(Fusion))
+@pytest.mark.parametrize("theirs", get_args(Fusion))
+def test_a_batch_finds_its_operator_whatever_is_fused_at_the_other_end(ours: Fusion, theirs: Fusion) -> None:
+    """Without fusion there is no marker, with which a chain may begin: batches for it were dropped."""
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "apart": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "valid": {"type": "filter", "input": "apart", "where": "n > 0"},
+        "minute": {"type": "tumbling_window", "input": "valid", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    at = {operator: Location("g1" if operator == "in" else "g2", -1) for operator in operators}
+    here, there = (
+        FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), fusion, gateway=name, assignment=at)
+        for fusion, name in ((ours, "g1"), (theirs, "g2"))
+    )
+    ((target,),) = here.instances["in"].edges.outputs.values()
+    assert isinstance(target, Target)
+    assert target.instance.remote is not None
+    target.instance.remote(target, Batch([{"time": 1.0, "source": "a", "n": 5}], 0.0, 1.0, 10))
+    (gone,) = here.take_departures()
+    entrance = there.entrance(gone.operator)
+    assert entrance is not None
+    assert there.takes(entrance, gone.source, gone.producer)
+    assert there.on_board(there.plan.instances[entrance.name])

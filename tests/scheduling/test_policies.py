@@ -240,7 +240,7 @@ def test_an_operator_that_costs_nothing_behind_one_that_costs_hours_has_a_slope(
 def steepest_first(path: list[Profile]) -> list[float]:
     """The envelope as the paper has it: from each corner the steepest line to any later point."""
     spent, left = [0.0], [1.0]
-    for cost_s, selectivity in path:
+    for cost_s, selectivity, _ in path:
         spent.append(spent[-1] + max(cost_s * left[-1], 1e-12 * (1.0 + spent[-1])))
         left.append(left[-1] * selectivity)
     left[-1] = 0.0

@@ -186,7 +186,7 @@ METRICS: Final[dict[str, Metric]] = {
     m.name: m
     for m in (
         Metric("rows_in", "rows taken in the recent past"),
-        Metric("rows_out", "rows given in the recent past; of a window results and contributions"),
+        Metric("rows_out", "rows given in the recent past; of edgert to each successor, in the mean"),
         Metric("busy_s", "time in computation in the recent past, s"),
         Metric("span_s", "length of the recent past, s"),
         Metric("rows_sent_total", "rows given since the start"),

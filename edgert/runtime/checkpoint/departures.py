@@ -2,7 +2,7 @@
 
 They leave with the checkpoint that contains them (design, Delivery): until then they wait here, and a checkpoint takes
 them in the pause in which it takes state and queues. A batch is addressed by the operator copy with which the instance
-there begins, since gateways may fuse what follows it in different ways.
+there begins, markers aside, since gateways may fuse what follows it, and markers, in different ways.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from edgert.core.compression import expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.packing import unpack_untrusted as plain_untrusted
 from edgert.core.plain import is_integer, is_texts
+from edgert.flow.graph import Node
 from edgert.flow.plan import PhysicalInstance, copy_name
+from edgert.flow.spec import Registry
 from edgert.links.frames import pack_rows
 from edgert.links.messages import MAX_BODY
 from edgert.runtime.checkpoint.packing import pack_state
@@ -50,15 +52,16 @@ class LinkBatch(NamedTuple):
     payload: bytes
 
 
-def departure(planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> Departure:
+def departure(planned: PhysicalInstance, registry: Registry, target: Target[Instance], batch: Batch) -> Departure:
     """`planned`: the instance that is to take the batch."""
     assert planned.location is not None
-    return Departure(planned.location.gateway, entrance_name(planned), target.source, target.producer, batch)
+    entrance = copy_name(first_of(planned.nodes, registry), planned.copy)
+    return Departure(planned.location.gateway, entrance, target.source, target.producer, batch)
 
 
-def entrance_name(planned: PhysicalInstance) -> str:
-    """The operator copy with which the instance begins."""
-    return copy_name(planned.operators[0], planned.copy)
+def first_of(nodes: Sequence[Node], registry: Registry) -> str:
+    """The first operator of an instance that is not a marker: a gateway without fusion has no markers."""
+    return next((node.name for node in nodes if registry[node.type].keys is None), nodes[0].name)
 
 
 def pack(departures: Sequence[Departure]) -> list[LinkBatch]:

@@ -115,6 +115,11 @@ def _place(name: str, built: Built) -> Place:
     raise MisfitError(f"expected state of {', '.join(places)}, got that of {name} (of another version?)")
 
 
+def is_for(name: str, built: Built, mine: Container[str] | None) -> bool:
+    """True if what waited at the place `name` waits for one of the instances in `mine` now (None: all)."""
+    return mine is None or _place(name, built).instance.name in mine
+
+
 def resumed(built: Built, queues: Mapping[str, Sequence[Entry]], now: Now, mine: Container[str] | None = None) -> None:
     """Once its state is there: lets the sources go on, and puts back what waited in front of all instances, or of those
     in `mine`."""

@@ -38,6 +38,11 @@ class Target(Generic[Receiver]):
         """The instances that the edge reaches."""
         return (self.instance,)
 
+    @property
+    def targets(self) -> Sequence[Target[Receiver]]:
+        """As of a `Spread`."""
+        return (self,)
+
     def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
         """Adds to `out` what goes there."""
         self.rows += len(batch.rows)
@@ -166,3 +171,12 @@ class Edges(Generic[Receiver]):
         for targets in self.outputs.values():
             for target in targets:
                 yield from target.instances
+
+    def rows(self) -> int:
+        """Rows given since the start of the process, for each edge."""
+        return sum([target.rows for ends in self.outputs.values() for end in ends for target in end.targets])
+
+    def width(self) -> tuple[int, int]:
+        """(consumers, instances that the edges reach: a consumer may have several copies)."""
+        ends = [end for ends in self.outputs.values() for end in ends]
+        return len(ends), sum([len(end.targets) for end in ends])

@@ -69,7 +69,7 @@ def of_instance(instance: Instance, now: float) -> Figures:
     sent: dict[str, list[int]] = {}
     for ends in instance.edges.outputs.values():
         for end in ends:
-            for target in (end,) if isinstance(end, Target) else end.targets:
+            for target in end.targets:
                 _add(sent, target)
     gone = sum(instance.counters.latency.counts)
     return Figures(counters, gauges, sent, [gone, instance.counters.latency.mean_s() * gone] if gone else (0, 0.0))

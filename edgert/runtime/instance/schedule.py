@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from edgert.operators.fusion.region import Region
 from edgert.runtime.instance.counters import Counters
+from edgert.runtime.instance.edges import Edges
 from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.turn import Turn
 from edgert.scheduling.consumption import FIRST_ROWS, SLOW_S, after_turn, most_rows
@@ -47,7 +48,7 @@ class Schedule:
     untold: int = 0
     """Change of the queue's rows during a turn that the policy has not been told yet."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
-    """Rows in, time spent and rows out when the pool last told its policy."""
+    """Rows in, time spent and rows given over all edges when the pool last told its policy."""
     charged_s: float = 0.0
     """The part of `Counters.busy_s` that the policy was told; kept while some instance of the pool has a weight."""
 
@@ -81,14 +82,16 @@ class Schedule:
                 counters.latency.add(ended - arrival, rows)
             self.freed = self.ready = ended  # as far as the next of them is concerned
 
-    def take_profile(self, counters: Counters) -> Profile | None:
+    def take_profile(self, counters: Counters, edges: Edges[Any]) -> Profile | None:
         """Cost and selectivity of rows since the last call; None if there were too few rows. Bounds later turns so that
         they are short at this cost."""
-        rows, busy_s, out = self.profiled
+        rows, busy_s, given = self.profiled
         count = counters.rows_in - rows
         if count < PROFILED_ROWS:
             return None
-        self.profiled = (counters.rows_in, counters.busy_s, counters.rows_out)
+        ends, targets = edges.width()
+        self.profiled = (counters.rows_in, counters.busy_s, edges.rows())
         cost_s = (counters.busy_s - busy_s) / count
         self.most_rows = most_rows(cost_s)
-        return Profile(cost_s, (counters.rows_out - out) / count)
+        out = (self.profiled[2] - given) / count
+        return Profile(cost_s, out / ends, out / targets) if targets else Profile(cost_s, 1.0)

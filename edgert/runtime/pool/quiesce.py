@@ -96,7 +96,7 @@ class Pauses:
         """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
         others wait in vain; to be called every second or so."""
         with self.lock:
-            found = {n: one.schedule.take_profile(one.counters) for n, one in self._instances.items()}
+            found = {n: one.schedule.take_profile(one.counters, one.edges) for n, one in self._instances.items()}
             if profiles := {number: profile for number, profile in found.items() if profile}:
                 self._policy.profile(profiles)
             if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:

@@ -31,7 +31,7 @@ def figures(at: float = 10.0, rows: int = 100, slot: int = 0) -> dict[str, Any]:
                 "out": {**instance, "rows_in": rows // 2, "rows_out": 0, "busy_s": rows * 0.002, "queue_rows": 0,
                         "head_since_arrival_s": 0.0},
             },
-            "edges": [{"from": "in", "to": "out", "rows": 1, "bytes": 1}, {"from": "out", "to": "elsewhere"}],
+            "edges": [{"from": "in", "to": "out", "rows": rows // 2, "bytes": 1}, {"from": "out", "to": "elsewhere"}],
         }},
         "threads": [
             {"pid": 40, "tid": 40, "slot": -1, "role": "loop", "cpu_s": 1.0, "start_ticks": 1},
@@ -50,6 +50,22 @@ def test_instances_become_operators_with_all_threads_of_their_slot() -> None:
     assert report.queries["air"].latency_s == 0.1
     assert report.metrics["queue_size"] == {"air/in": 7.0, "air/out": 0.0}
     assert report.notes == ()
+
+
+def test_the_selectivity_of_a_window_is_that_of_each_edge() -> None:
+    """It gives results to one operator and contributions to another, and what it gives was counted for both."""
+    recent = Recent()
+    for at, rows in ((10.0, 100), (11.0, 300)):
+        told = figures(at, rows)
+        air = told["flows"]["air"]
+        for name in ("alert#1", "alert#2", "ship"):
+            air["instances"][name] = dict(air["instances"]["out"])
+        air["instances"]["in"]["rows_out"] = rows
+        each = {"alert#1": rows // 10, "alert#2": rows // 10 * 4, "ship": rows // 2}
+        air["edges"] = [{"from": "in", "to": to, "rows": given, "bytes": 1} for to, given in each.items()]
+        provider = MetricProvider(report_untrusted(told, recent, lambda pid: True))
+    assert provider.get("selectivity")["air/in"] == pytest.approx(1 / 3)
+    assert provider.get("path_selectivity")["air/in"] == pytest.approx(1.0)
 
 
 def test_cost_and_selectivity_follow_from_the_counters() -> None:
