@@ -302,7 +302,7 @@ class Parts:
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
         """Builds this gateway's part of the next plan from all state that concerns it. On a thread of its own.
 
-        Queues stay as they were stored. What this run makes of them is for nobody: the run that goes on works off what
+        Queues stay as they were stored. What this run makes of them does not count: the run that goes on works off what
         waited in the midst of a chain, counts what it drops and sends dead letters."""
         run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         run.restore(blobs, queue, Now(self._clock.monotonic(), self._clock.wall()))  # takes what is for operators here
