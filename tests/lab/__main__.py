@@ -12,14 +12,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent.simulation.described.description import read
 from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer
 from edgert.core.errors import EdgertError
-from tests.lab import faults, fleet_faults, namespaces
+from tests.lab import faults, fleet_faults, fleet_moves, namespaces
 from tests.lab.commands import SOCKET, Commands
 from tests.lab.lab import Lab
 
@@ -29,6 +29,8 @@ started; its files stay in the folder. `enter g1` opens a shell on a board: its 
 sensors' broker at port 1883 of its address. Needs root. exit status: 0 done, 1 not done (faults: something was lost or
 doubled), 2 wrong arguments"""
 
+TOTALS: Final = ("moves", "made", "lost", "doubled", "out_of_order")
+"""Figures of seeds that are added up, of those that have them."""
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -70,6 +72,12 @@ def build_parser() -> argparse.ArgumentParser:
     _of_seeds(fleet)
     fleet.add_argument("--faults", type=int, default=4, metavar="N", help="of each seed (default: %(default)s)")
     fleet.add_argument("--folder", type=Path, default=Path("build/lab-fleet"), help="(default: %(default)s)")
+    text = "many moves of a flow by agents, amid kills of either board, of the coordinator, and cuts; compares"
+    moves = commands.add_parser("moves", help=text)
+    _of_seeds(moves)
+    moves.add_argument("--moves", type=int, default=50, metavar="N", help="of each seed (default: %(default)s)")
+    moves.add_argument("--sensors", type=int, default=10_000, metavar="N", help="keys (default: %(default)s)")
+    moves.add_argument("--folder", type=Path, default=Path("build/lab-moves"), help="(default: %(default)s)")
     return parser
 
 
@@ -97,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     args = build_parser().parse_args(argv)
     try:
-        if args.command in ("up", "faults", "fleet") and (reason := namespaces.lack()):
+        if args.command in ("up", "faults", "fleet", "moves") and (reason := namespaces.lack()):
             raise EdgertError(reason)
         if args.command == "up":
             return asyncio.run(_up(args))
@@ -105,6 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _faults(args, lambda seed, folder: faults.run(seed, folder, args.seconds, args.moves, args.sensors))
         if args.command == "fleet":
             return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
+        if args.command == "moves":
+            return _faults(args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors))
         return _steer(args)
     except KeyboardInterrupt:
         return 130
@@ -150,7 +160,7 @@ def empty(folder: Path) -> None:
     marker.touch()
 
 
-def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome | fleet_faults.Outcome]) -> int:
+def _faults(args: argparse.Namespace, run: Callable[[int, Path], Any]) -> int:
     bad, summary = [], list[dict[str, Any]]()
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
@@ -177,7 +187,7 @@ def _note(file: Path | None, summary: list[dict[str, Any]], one: dict[str, Any])
     summary.append(one)
     if file is not None:
         bad = [seed["seed"] for seed in summary if not seed["good"]]
-        totals = {name: sum(seed.get(name, 0) for seed in summary) for name in ("lost", "doubled")}
+        totals = {name: sum(seed.get(name, 0) for seed in summary) for name in TOTALS}
         whole = {"seeds": len(summary), "bad": bad, **totals, "by seed": summary}
         file.write_text(json.dumps(whole, indent=1, default=str) + "\n")
 

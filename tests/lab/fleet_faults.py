@@ -220,7 +220,9 @@ class FleetRun:
         self.outcome.runs_again_s.append(time.monotonic() - self._over)
 
 
-def _watched(owners: Owners, lab: Lab) -> Witness:
+def watched(owners: Owners, lab: Lab) -> Witness:
+    """Asks all boards what they run, while the context lasts."""
+
     def asking(board: Board) -> Ask:
         return lambda: board.ask("part.status")
 
@@ -232,7 +234,7 @@ def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
     draw, outcome = random.Random(seed), Outcome(seed)
     packs = readings(draw, round(12.0 * RATE))
     owners = Owners(FLOW)
-    with Lab(with_agents(seed), folder).running() as lab, _watched(owners, lab):
+    with Lab(with_agents(seed), folder).running() as lab, watched(owners, lab):
         made = FleetRun(lab, draw, outcome)
         wait_until(made.members_known, "all boards to know each other", 60.0, poll_s=0.2)
         made.deploy()
