@@ -19,7 +19,7 @@ from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer
 from edgert.core.errors import EdgertError
-from tests.lab import faults, fleet_faults, fleet_moves, namespaces
+from tests.lab import drains, faults, fleet_faults, fleet_moves, namespaces
 from tests.lab.commands import SOCKET, Commands
 from tests.lab.lab import Lab
 
@@ -29,7 +29,7 @@ started; its files stay in the folder. `enter g1` opens a shell on a board: its 
 sensors' broker at port 1883 of its address. Needs root. exit status: 0 done, 1 not done (faults: something was lost or
 doubled), 2 wrong arguments"""
 
-TOTALS: Final = ("moves", "made", "lost", "doubled", "out_of_order")
+TOTALS: Final = ("moves", "made", "lost", "doubled", "out_of_order", "late")
 """Figures of seeds that are added up, of those that have them."""
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -78,6 +78,10 @@ def build_parser() -> argparse.ArgumentParser:
     moves.add_argument("--moves", type=int, default=50, metavar="N", help="of each seed (default: %(default)s)")
     moves.add_argument("--sensors", type=int, default=10_000, metavar="N", help="keys (default: %(default)s)")
     moves.add_argument("--folder", type=Path, default=Path("build/lab-moves"), help="(default: %(default)s)")
+    text = "each of eleven boards in turn is drained, restarted and filled under load; compares"
+    drain = commands.add_parser("drains", help=text)
+    _of_seeds(drain)
+    drain.add_argument("--folder", type=Path, default=Path("build/lab-drains"), help="(default: %(default)s)")
     return parser
 
 
@@ -105,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     args = build_parser().parse_args(argv)
     try:
-        if args.command in ("up", "faults", "fleet", "moves") and (reason := namespaces.lack()):
+        if args.command in ("up", "faults", "fleet", "moves", "drains") and (reason := namespaces.lack()):
             raise EdgertError(reason)
         if args.command == "up":
             return asyncio.run(_up(args))
@@ -115,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
         if args.command == "moves":
             return _faults(args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors))
+        if args.command == "drains":
+            return _faults(args, drains.run)
         return _steer(args)
     except KeyboardInterrupt:
         return 130
