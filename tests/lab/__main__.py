@@ -78,9 +78,10 @@ def build_parser() -> argparse.ArgumentParser:
     moves.add_argument("--moves", type=int, default=50, metavar="N", help="of each seed (default: %(default)s)")
     moves.add_argument("--sensors", type=int, default=10_000, metavar="N", help="keys (default: %(default)s)")
     moves.add_argument("--folder", type=Path, default=Path("build/lab-moves"), help="(default: %(default)s)")
-    text = "each of eleven boards in turn is drained, restarted and filled under load; compares"
+    text = "each board, of eleven, in turn is drained, restarted and filled under load; compares"
     drain = commands.add_parser("drains", help=text)
     _of_seeds(drain)
+    drain.add_argument("--file", type=Path, default=drains.FILE, help="another description (default: %(default)s)")
     drain.add_argument("--folder", type=Path, default=Path("build/lab-drains"), help="(default: %(default)s)")
     return parser
 
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command == "moves":
             return _faults(args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors))
         if args.command == "drains":
-            return _faults(args, drains.run)
+            return _faults(args, lambda seed, folder: drains.run(seed, folder, args.file))
         return _steer(args)
     except KeyboardInterrupt:
         return 130
