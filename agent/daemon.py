@@ -303,8 +303,9 @@ class Agent:
         }
 
     def _measured(self) -> Mapping[str, Any]:
-        """For Prometheus: the status, and that of OS scheduling."""
-        return {**self.status(), "sched": None if self.sched is None else self.sched.status()}
+        """For Prometheus: the status, and that of moves and of OS scheduling."""
+        sched = None if self.sched is None else self.sched.status()
+        return {**self.status(), "moves": self.moves.measured(), "sched": sched}
 
     async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell the fleet that this board leaves, then end."""

@@ -64,6 +64,14 @@ def _policy(status: Status) -> Iterator[Labelled]:
         yield (sched["policy"], sched["mechanism"]), 1
 
 
+def _moves(key: str) -> Callable[[Status], Iterator[Labelled]]:
+    def read(status: Status) -> Iterator[Labelled]:
+        for label, number in status["moves"][key].items():
+            yield (label,), number
+
+    return read
+
+
 def _same_scale(status: Status) -> Iterator[Labelled]:
     if sched := status.get("sched"):
         yield (), sum(board["shares"] for board in sched["cooperation"]["boards"].values())
@@ -97,6 +105,15 @@ METRICS: Final = (
            at("coordinates", "rounds")),
     Metric("edgert_agent_replacements_total", "counter", "changes", "Flows that this agent, as their coordinator, had "
            "placed anew by a heuristic.", (), at("replacements")),
+    Metric("edgert_agent_moves_total", "counter", "moves", "Instances that this board handed to another one by itself "
+           "(made), and those that it found no board for (refused).", ("end",), _moves("counts")),
+    Metric("edgert_agent_drained", "gauge", "", "1 while this board is drained.", (), at("moves", "drained")),
+    Metric("edgert_agent_load_ratio", "gauge", "", "Part of its room that this board needs now.", ("resource",),
+           _moves("load")),
+    Metric("edgert_agent_load_predicted_before_ratio", "gauge", "", "The same, as it was predicted half a minute ago; "
+           "absent in the first half minute.", ("resource",), _moves("load_predicted_before")),
+    Metric("edgert_agent_load_predicted_ratio", "gauge", "", "Greatest part of its room that this board is predicted "
+           "to need in the next three minutes.", ("resource",), _moves("load_predicted")),
     Metric("edgert_agent_sched_policy", "gauge", "", "1 for the policy of OS scheduling in force.",
            ("policy", "mechanism"), _policy),
     Metric("edgert_agent_sched_periods_total", "counter", "periods", "Periods of OS scheduling.", (),

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, Request
+from agent.fleet.flows import FleetFlows, Request, placed
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import Movable, crossing, leaving
 from agent.fleet.moves import FleetMoves, candidate_untrusted
@@ -44,15 +44,11 @@ class FleetDrain:
         self._file = folder / FILE
         self._roster, self._gateway, self._flows = roster, gateway, flows
         self._rings, self._moves, self._request = rings, moves, request
-        self.moved: dict[str, dict[str, str]] | None = _read(self._file)
-        """Flow -> operator -> where it was moved; None where the board is not drained."""
+        self.drained, self.moved = _read(self._file)
+        """True if no operator is to come here; and flow -> operator -> where it was moved, of those that have not come
+        back."""
         self._moves.drained = self.drained
         self.control: dict[str, Handler] = {"fleet.drain": self._on("drain"), "fleet.fill": self._on("fill")}
-
-    @property
-    def drained(self) -> bool:
-        """True if no operator is to come here."""
-        return self.moved is not None
 
     def _on(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:
@@ -73,7 +69,7 @@ class FleetDrain:
 
     async def _drain(self) -> Mapping[str, Any]:
         """Can be asked for again where a flow could not be moved."""
-        self._remember(self.moved or {})
+        self._remember(True, self.moved)
         parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
         candidates = self._others()
         stays: dict[str, str] = {}
@@ -100,10 +96,9 @@ class FleetDrain:
             return 0.0
         own = self._roster.own.name
         asked = {"flow": flow, "moves": moves, "from": own, "drain": True}
-        made = await self._flows.control["fleet.relieve"](asked)
-        moved = self.moved or {}
-        self._remember({**moved, flow: {**moved.get(flow, {}), **moves}})
-        return float(made["pause_s"])
+        # first: a move may be made though its coordinator, or this agent, dies before it can say so
+        self._remember(True, {**self.moved, flow: {**self.moved.get(flow, {}), **moves}})
+        return float((await self._flows.control["fleet.relieve"](asked))["pause_s"])
 
     def _others(self) -> list[Candidate]:
         others = [m for m in self._roster if m.state is State.ALIVE and m is not self._roster.own]
@@ -119,31 +114,40 @@ class FleetDrain:
         return {member.name for member in self._roster if needed <= labels_untrusted(member)}
 
     async def _fill(self) -> Mapping[str, Any]:
-        """Moves operators back that the drain had moved away, unless they have been moved on or are gone."""
-        moved, pause_s = self.moved or {}, 0.0
+        """Moves operators back that the drain had moved away, unless they have been moved on or are gone. Can be asked
+        for again where one could not come back."""
+        moved, own, pause_s = self.moved, self._roster.own.name, 0.0
         stays: dict[str, str] = {}
+        left: dict[str, dict[str, str]] = {}
+        self._remember(False, moved)
         for flow, moves in moved.items():
-            for giver in sorted(set(moves.values())):
-                back = [operator for operator, to in moves.items() if to == giver]
-                moves_back = dict.fromkeys(back, self._roster.own.name)
-                asked = {"flow": flow, "moves": moves_back, "from": giver, "drain": True}
-                try:
-                    pause_s = max(pause_s, (await self._flows.control["fleet.relieve"](asked))["pause_s"])
-                except EdgertError as error:
-                    stays[flow] = str(error)
-        self._forget()
-        return {"board": self._roster.own.name, "moved": moved, "stays": stays, "pause_s": pause_s}
+            try:
+                on = await self._places(flow)
+                for giver in sorted(set(moves.values()) - {own}):
+                    back = [operator for operator, to in moves.items() if to == giver == on.get(operator)]
+                    asked = {"flow": flow, "moves": dict.fromkeys(back, own), "from": giver, "drain": True}
+                    if back:
+                        pause_s = max(pause_s, (await self._flows.control["fleet.relieve"](asked))["pause_s"])
+            except EdgertError as error:
+                stays[flow], left[flow] = str(error), moves
+        self._remember(False, left)
+        return {"board": own, "moved": moved, "stays": stays, "pause_s": pause_s}
 
-    def _remember(self, moved: dict[str, dict[str, str]]) -> None:
+    async def _places(self, flow: str) -> dict[str, str]:
+        """Operator copy -> gateway; empty of a flow that is gone. Raises `EdgertError` while its plan is changed."""
+        parts = await self._flows.parts(flow)
+        return placed(await self._flows.running(flow)) if parts else {}
+
+    def _remember(self, drained: bool, moved: dict[str, dict[str, str]]) -> None:
         try:
-            replace_file(self._file, json.dumps(moved))
+            if drained or moved:
+                replace_file(self._file, json.dumps({"drained": drained, "moved": moved}))
+            else:
+                self._file.unlink(missing_ok=True)
         except OSError as error:
             raise EdgertError(f"{self._file}: cannot be written: {error.strerror or error}") from error
-        self.moved, self._moves.drained = moved, True
-
-    def _forget(self) -> None:
-        self._file.unlink(missing_ok=True)
-        self.moved, self._moves.drained = None, False
+        self.drained = self._moves.drained = drained
+        self.moved = moved
 
 
 def _freest(one: Movable, candidates: list[Candidate], may: Collection[str]) -> str:
@@ -166,16 +170,19 @@ def _freest(one: Movable, candidates: list[Candidate], may: Collection[str]) -> 
     return best.gateway
 
 
-def _read(file: Path) -> dict[str, dict[str, str]] | None:
+def _read(file: Path) -> tuple[bool, dict[str, dict[str, str]]]:
+    """Whether the board is drained, and what was moved away."""
     try:
         found = json.loads(file.read_text())
     except FileNotFoundError:
-        return None
+        return False, {}
     except (OSError, ValueError) as error:
         raise EdgertError(
             f"{file}: expected what `edgert fleet drain` wrote: {error}; remove it to end that"
         ) from error
-    fits = isinstance(found, dict) and all(isinstance(moves, dict) for moves in found.values())
-    if not fits:
+    if isinstance(found, dict) and type(found.get("drained")) is not bool:
+        found = {"drained": True, "moved": found}  # of an older version
+    moved = found.get("moved") if isinstance(found, dict) else None
+    if not isinstance(moved, dict) or not all(isinstance(moves, dict) for moves in moved.values()):
         raise EdgertError(f"{file}: expected what `edgert fleet drain` wrote, got {show(found)}; remove it to end that")
-    return {str(flow): dict(moves) for flow, moves in found.items()}
+    return found["drained"], {str(flow): dict(moves) for flow, moves in moved.items()}

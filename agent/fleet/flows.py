@@ -25,6 +25,7 @@ from agent.migration.plan_change import (
     commit,
     decision,
     participants,
+    staying,
 )  # fmt: skip
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
@@ -318,19 +319,26 @@ class FleetFlows:
             self._left.pop(flow, None)
 
     async def _end_change(self, flow: str) -> None:
+        """All gateways that take part have to answer, twice: first they are told of this coordinator's fencing number,
+        so that the one before can do nothing any more, then what they say counts."""
         parts = await self.parts(flow)
         boards = set().union(*map(participants, parts.values()))
-        if lacking := boards - set(self._alive()):
-            log.warning(
-                "flow %s stands still: its plan is being changed, and %s does not answer", flow, listed(lacking)
-            )
-            return
         fence = self.next_fence(parts.values())
-        verdict, plan = decision({name: parts.get(name, {}) for name in boards})
+        try:
+            told = {"flow": flow, "fence": fence}
+            await asyncio.gather(*(self.ask(board, "part.rules", told) for board in boards))
+            known = {board: await self.ask(board, "part.status", {}) for board in sorted(boards)}
+        except EdgertError as error:
+            log.warning("flow %s stands still: its plan is being changed, and not all gateways answer: %s", flow, error)
+            return
+        parts = {board: found.get(flow, {}) for board, found in known.items()}
+        if set().union(*map(participants, parts.values())) - boards:
+            return  # another change has begun; the next look ends it
+        verdict, plan = decision(parts)
         log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
         if verdict == "commit":
             try:
-                await commit(flow, boards, plan, fence, self.ask)
+                await commit(flow, boards, staying(parts, plan), plan, fence, self.ask)
             except UnfinishedError as error:
                 log.warning("%s", error)
         elif verdict == "abort":

@@ -21,6 +21,7 @@ from agent.fleet.rings import SECTION as RING
 from agent.fleet.rings import FleetRings
 from agent.fleet.status import section_untrusted
 from agent.interference.exchange import Candidate, Exchange, Move, Rules
+from agent.interference.foretold import Foretold
 from agent.interference.peaks import Load
 from agent.interference.ring import pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
@@ -63,6 +64,9 @@ class FleetMoves:
         self._flows, self._rings, self._request, self._clock = flows, rings, request, clock
         self.exchange = Exchange(Rules(crowded=settings.crowded))
         self.drained = False
+        self.counts = {"made": 0, "refused": 0}
+        """Moves of instances of this board since the agent began."""
+        self.foretold = Foretold()
         """People want no operators here."""
         self._expected: dict[str, Expected] = {}
         self._rest: dict[str, float] = {}
@@ -125,6 +129,7 @@ class FleetMoves:
 
     async def _look(self) -> None:
         now, crowd = self._clock.monotonic(), self._crowd()
+        self.foretold.observe(crowd, now)
         found = await self._movable(now) if self.exchange.crowded(crowd, now) else {}
         footprints = {name: Footprint(one.ring) for name, one in found.items()}
         name = self.exchange.offer(crowd, footprints, now)
@@ -197,6 +202,7 @@ class FleetMoves:
         self._note(instance=instance, to=None, reason=why)
 
     def _note(self, **told: Any) -> None:
+        self.counts["made" if told["to"] is not None else "refused"] += 1
         self.history.append({"at": self._clock.wall(), "from": self._roster.own.name, **told})
 
     async def _settle_expected(self, now: float) -> None:
@@ -223,6 +229,17 @@ class FleetMoves:
             return await self._flows.change(flow, parts, {**before, **moves})
 
     # -- for people
+
+    def measured(self) -> Mapping[str, Any]:
+        """For Prometheus. Loads by resource, as parts of the board's room."""
+        before = self.foretold.before
+        return {
+            "counts": self.counts,
+            "drained": self.drained,
+            "load": self.foretold.now._asdict(),
+            "load_predicted_before": {} if before is None else before._asdict(),
+            "load_predicted": self._crowd().load._asdict(),
+        }
 
     async def _moves(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"all": bool}`: the moves that this board gave away and the ones refused, newest last; of all boards that

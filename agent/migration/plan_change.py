@@ -9,7 +9,7 @@ what they keep across a crash, is `gateway.flows.parts`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -67,7 +67,7 @@ async def change_plan(change: Change, ask: Ask) -> float:
     except EdgertError as error:
         await abort(change.flow, change.gateways, plan, change.fence, ask)
         raise PlanChangeError(f"flow {change.flow} stays where it is: {error}") from error
-    return await commit(change.flow, change.gateways, change.plan, change.fence, ask)
+    return await commit(change.flow, change.gateways, set(change.after.values()), change.plan, change.fence, ask)
 
 
 async def _stop(change: Change, ask: Ask) -> list[Any]:
@@ -96,8 +96,10 @@ async def _prepare(change: Change, exports: list[Any], ask: Ask) -> None:
     await asyncio.gather(*(ask(gateway, "part.prepare", part) for gateway in change.gateways))
 
 
-async def commit(flow: str, gateways: Iterable[str], plan: int, fence: int, ask: Ask) -> float:
-    """Has all gateways run by the plan that they have prepared. Raises `UnfinishedError`."""
+async def commit(flow: str, gateways: Iterable[str], staying: Container[str], plan: int, fence: int, ask: Ask) -> float:
+    """Has all gateways run by the plan that they have prepared. Those without an operator in it come after `staying`,
+    those with one: they have no part of the flow then, and cannot tell the next coordinator that it was decided. Raises
+    `UnfinishedError`."""
     told = {"flow": flow, "plan": plan, "fence": fence}
 
     async def one(gateway: str) -> float:
@@ -110,7 +112,10 @@ async def commit(flow: str, gateways: Iterable[str], plan: int, fence: int, ask:
                 await asyncio.sleep(RETRY_S)
         raise AssertionError("unreachable")
 
-    return max(await asyncio.gather(*map(one, gateways)))
+    names = list(gateways)
+    pauses = await asyncio.gather(*(one(name) for name in names if name in staying))
+    pauses += await asyncio.gather(*(one(name) for name in names if name not in staying))
+    return max(pauses)
 
 
 async def abort(flow: str, gateways: Iterable[str], plan: int, fence: int, ask: Ask) -> None:
@@ -126,8 +131,9 @@ Part = Mapping[str, Any]
 
 def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "none"], int]:
     """The way to end a change of plan that its coordinator left, and the number of the plan. `parts`: of all gateways
-    that take part. One that runs by the next plan was told to: then all others must, too. Where all have prepared it,
-    or run by it, no board can have been told to abort; else no board can have been told to commit."""
+    that take part; each has answered, and obeyed this coordinator before it did. One that runs by the next plan was
+    told to: then all others must, too. Where all have prepared it, or run by it, no board can have been told to abort;
+    else no board can have been told to commit."""
     wanted = max((part["prepared_plan"] for part in parts.values() if part.get("prepared_plan") is not None), default=0)
     if not wanted:
         stands = any(part.get("state") == "stopped" for part in parts.values())
@@ -137,6 +143,13 @@ def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "non
     if any(runs) or all(prepared):
         return "commit", wanted
     return "abort", wanted
+
+
+def staying(parts: Mapping[str, Part], plan: int) -> set[str]:
+    """The gateways that have operators by this plan, as parts that run by it or have prepared it tell."""
+    prepared = [part.get("prepared_assignment") for part in parts.values() if part.get("prepared_plan") == plan]
+    running = [part.get("assignment") for part in parts.values() if part.get("plan") == plan]
+    return {at[0] for assignment in (*prepared, *running) if assignment for at in assignment.values()}
 
 
 def participants(part: Part) -> set[str]:

@@ -164,12 +164,15 @@ class FlowLinks:
                 self.peers.taken(flow, origin, number)
 
     def hold(self, flow: str) -> None:
-        """The flow stands still: batches for it stay at their origins."""
+        """The flow stands still: batches for it stay at their origins, and its own stay here. The exports for its next
+        plan have these, and a gateway that runs by it already would count them twice."""
         self._held.add(flow)
+        self.peers.hold(flow)
 
     def release(self, flow: str) -> None:
-        """The flow works on: origins send again what it did not take."""
+        """The flow works on: its batches leave, and origins send again what it did not take."""
         self._held.discard(flow)
+        self.peers.release(flow)
         run = self._runs.get(flow)
         if run is None:
             return

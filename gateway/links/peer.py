@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, Final
 
 from edgert.core.errors import ProtocolError
@@ -27,16 +27,16 @@ class Peer:
 
     def __init__(
         self, gateway: str, name: str, store: LinkStore, deliver: Deliver, fell_behind: FellBehindCall,
-        clock: Callable[[], float],
+        clock: Callable[[], float], still: Set[str] = frozenset(),
     ) -> None:  # fmt: skip
-        """`gateway`: ours; `name`: the other."""
+        """`gateway`: ours; `name`: the other; `still`: flows of which nothing is sent now."""
         self.name = name
         self.session = Session()
         self.link: TlsLink | None = None
         self.error = ""
         """Why there is no link, or why the last one ended."""
         self._gateway, self._store, self._deliver = gateway, store, deliver
-        self._fell_behind, self._clock = fell_behind, clock
+        self._fell_behind, self._clock, self._still = fell_behind, clock, still
         self._wake = asyncio.Event()
         self._deletions: dict[str, Number] = {}
         self._resting: set[str] = set()
@@ -159,12 +159,13 @@ class Peer:
         for flow in list(self._deletions):
             number = self._deletions.pop(flow)
             await self._try(flow, self._store.delete_to(self.stream_to(flow), number))
-        wanted = [(flow, part) for flow, part in self.session.wanted() if flow not in self._resting]
+        rest = self._resting | self._still
+        wanted = [(flow, part) for flow, part in self.session.wanted() if flow not in rest]
         for flow, part in wanted:
             if self.link is None or not self.link.writable:
                 return False  # `begin` and `on_writable` wake us again
             read = await self._try(flow, self._store.pending(self.stream_to(flow), part.after, part.limit_bytes))
-            if read is not None:
+            if read is not None and flow not in self._still:
                 self._offer(flow, part, read)
         return bool(wanted)
 

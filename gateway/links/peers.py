@@ -68,6 +68,8 @@ class Peers:
         self._ticking: asyncio.Task[None] | None = None
         self.port = 0
         """The port of the listener."""
+        self._still: set[str] = set()
+        """Flows that send nothing now."""
 
     # -- life
 
@@ -133,6 +135,16 @@ class Peers:
         peer.session.receive_no_more(flow)
         peer.flush()
 
+    def hold(self, flow: str) -> None:
+        """Sends nothing of the flow until `release`; what is committed stays in the store."""
+        self._still.add(flow)
+
+    def release(self, flow: str) -> None:
+        """Sends the flow's batches again."""
+        self._still.discard(flow)
+        for peer in self._peers.values():
+            peer.flush()
+
     def taken(self, flow: str, origin: str, number: Number) -> None:
         """The flow has worked on everything up to `number`: the origin may send more."""
         peer = self._peer(origin)
@@ -165,7 +177,7 @@ class Peers:
     def _peer(self, name: str) -> Peer:
         if name not in self._peers:
             self._peers[name] = Peer(
-                self._ours.gateway, name, self._store, self._deliver, self._fell_behind, self._clock
+                self._ours.gateway, name, self._store, self._deliver, self._fell_behind, self._clock, self._still
             )
         return self._peers[name]
 

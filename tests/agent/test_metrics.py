@@ -28,6 +28,10 @@ STATUS: dict[str, Any] = {
         "drops": {"bad tag": 3, 'odd "reason"\n': 1},
     },
     "replacements": 2,
+    "moves": {
+        "counts": {"made": 3, "refused": 1}, "drained": True, "load": {"cpu": 0.5, "link": 0.1},
+        "load_predicted_before": {"cpu": 0.4, "link": 0.1}, "load_predicted": {"cpu": 0.9, "link": 0.2},
+    },
     "sched": {
         "policy": "qs", "mechanism": "nice", "periods": 9, "lasted_s": {"action": 0.002, "cpu": 0.005},
         "errors": ["one"],
@@ -56,6 +60,8 @@ def test_prometheus_reads_every_metric() -> None:
     assert found["edgert_agent_gateway_connected",] == 1
     assert found["edgert_agent_rtt_measured_seconds", "g2"] == pytest.approx(0.003)
     assert ("edgert_agent_rtt_measured_seconds", "g3") not in found
+    assert found["edgert_agent_moves_total", "refused"] == 1
+    assert found["edgert_agent_load_predicted_ratio", "cpu"] == pytest.approx(0.9)
     assert found["edgert_agent_dropped_packets_total", 'odd "reason"\n'] == 1
 
 

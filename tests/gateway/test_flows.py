@@ -62,8 +62,12 @@ class Gateway:
         inbox.next_index = int(self.database.meta("next_index", 1))
         if subscriptions is not None:
             self.ingest.load(subscriptions)
+        self.before_load()
         self.flows.load()
         self.pool.start()
+
+    def before_load(self) -> None:
+        """For what has to be there when flows are loaded."""
 
     async def nothing(self) -> None:
         return None

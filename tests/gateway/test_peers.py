@@ -266,6 +266,26 @@ async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_
 
 
 @in_loop
+async def test_a_flow_that_stands_still_sends_nothing_until_it_works_on() -> None:
+    one = Database()
+    a, b = Board("a", one), Board("b", Database())
+    other = Stream("other", "a", "b")
+    await linked(a, b)
+    for flow in ("f", "other"):
+        await a.peers.open_outgoing(flow, "b")
+        await b.peers.open_incoming(flow, "a")
+    a.peers.hold("f")
+    a.peers.stored("f", "b", one.put(AB, b"1"))
+    await b.peers.open_incoming("f", "a")  # it asks anew, as after a change of plan
+    a.peers.stored("other", "b", one.put(other, b"2"))
+    await until(lambda: b.bodies == [b"2"], "the batch of the other flow, and of no other")
+    a.peers.release("f")
+    await until(lambda: b.bodies == [b"2", b"1"], "the batch that was kept")
+    for board in (a, b):
+        await board.peers.stop()
+
+
+@in_loop
 async def test_a_store_that_fails_is_read_again() -> None:
     one = Database()
     a, b = Board("a", one), Board("b", Database())

@@ -11,6 +11,7 @@ from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.integration.boards import Boards, CoordinatorDied
 from tests.integration.rig import Rig
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -96,6 +97,34 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
     for gateway in boards.gateways.values():
         status = gateway.status()
         assert (status["drops"], status["links"]["drops"], status["links"]["gaps"]) == ([], [], {})
+
+
+def test_between_two_commits_nothing_goes_the_old_way(rig: Rig) -> None:
+    """A batch that waits for another board is exported for the next plan. Its board is told to commit a moment after
+    the other one, which takes batches again: it must not get it once more."""
+    packs = truth.packs()
+    boards, collector = Boards(rig, 2), rig.collector()
+    collector.start()
+    boards.start()
+    document = truth.document(interval_s=0.3)
+    on = {**dict.fromkeys(APART, "g1"), "readings": "g2", "valid": "g2"}
+    boards.deploy(document, on)
+    publishing = rig.publishing(truth.as_messages(packs), rate=300)
+    steps = iter(("stop g1", "stop g2", "export g1", "export g2", "prepare g1", "prepare g2", "commit g1", "commit g2"))
+
+    def step() -> None:
+        match next(steps):
+            case "stop g2":  # g1 takes nothing any more
+                wait_until(lambda: boards.waiting("g2"), "a batch that waits for g1", 30.0)
+            case "commit g2":
+                time.sleep(1.5)  # as a board that is slow, or that was killed and starts
+
+    boards.move(document, on, {**on, "central": "g2"}, 2, step)
+    publishing.join()
+    boards.gateways["g2"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    boards.move(document, {**on, "central": "g2"}, on, 3)
+    boards.end(rig, "city-air", len(packs), ("g2", "g1"))
+    assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
 
 
 @pytest.mark.parametrize("slots", [pytest.param((0, 0, 0), marks=pytest.mark.long), (0, 2, 0)], ids=str)

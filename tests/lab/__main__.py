@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent.simulation.described.description import read
 from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.control.server import ControlServer
 from edgert.core.errors import EdgertError
-from tests.lab import faults, fleet_faults, namespaces
+from tests.lab import drains, faults, fleet_faults, fleet_moves, namespaces
 from tests.lab.commands import SOCKET, Commands
 from tests.lab.lab import Lab
 
@@ -28,6 +29,8 @@ started; its files stay in the folder. `enter g1` opens a shell on a board: its 
 sensors' broker at port 1883 of its address. Needs root. exit status: 0 done, 1 not done (faults: something was lost or
 doubled), 2 wrong arguments"""
 
+TOTALS: Final = ("moves", "made", "lost", "doubled", "out_of_order", "late")
+"""Figures of seeds that are added up, of those that have them."""
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -69,12 +72,24 @@ def build_parser() -> argparse.ArgumentParser:
     _of_seeds(fleet)
     fleet.add_argument("--faults", type=int, default=4, metavar="N", help="of each seed (default: %(default)s)")
     fleet.add_argument("--folder", type=Path, default=Path("build/lab-fleet"), help="(default: %(default)s)")
+    text = "many moves of a flow by agents, amid kills of either board, of the coordinator, and cuts; compares"
+    moves = commands.add_parser("moves", help=text)
+    _of_seeds(moves)
+    moves.add_argument("--moves", type=int, default=50, metavar="N", help="of each seed (default: %(default)s)")
+    moves.add_argument("--sensors", type=int, default=10_000, metavar="N", help="keys (default: %(default)s)")
+    moves.add_argument("--folder", type=Path, default=Path("build/lab-moves"), help="(default: %(default)s)")
+    text = "each board, of eleven, in turn is drained, restarted and filled under load; compares"
+    drain = commands.add_parser("drains", help=text)
+    _of_seeds(drain)
+    drain.add_argument("--file", type=Path, default=drains.FILE, help="another description (default: %(default)s)")
+    drain.add_argument("--folder", type=Path, default=Path("build/lab-drains"), help="(default: %(default)s)")
     return parser
 
 
 def _of_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of each seed there, as it ends")
 
 
 def _between(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -95,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     args = build_parser().parse_args(argv)
     try:
-        if args.command in ("up", "faults", "fleet") and (reason := namespaces.lack()):
+        if args.command in ("up", "faults", "fleet", "moves", "drains") and (reason := namespaces.lack()):
             raise EdgertError(reason)
         if args.command == "up":
             return asyncio.run(_up(args))
@@ -103,6 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _faults(args, lambda seed, folder: faults.run(seed, folder, args.seconds, args.moves, args.sensors))
         if args.command == "fleet":
             return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
+        if args.command == "moves":
+            return _faults(args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors))
+        if args.command == "drains":
+            return _faults(args, lambda seed, folder: drains.run(seed, folder, args.file))
         return _steer(args)
     except KeyboardInterrupt:
         return 130
@@ -148,8 +167,8 @@ def empty(folder: Path) -> None:
     marker.touch()
 
 
-def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome | fleet_faults.Outcome]) -> int:
-    bad = []
+def _faults(args: argparse.Namespace, run: Callable[[int, Path], Any]) -> int:
+    bad, summary = [], list[dict[str, Any]]()
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
         empty(folder)
@@ -158,14 +177,26 @@ def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome 
         except AssertionError as error:  # waited in vain
             print(f"seed {seed}: BAD, not carried through: {error}\n  files: {folder}\n", flush=True)
             bad.append(seed)
+            _note(args.json, summary, {"seed": seed, "good": False, "not carried through": str(error)})
             continue
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
+        _note(args.json, summary, outcome.plain())
         if outcome.good:
             shutil.rmtree(folder)
         else:
             bad.append(seed)
     print(f"{args.seeds - len(bad)} of {args.seeds} seeds good" + (f"; bad: {bad}" if bad else ""))
     return 1 if bad else 0
+
+
+def _note(file: Path | None, summary: list[dict[str, Any]], one: dict[str, Any]) -> None:
+    """Writes the summary anew with each seed, so that a run which is cut short leaves the figures of those before."""
+    summary.append(one)
+    if file is not None:
+        bad = [seed["seed"] for seed in summary if not seed["good"]]
+        totals = {name: sum(seed.get(name, 0) for seed in summary) for name in TOTALS}
+        whole = {"seeds": len(summary), "bad": bad, **totals, "by seed": summary}
+        file.write_text(json.dumps(whole, indent=1, default=str) + "\n")
 
 
 def _steer(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,6 +78,10 @@ class Outcome:
     @property
     def good(self) -> bool:
         return not self.lost and not self.doubled and self.sums_right and not self.out_of_order
+
+    def plain(self) -> dict[str, Any]:
+        """Of JSON types only."""
+        return {"good": self.good, **asdict(self)}
 
     def __str__(self) -> str:
         lines = ["good" if self.good else "BAD", *(f"  {step[2]}" for step in timeline(self.faults) if step[1])]
@@ -217,13 +221,15 @@ def tracked(packs: Sequence[Mapping[str, Any]], size_s: float = 10.0) -> dict[tu
 def readings(draw: random.Random, number: int, sensors: int = SENSORS) -> list[dict[str, Any]]:
     """SenML packs of some sensors by turns, 100 ms of event time from one to the next. Temperatures are whole, so that
     sums are exact; some are out of the flow's range."""
-    packs = []
-    for at in range(number):
-        entries: list[dict[str, Any]] = [{"n": "source", "u": "string", "sv": f"sensor-{at % sensors}"}]
-        entries += [{"n": "temperature", "u": "far", "v": str(draw.randint(-20, 50))}]
-        entries += [{"n": "dust", "u": "per", "v": str(draw.randint(0, 500))}]
-        packs.append({"e": entries, "bt": 1_422_748_800_000 + 100 * at})
-    return packs
+    return [reading(draw, at, at % sensors) for at in range(number)]
+
+
+def reading(draw: random.Random, at: int, sensor: int) -> dict[str, Any]:
+    """The pack number `at` of all, of one sensor."""
+    entries: list[dict[str, Any]] = [{"n": "source", "u": "string", "sv": f"sensor-{sensor}"}]
+    entries += [{"n": "temperature", "u": "far", "v": str(draw.randint(-20, 50))}]
+    entries += [{"n": "dust", "u": "per", "v": str(draw.randint(0, 500))}]
+    return {"e": entries, "bt": 1_422_748_800_000 + 100 * at}
 
 
 class Placed:

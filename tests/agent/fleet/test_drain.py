@@ -1,0 +1,130 @@
+"""What a board remembers of its drain, where moves fail and agents die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent.fleet.drain import FILE, FleetDrain
+from edgert.core.errors import EdgertError
+
+DOCUMENT = {"name": "air"}
+OPERATORS = {
+    "in": {"source": True, "type": "mqtt_source", "inputs": []},
+    "window": {"source": False, "type": "tumbling_window", "inputs": ["in"]},
+    "out": {"source": False, "type": "ship", "inputs": ["window"]},
+}
+
+
+class World:
+    """One flow on the boards g1 and g2; the agent is that of g1."""
+
+    def __init__(self) -> None:
+        self.on = {"in": "g1", "window": "g1", "out": "g1"}
+        self.error, self.makes = "", True
+        """What the coordinator answers, and whether it makes the move."""
+
+    def drain(self, folder: Path) -> FleetDrain:
+        own = SimpleNamespace(name="g1")
+        roster = SimpleNamespace(own=own)
+        client = SimpleNamespace(call=self.parts)
+        gateway = SimpleNamespace(client=client, figures={})
+        flows = SimpleNamespace(
+            check=self.check, parts=self.part, running=self.part, control={"fleet.relieve": self.relieve}
+        )
+        return FleetDrain(
+            folder, cast(Any, roster), cast(Any, gateway), cast(Any, flows), cast(Any, SimpleNamespace(rings={})),
+            cast(Any, SimpleNamespace(drained=False)), cast(Any, None),
+        )  # fmt: skip
+
+    async def parts(self, verb: str) -> Any:
+        return {"air": (await self.part("air"))["g1"]}
+
+    async def part(self, flow: str) -> dict[str, Any]:
+        assignment = {operator: [at, -1] for operator, at in self.on.items()}
+        part = {"plan": 1, "state": "running", "document": DOCUMENT, "assignment": assignment}
+        return {"g1": part} if self.on else {}
+
+    async def check(self, document: Any) -> Any:
+        return OPERATORS
+
+    async def relieve(self, args: Mapping[str, Any]) -> Any:
+        assert all(self.on[operator] == args["from"] for operator in args["moves"])
+        if self.makes:
+            self.on |= args["moves"]
+        if self.error:
+            raise EdgertError(self.error)
+        return {"pause_s": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def other_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.fleet.drain._freest", lambda *_: "g2")
+    monkeypatch.setattr(FleetDrain, "_others", lambda _: [])
+    monkeypatch.setattr(FleetDrain, "_labelled", lambda *_: {"g2"})
+
+
+def ask(drain: FleetDrain, verb: str) -> Any:
+    return asyncio.run(drain.serve("g1", {"verb": verb}))
+
+
+def test_a_board_is_drained_across_a_restart_and_filled(tmp_path: Path) -> None:
+    world = World()
+    assert ask(world.drain(tmp_path), "drain")["stays"] == {}
+    assert world.on == {"in": "g1", "window": "g2", "out": "g2"}
+    again = world.drain(tmp_path)
+    assert again.drained
+    ask(again, "fill")
+    assert set(world.on.values()) == {"g1"}
+    assert not world.drain(tmp_path).drained
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_move_whose_answer_was_lost_is_undone_by_the_fill_too(tmp_path: Path) -> None:
+    world = World()
+    world.error = "the coordinator died"
+    assert ask(world.drain(tmp_path), "drain")["stays"] == {"air": "the coordinator died"}
+    world.error = ""
+    ask(world.drain(tmp_path), "fill")
+    assert set(world.on.values()) == {"g1"}
+
+
+def test_a_fill_that_fails_can_be_asked_for_again(tmp_path: Path) -> None:
+    world = World()
+    drain = world.drain(tmp_path)
+    ask(drain, "drain")
+    world.error, world.makes = "the plan of flow air is being changed; try again", False
+    assert list(ask(drain, "fill")["stays"]) == ["air"]
+    assert not drain.drained
+    world.error, world.makes = "", True
+    again = world.drain(tmp_path)
+    assert not again.drained
+    assert ask(again, "fill")["stays"] == {}
+    assert set(world.on.values()) == {"g1"}
+
+
+def test_what_was_moved_on_stays_there_and_the_rest_comes_back(tmp_path: Path) -> None:
+    world = World()
+    drain = world.drain(tmp_path)
+    ask(drain, "drain")
+    world.on["out"] = "g3"
+    assert ask(drain, "fill")["stays"] == {}
+    assert world.on == {"in": "g1", "window": "g1", "out": "g3"}
+    ask(drain, "drain")
+    world.on = {}
+    assert ask(drain, "fill")["stays"] == {}
+
+
+def test_the_file_of_an_older_version_is_that_of_a_drained_board(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps({"air": {"window": "g2"}}))
+    drain = World().drain(tmp_path)
+    assert (drain.drained, drain.moved) == (True, {"air": {"window": "g2"}})
+    (tmp_path / FILE).write_text("[1]")
+    with pytest.raises(EdgertError, match="remove it to end that"):
+        World().drain(tmp_path)

@@ -1,0 +1,33 @@
+"""The load that was predicted, beside the one that came."""
+
+from __future__ import annotations
+
+from agent.interference.foretold import MOST, Foretold
+from agent.interference.peaks import Load
+from agent.interference.ring import STARTS, Ring
+from agent.interference.score import Crowd, Room
+
+ROOM = Room(2.0, 100.0)
+
+
+def rising(now: float) -> Crowd:
+    """One core more each hundred seconds."""
+    cpu = tuple((now + start) / 100 for start in STARTS)
+    return Crowd(Ring(cpu, (50.0,) * len(STARTS)), ROOM)
+
+
+def test_a_prediction_is_told_when_its_time_has_come() -> None:
+    foretold = Foretold()
+    for now in range(0, 30, 5):
+        foretold.observe(rising(now), float(now))
+        assert foretold.before is None
+    foretold.observe(rising(40.0), 40.0)
+    assert foretold.now == Load(0.2, 0.5)
+    assert foretold.before == Load(0.2, 0.5), "that of ten seconds, for forty"
+
+
+def test_memory_is_bounded() -> None:
+    foretold = Foretold()
+    for now in range(1000):
+        foretold.observe(rising(0.0), now / 100)
+    assert len(foretold._waiting) == MOST

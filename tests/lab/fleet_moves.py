@@ -1,0 +1,254 @@
+"""Many moves of a flow's operators by real agents, one after the other and under load, with a fault amid most of them.
+
+Every key is read once before the first move and once after the last one. What the Kalman filter estimates then depends
+on all readings of the key, in order: so lost, doubled and swapped state shows for each key."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from agent.simulation.described.description import CENTRAL
+from edgert.control.messages import ControlError
+from tests.integration import truth
+from tests.integration.rig import Message
+from tests.lab.faults import BOARDS, FLOW, KEYED, differences, document, landed, reading, tracked
+from tests.lab.fleet_faults import FleetRun, watched, with_agents
+from tests.lab.fleet_faults import Outcome as Run
+from tests.lab.lab import Lab
+from tests.lab.owners import Owners
+from tests.waiting import wait_until
+
+SWEEP: Final = 500.0
+"""Messages per second while every key is read."""
+RATE: Final = 60.0
+"""Messages per second amid the moves."""
+CATCH_UP_S: Final = 5.0
+"""So much that was not sent in time is sent at once."""
+BEGIN: Final = {**dict.fromkeys(KEYED, "g2"), "central": "g3"}
+FAULTS: Final = ("none", "none", "giver", "taker", "source", "coordinator", "coordinator", "agent", "cut", "one-way")
+SHORT_S: Final = (0.3, 2.0)
+LONG_S: Final = (8.0, 11.0)
+"""In a tenth of the cases: the board is held for dead, and another member coordinates."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """One move that was asked for."""
+
+    at_s: float
+    on: Mapping[str, str]
+    fault: str
+    made: bool = False
+    answer: str = ""
+    pause_s: float | None = None
+    """How long the flow stood still, where the coordinator could tell."""
+    settled_s: float = 0.0
+    """From the request until all boards were alive and all parts ran by one plan."""
+
+    def __str__(self) -> str:
+        end = "made" if self.made else "undone"
+        return f"{self.at_s:6.1f} s  {self.on} amid {self.fault}: {end} in {self.settled_s:.1f} s; {self.answer}"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Of one seed."""
+
+    seed: int
+    steps: list[Moved] = field(default_factory=list)
+    messages: int = 0
+    keys: int = 0
+    lost: int = 0
+    doubled: int = 0
+    sums_right: bool = False
+    out_of_order: int = 0
+    """Windows of a key whose estimates are not those of its readings in order."""
+    two_owners: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    @property
+    def good(self) -> bool:
+        whole = not self.lost and not self.doubled and self.sums_right
+        return whole and not self.out_of_order and not self.two_owners
+
+    @property
+    def moves(self) -> int:
+        return len(self.steps)
+
+    @property
+    def made(self) -> int:
+        return sum(move.made for move in self.steps)
+
+    def plain(self) -> dict[str, Any]:
+        """Of JSON types only."""
+        return {"good": self.good, "moves": self.moves, "made": self.made, **asdict(self)}
+
+    def __str__(self) -> str:
+        sums = "right" if self.sums_right else "WRONG"
+        return "\n  ".join([
+            "good" if self.good else "BAD",
+            *map(str, self.steps),
+            f"{self.moves} moves, {self.made} made; {self.messages} messages of {self.keys} keys",
+            f"lost {self.lost}, doubled {self.doubled}, out of order {self.out_of_order}, sums {sums}",
+            f"two owners: {'; '.join(self.two_owners) or 'never'}, in {self.looks} looks",
+        ]) + "\n"  # fmt: skip
+
+
+class Feed:
+    """Readings of all keys in turn, then of keys by chance until `moved`, then of all keys once more."""
+
+    def __init__(self, seed: int, sensors: int) -> None:
+        self._draw, self._sensors = random.Random(f"readings of {seed}"), sensors
+        self.packs: list[dict[str, Any]] = []
+        self.swept, self.moved = threading.Event(), threading.Event()
+        self._next = 0.0
+
+    def messages(self) -> Iterator[Message]:
+        """Waits between two of them, as sensors do."""
+        yield from self._all()
+        self.swept.set()
+        while not self.moved.is_set():
+            yield from self._one(self._draw.randrange(self._sensors), RATE)
+        yield from self._all()
+
+    def _all(self) -> Iterator[Message]:
+        order = list(range(self._sensors))
+        self._draw.shuffle(order)
+        for sensor in order:
+            yield from self._one(sensor, SWEEP)
+
+    def _one(self, sensor: int, rate: float) -> Iterator[Message]:
+        pack = reading(self._draw, len(self.packs), sensor)
+        self.packs.append(pack)
+        yield from truth.as_messages([pack])
+        self._next = max(self._next, time.monotonic() - CATCH_UP_S) + 1 / rate
+        if (ahead := self._next - time.monotonic()) > 0.01:  # a busy machine sleeps longer than it is told
+            time.sleep(ahead)
+
+
+class MovesRun(FleetRun):
+    """A flow whose operators are moved again and again."""
+
+    def __init__(self, lab: Lab, seed: int, outcome: Outcome) -> None:
+        super().__init__(lab, random.Random(seed), Run(seed))
+        self.document, self.moved = document(), outcome.steps
+        self._on: Mapping[str, str] = BEGIN
+        self._usual_s = 1.0
+        """How long a move without a fault takes: a fault comes within a little more."""
+
+    @property
+    def _deployment(self) -> Mapping[str, Any]:
+        return {"document": self.document, "pins": BEGIN}
+
+    def begin(self) -> None:
+        wait_until(self.members_known, "all boards to know each other", 120.0, poll_s=0.2)
+        self.until_done("fleet.deploy", self._deployment)
+        self._settle()
+
+    def one(self) -> None:
+        """One move, and a fault amid it."""
+        on = self._on
+        while on == self._on:
+            on = {**dict.fromkeys(KEYED, self.draw.choice(BOARDS)), "central": self.draw.choice(BOARDS)}
+        fault = self.draw.choice(FAULTS)
+        began = time.monotonic()
+        told = {"window": on["window"], "central": on["central"]}
+        move = Moved(round(began - self._began, 1), told, fault)
+        self.moved.append(move)
+        asking = threading.Thread(target=self._ask_for, args=(move, on, self.draw.choice(BOARDS)))
+        asking.start()
+        if fault != "none":
+            time.sleep(self.draw.uniform(0.0, 1.3 * self._usual_s))
+            self._inject(move, on)
+        asking.join()
+        wait_until(self.runs, f"the flow to run by one plan after {move}", 180.0, poll_s=0.2)
+        move.settled_s = round(time.monotonic() - began, 2)
+        found = self.flows()["flows"][FLOW]["assignment"]
+        move.made = all(found[operator] == at for operator, at in on.items())
+        assert move.made or all(found[operator] == at for operator, at in self._on.items()), f"half of {move}: {found}"
+        self._on = on if move.made else self._on
+        print(f"  {move}", flush=True)
+
+    def _ask_for(self, move: Moved, on: Mapping[str, str], asked: str) -> None:
+        try:
+            args = {"flow": FLOW, "moves": on}
+            found = self.lab.boards[asked].ask_agent("fleet.move", args, timeout_s=120.0)
+        except ControlError as error:
+            move.answer = str(error)
+            return
+        move.answer, move.pause_s = f"plan {found['plan']}", found["pause_s"]
+        if move.fault == "none":
+            self._usual_s = time.monotonic() - self._began - move.at_s
+
+    def _inject(self, move: Moved, on: Mapping[str, str]) -> None:
+        """The fault, and its end. Programs are started from this thread only."""
+        lasts = self.draw.uniform(*(LONG_S if self.draw.random() < 0.1 else SHORT_S))
+        if move.fault in ("cut", "one-way"):
+            a, b = self.draw.sample([*BOARDS, CENTRAL], 2)
+            move.fault = f"{move.fault} from {a} to {b} for {lasts:.1f} s"
+            self.lab.change(a, b, one_way=move.fault.startswith("one-way"), cut=True)
+            time.sleep(lasts)
+            self.lab.heal()
+            return
+        victims = {"giver": self._on["window"], "taker": on["window"], "source": "g1"}
+        victim = victims.get(move.fault) or self.coordinator()
+        board, alone = self.lab.boards[victim], move.fault == "agent"
+        move.fault = f"kill -9 of {victim} ({move.fault}) for {lasts:.1f} s"
+        if alone and board.agent is not None:
+            board.agent.kill()
+        else:
+            board.kill()
+        time.sleep(lasts)
+        board.start_programs()
+        board.wait_ready()
+
+    def end(self) -> None:
+        """Removes the flow after everything came in; returns when all results are on their way to the table."""
+        source = self.lab.boards["g1"].gateway
+        source.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 120.0)
+        wait_until(self.members_known, "all boards to know each other", 60.0, poll_s=0.2)
+        self.until_done("fleet.remove", {"flow": FLOW})
+        for board in self.lab.boards.values():
+            self.lab.central.rig.drained(board.gateway, 180.0)
+
+
+def run(seed: int, folder: Path, moves: int, sensors: int) -> Outcome:
+    """One laboratory, and so many moves."""
+    outcome, owners, feed = Outcome(seed, keys=sensors), Owners(FLOW), Feed(seed, sensors)
+    with Lab(with_agents(seed), folder).running() as lab, watched(owners, lab), contextlib.ExitStack() as ending:
+        made = MovesRun(lab, seed, outcome)
+        made.begin()
+        source = lab.boards["g1"]
+        ending.callback(feed.moved.set)
+        with source.namespace.inside():
+            publishing = source.rig.publishing(feed.messages(), 0.0)
+        wait_until(feed.swept.is_set, "a reading of each key", 120.0 + 20 * sensors / SWEEP)
+        for _ in itertools.repeat(None, moves):
+            made.one()
+        feed.moved.set()
+        publishing.join()
+        made.end()
+        outcome.messages = len(feed.packs)
+        _compare(lab, feed, outcome)
+    outcome.two_owners, outcome.looks = owners.violations, owners.looks
+    return outcome
+
+
+def _compare(lab: Lab, feed: Feed, outcome: Outcome) -> None:
+    expected = truth.expected(feed.packs, 10.0)
+    counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
+    paths = lab.central.rig.counts(FLOW, "path")
+    outcome.lost, outcome.doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
+    outcome.sums_right = sums == {key: row["total"] for key, row in expected.items()}
+    outcome.out_of_order = sum(
+        not math.isclose(paths.get(key, math.nan), path, rel_tol=1e-9) for key, path in tracked(feed.packs).items()
+    )
