@@ -349,7 +349,7 @@ class Slots:
         assert isinstance(batch, Batch)
         target = Target(hosted.run.instances[name], source, producer)
         with hosted.lock:
-            hosted.departures.append(departure(planned, target, batch))
+            hosted.departures.append(departure(planned, hosted.run.registry, target, batch))
 
     # -- the rest of a host
 
