@@ -171,7 +171,7 @@ def _freest(one: Movable, candidates: list[Candidate], may: Collection[str]) -> 
 
 
 def _read(file: Path) -> tuple[bool, dict[str, dict[str, str]]]:
-    """Whether the board is drained, and what was moved away."""
+    """Returns whether the board is drained, and what was moved away."""
     try:
         found = json.loads(file.read_text())
     except FileNotFoundError:
