@@ -134,7 +134,7 @@ class Outcome:
     keys: int
     moves: int = 0
     made: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, int] = field(default_factory=dict)
     messages: int = 0
     lost: int = 0
     doubled: int = 0
@@ -160,7 +160,7 @@ class Outcome:
         pause = f"pause {1e3 * statistics.median(pauses):.0f} ms, at most {1e3 * pauses[-1]:.0f} ms" if pauses else ""
         return (
             f"seed {self.seed}: {'good' if self.good else 'BAD'}; {self.moves} moves, {self.made} made, amid "
-            f"{dict(self.faults)}; {self.messages} messages of {self.keys} keys: lost {self.lost}, doubled "
+            f"{self.faults}; {self.messages} messages of {self.keys} keys: lost {self.lost}, doubled "
             f"{self.doubled}, out of order {self.out_of_order}, sums {'right' if self.sums_right else 'WRONG'}; two "
             f"owners: {'; '.join(self.two_owners) or 'never'}, in {self.looks} looks; {pause}; {self.dropped or ''}"
         )
@@ -302,7 +302,7 @@ class World:
         await self._settle()
         self.outcome.moves += 1
         self.outcome.made += self.on == on
-        self.outcome.faults[fault] += 1
+        self.outcome.faults[fault] = self.outcome.faults.get(fault, 0) + 1
 
     async def _inject(self, kind: str, coordinator: asyncio.Task[float]) -> None:
         await asyncio.sleep(self.draw.uniform(0.0, 1.2 * self._usual_s))

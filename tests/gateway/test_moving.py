@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 
-from tests.gateway.moving import run
+from tests.gateway.moving import Outcome, run
 from tests.waiting import in_loop
 
 
@@ -20,3 +21,7 @@ async def test_moves_that_are_cut_short_anywhere_lose_double_and_reorder_nothing
     print(outcome)
     assert outcome.good, outcome
     assert outcome.moves == 8
+
+
+def test_what_came_of_a_seed_can_be_written_as_json() -> None:
+    assert json.loads(json.dumps(Outcome(1, 2, faults={"kill": 3}).plain()))["faults"] == {"kill": 3}
