@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -75,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _of_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of each seed there, as it ends")
 
 
 def _between(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -149,7 +151,7 @@ def empty(folder: Path) -> None:
 
 
 def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome | fleet_faults.Outcome]) -> int:
-    bad = []
+    bad, summary = [], list[dict[str, Any]]()
     for seed in range(args.first, args.first + args.seeds):
         folder = args.folder / str(seed)
         empty(folder)
@@ -158,14 +160,26 @@ def _faults(args: argparse.Namespace, run: Callable[[int, Path], faults.Outcome 
         except AssertionError as error:  # waited in vain
             print(f"seed {seed}: BAD, not carried through: {error}\n  files: {folder}\n", flush=True)
             bad.append(seed)
+            _note(args.json, summary, {"seed": seed, "good": False, "not carried through": str(error)})
             continue
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
+        _note(args.json, summary, outcome.plain())
         if outcome.good:
             shutil.rmtree(folder)
         else:
             bad.append(seed)
     print(f"{args.seeds - len(bad)} of {args.seeds} seeds good" + (f"; bad: {bad}" if bad else ""))
     return 1 if bad else 0
+
+
+def _note(file: Path | None, summary: list[dict[str, Any]], one: dict[str, Any]) -> None:
+    """Writes the summary anew with each seed, so that a run which is cut short leaves the figures of those before."""
+    summary.append(one)
+    if file is not None:
+        bad = [seed["seed"] for seed in summary if not seed["good"]]
+        totals = {name: sum(seed.get(name, 0) for seed in summary) for name in ("lost", "doubled")}
+        whole = {"seeds": len(summary), "bad": bad, **totals, "by seed": summary}
+        file.write_text(json.dumps(whole, indent=1, default=str) + "\n")
 
 
 def _steer(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,6 +78,10 @@ class Outcome:
     @property
     def good(self) -> bool:
         return not self.lost and not self.doubled and self.sums_right and not self.out_of_order
+
+    def plain(self) -> dict[str, Any]:
+        """Of JSON types only."""
+        return {"good": self.good, **asdict(self)}
 
     def __str__(self) -> str:
         lines = ["good" if self.good else "BAD", *(f"  {step[2]}" for step in timeline(self.faults) if step[1])]

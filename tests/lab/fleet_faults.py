@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from agent.placement.rendezvous import coordinator
 from agent.simulation.described.description import CENTRAL, BoardDescription, Description
 from edgert.control.messages import ControlError
 from tests.integration import truth
+from tests.lab.board import Board
 from tests.lab.faults import BOARDS, FLOW, RATE, description, differences, landed, readings
 from tests.lab.lab import Lab
+from tests.lab.owners import Ask, Owners, Witness
 from tests.waiting import wait_until
 
 APART: Final = {"window": "g2", "central": "g3"}
@@ -27,6 +29,8 @@ SHORT_S: Final = (0.5, 4.0)
 LONG_S: Final = (9.0, 14.0)
 """In a fifth of the cases: its agent is declared dead, and another member coordinates its flows."""
 RUNS_AGAIN_S: Final = 30.0
+SLOWLY: Final = RATE / 4
+"""Messages per second: so that they come in during all faults, not only the first."""
 
 
 @dataclass(slots=True)
@@ -39,6 +43,9 @@ class Outcome:
     lost: int = 0
     doubled: int = 0
     sums_right: bool = False
+    two_owners: list[str] = field(default_factory=list)
+    looks: int = 0
+    """How often a gateway was asked what it runs, to see two owners."""
     starts_s: list[float] = field(default_factory=list)
     """How long the gateways of killed boards took to start."""
     runs_again_s: list[float] = field(default_factory=list)
@@ -47,11 +54,16 @@ class Outcome:
     @property
     def good(self) -> bool:
         in_time = max(self.runs_again_s, default=0.0) <= RUNS_AGAIN_S
-        return not self.lost and not self.doubled and self.sums_right and in_time
+        return not self.lost and not self.doubled and self.sums_right and not self.two_owners and in_time
+
+    def plain(self) -> dict[str, Any]:
+        """Of JSON types only."""
+        return {"good": self.good, **asdict(self)}
 
     def __str__(self) -> str:
         lines = ["good" if self.good else "BAD", *self.steps]
         lines.append(f"lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
+        lines.append(f"two owners: {'; '.join(self.two_owners) or 'never'}, in {self.looks} looks")
         lines.append(f"coordinators killed {self.coordinator_kills}; ran again after at most "
                      f"{max(self.runs_again_s, default=0.0):.1f} s; gateways started within "
                      f"{max(self.starts_s, default=0.0):.1f} s")  # fmt: skip
@@ -208,16 +220,24 @@ class FleetRun:
         self.outcome.runs_again_s.append(time.monotonic() - self._over)
 
 
+def _watched(owners: Owners, lab: Lab) -> Witness:
+    def asking(board: Board) -> Ask:
+        return lambda: board.ask("part.status")
+
+    return Witness(owners, {name: asking(board) for name, board in lab.boards.items()})
+
+
 def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
     """One laboratory; that many faults, one after the other, while messages come in."""
     draw, outcome = random.Random(seed), Outcome(seed)
     packs = readings(draw, round(12.0 * RATE))
-    with Lab(with_agents(seed), folder).running() as lab:
+    owners = Owners(FLOW)
+    with Lab(with_agents(seed), folder).running() as lab, _watched(owners, lab):
         made = FleetRun(lab, draw, outcome)
         wait_until(made.members_known, "all boards to know each other", 60.0, poll_s=0.2)
         made.deploy()
         with lab.boards["g1"].namespace.inside():
-            publishing = lab.boards["g1"].rig.publishing(truth.as_messages(packs), RATE)
+            publishing = lab.boards["g1"].rig.publishing(truth.as_messages(packs), SLOWLY)
         for _ in range(faults):
             time.sleep(draw.uniform(0.0, 2.0))
             made.fault()
@@ -231,5 +251,6 @@ def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
         expected = truth.expected(packs, 10.0)
         counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
     outcome.lost, outcome.doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
+    outcome.two_owners, outcome.looks = owners.violations, owners.looks
     outcome.sums_right = sums == {key: row["total"] for key, row in expected.items()}
     return outcome
