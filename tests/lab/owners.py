@@ -18,8 +18,8 @@ Ask = Callable[[], Mapping[str, Any]]
 class Owners:
     """What was seen so far. Of one flow; pure, times are arguments.
 
-    A plan is run by nobody any more once a part runs by a later one. So of two answers about an operator on two
-    boards, the later one was asked for after the first had come: with a plan that is not greater it shows two owners."""
+    A plan is run by nobody any more once a part runs by a later one. So where a board was asked after another one had
+    answered that it runs an operator, and runs it by a plan that is not greater, there are two owners."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
