@@ -130,6 +130,21 @@ def test_round_trip_times_are_measured_by_probes() -> None:
     assert all(e.coordinate == (1.0, 2.0, 3.0) for e in measured)
 
 
+def test_members_whose_state_changes_all_the_time_send_little() -> None:
+    """Nothing bounded the state that rides on probes: 11 kB/s per board in this fleet."""
+    fleet = SimulatedFleet(30, 9, loss=0.05)
+    fleet.live_as_agents_do()
+    fleet.run(15)
+    before = {name: board.sent_bytes for name, board in fleet.boards.items()}
+    fleet.run(15)
+    rates = [(board.sent_bytes - before[name]) / 15 for name, board in fleet.boards.items()]
+    assert sum(rates) / len(rates) < 2_000
+    fleet.kill("board-7")
+    fleet.run_until(lambda: fleet.all_agree("board-7", DEAD), 10)
+    observer = fleet.boards["board-0"].machine.roster
+    assert sum("ring" in m.sections for m in observer) >= 20  # it is not the state that stays away
+
+
 def test_calm_fleet_sends_little() -> None:
     fleet = SimulatedFleet(50, 8)
     fleet.run(60)
