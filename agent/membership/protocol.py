@@ -39,6 +39,8 @@ PACKET_COST = 110
 """Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
 LEAST_PACKET = PACKET_COST + 100
 """Bytes without which a packet of gossip carries too little for its cost."""
+LEAST_STATE = 300
+"""Bytes of budget without which the queue of state is not looked through: in a large fleet it is long."""
 MAX_BETTER = 8
 """Most outdated claims of a ping that its answer sets right."""
 FORGET_EVERY_S = 60.0
@@ -246,7 +248,7 @@ class Membership:
         claims = self._queue.take_claims(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
         cost = PACKET_COST if alone and not claims else 0
         left = min(room - sum(map(len, claims)), int(budget.left) - cost)
-        if urgent or left <= 0:
+        if urgent or left < LEAST_STATE:
             return claims
         states = self._queue.take_states(left, p.transmissions(members))
         budget.left -= sum(map(len, states)) + (cost if states else 0)
