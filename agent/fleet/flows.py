@@ -38,7 +38,7 @@ Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
-    "part.prepare", "part.commit", "part.abort", "part.rules",
+    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
@@ -101,7 +101,7 @@ class FleetFlows:
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:
             args = {**args, "asked": self.name}
-            chosen = coordinator(_flow_of(args), self._alive())
+            chosen = coordinator(_flow_of(args), self.alive())
             if chosen == self.name:
                 return await self._do[verb](args)
             return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
@@ -110,7 +110,7 @@ class FleetFlows:
 
     def coordinates(self, flow: str) -> bool:
         """Is this agent the flow's coordinator?"""
-        return coordinator(flow, self._alive()) == self.name
+        return coordinator(flow, self.alive()) == self.name
 
     def concerned(self) -> bool:
         """Does this agent coordinate a flow that it has heard of?"""
@@ -120,16 +120,19 @@ class FleetFlows:
                 self._told[member.name] = section.epoch, section.version
                 flows = section_untrusted(member, "flows").get("flows")
                 self._heard.update(map(str, flows) if isinstance(flows, dict) else ())
-        alive = self._alive()
+        alive = self.alive()
         return any(coordinator(flow, alive) == self.name for flow in self._heard)
 
-    def _alive(self) -> list[str]:
+    def alive(self) -> list[str]:
+        """The members that it holds for alive, itself included."""
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
-    async def ask_all(self, gateways: Iterable[str], verb: str) -> dict[str, dict[str, Any]]:
+    async def ask_all(
+        self, gateways: Iterable[str], verb: str, args: Mapping[str, Any] | None = None
+    ) -> dict[str, dict[str, Any]]:
         """The answers of those that answer."""
         names = list(gateways)
-        answers = await asyncio.gather(*(self.ask(name, verb, {}) for name in names), return_exceptions=True)
+        answers = await asyncio.gather(*(self.ask(name, verb, args or {}) for name in names), return_exceptions=True)
         return {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, dict)}
 
     async def check(self, document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -141,7 +144,7 @@ class FleetFlows:
 
     async def parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
-        found = await self.ask_all(self._alive(), "part.status")
+        found = await self.ask_all(self.alive(), "part.status")
         self._heard.update(*found.values())
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
 
@@ -197,7 +200,7 @@ class FleetFlows:
     async def _flows(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet."""
         found: dict[str, dict[str, Any]] = {}
-        alive = self._alive()
+        alive = self.alive()
         for gateway, parts in (await self.parts()).items():
             for flow, part in parts.items():
                 if not part.get("assignment"):
@@ -212,7 +215,7 @@ class FleetFlows:
 
     async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Gateway -> its raw figures, of all that answer."""
-        return {"boards": await self.ask_all(self._alive(), "figures")}
+        return {"boards": await self.ask_all(self.alive(), "figures")}
 
     # -- changes of plan
 
@@ -307,7 +310,7 @@ class FleetFlows:
             self._all_at, self._heard, self._told = now, set(), {}
         elif not self.concerned():
             return
-        alive = self._alive()
+        alive = self.alive()
         known = await self.parts()
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
         mine = {flow for flow in stands if coordinator(flow, alive) == self.name and not self.lock(flow).locked()}
@@ -320,7 +323,7 @@ class FleetFlows:
     async def _end_change(self, flow: str) -> None:
         parts = await self.parts(flow)
         boards = set().union(*map(participants, parts.values()))
-        if lacking := boards - set(self._alive()):
+        if lacking := boards - set(self.alive()):
             log.warning(
                 "flow %s stands still: its plan is being changed, and %s does not answer", flow, listed(lacking)
             )

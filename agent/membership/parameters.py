@@ -52,7 +52,7 @@ class Parameters:
     gossip_bytes_s: float = 1_200.0
     """Sustained bytes per second of gossip that no probe carries; what exceeds it waits, the newest first."""
     gossip_burst_bytes: float = 12_000.0
-    state_bytes_s: float = 600.0
+    state_bytes_s: float = 400.0
     """Sustained bytes per second of sections of state in all packets together, those that carry a probe, too. State of
     `members` boards that changes every `state_interval` is more than this in a large fleet: then each board has it
     somewhat later."""

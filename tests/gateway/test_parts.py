@@ -232,3 +232,15 @@ async def test_what_waits_in_front_of_a_chain_goes_where_its_first_operator_goes
     assert rows == {"g1": 0, "g2": 0} | {after["valid"].gateway: 1}
     for gateway in gateways.values():
         gateway.crash()
+
+
+@in_loop
+async def test_a_removed_flow_says_which_coordinator_it_obeys_and_a_later_one_gets_through(tmp_path: Path) -> None:
+    """A coordinator that begins anew finds no part of the flow, and so no number to go beyond."""
+    gateway = Gateway(tmp_path / "db")
+    parts, _ = parts_of(gateway)
+    await parts.fence("gone", 7)
+    assert await parts.obey("gone", 3) == 7
+    with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 7, got 3"):
+        await parts.fence("gone", 3)
+    assert await parts.obey("gone", 9) == 9
