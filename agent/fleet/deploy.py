@@ -57,7 +57,8 @@ class FleetDeploy:
         for _ in range(FENCE_TRIES):
             fence = next_fence([greatest], flows.name)
             told = {"flow": flow, "fence": fence}
-            answers = await flows.ask_all(flows.alive(), "part.fence", told)
+            alive = [member.name for member in self._roster if member.state is State.ALIVE]
+            answers = await flows.ask_all(alive, "part.fence", told)
             greatest = max((int(answer["fence"]) for answer in answers.values()), default=0)
             if greatest <= fence:
                 return fence

@@ -101,7 +101,7 @@ class FleetFlows:
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:
             args = {**args, "asked": self.name}
-            chosen = coordinator(_flow_of(args), self.alive())
+            chosen = coordinator(_flow_of(args), self._alive())
             if chosen == self.name:
                 return await self._do[verb](args)
             return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
@@ -110,7 +110,7 @@ class FleetFlows:
 
     def coordinates(self, flow: str) -> bool:
         """Is this agent the flow's coordinator?"""
-        return coordinator(flow, self.alive()) == self.name
+        return coordinator(flow, self._alive()) == self.name
 
     def concerned(self) -> bool:
         """Does this agent coordinate a flow that it has heard of?"""
@@ -120,11 +120,10 @@ class FleetFlows:
                 self._told[member.name] = section.epoch, section.version
                 flows = section_untrusted(member, "flows").get("flows")
                 self._heard.update(map(str, flows) if isinstance(flows, dict) else ())
-        alive = self.alive()
+        alive = self._alive()
         return any(coordinator(flow, alive) == self.name for flow in self._heard)
 
-    def alive(self) -> list[str]:
-        """The members that it holds for alive, itself included."""
+    def _alive(self) -> list[str]:
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
     async def ask_all(
@@ -144,7 +143,7 @@ class FleetFlows:
 
     async def parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
-        found = await self.ask_all(self.alive(), "part.status")
+        found = await self.ask_all(self._alive(), "part.status")
         self._heard.update(*found.values())
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
 
@@ -200,7 +199,7 @@ class FleetFlows:
     async def _flows(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet."""
         found: dict[str, dict[str, Any]] = {}
-        alive = self.alive()
+        alive = self._alive()
         for gateway, parts in (await self.parts()).items():
             for flow, part in parts.items():
                 if not part.get("assignment"):
@@ -215,7 +214,7 @@ class FleetFlows:
 
     async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Gateway -> its raw figures, of all that answer."""
-        return {"boards": await self.ask_all(self.alive(), "figures")}
+        return {"boards": await self.ask_all(self._alive(), "figures")}
 
     # -- changes of plan
 
@@ -310,7 +309,7 @@ class FleetFlows:
             self._all_at, self._heard, self._told = now, set(), {}
         elif not self.concerned():
             return
-        alive = self.alive()
+        alive = self._alive()
         known = await self.parts()
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
         mine = {flow for flow in stands if coordinator(flow, alive) == self.name and not self.lock(flow).locked()}
@@ -323,7 +322,7 @@ class FleetFlows:
     async def _end_change(self, flow: str) -> None:
         parts = await self.parts(flow)
         boards = set().union(*map(participants, parts.values()))
-        if lacking := boards - set(self.alive()):
+        if lacking := boards - set(self._alive()):
             log.warning(
                 "flow %s stands still: its plan is being changed, and %s does not answer", flow, listed(lacking)
             )
