@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from agent.membership.events import Changed, EpochRaised, Measured
@@ -150,3 +152,33 @@ def test_calm_fleet_sends_little() -> None:
     fleet.run(60)
     rates = [board.sent_bytes / 60 for board in fleet.boards.values()]
     assert max(rates) < 1_000
+
+
+def test_ninety_unreachable_members_of_a_hundred_cost_the_others_nothing_more_with_time() -> None:
+    fleet = SimulatedFleet(100, 10)
+    fleet.run(2)
+    dead = [f"board-{n}" for n in range(10, 100)]
+    for name in dead:
+        fleet.kill(name)
+    living = [f"board-{n}" for n in range(10)]
+    fleet.run_until(lambda: all(fleet.all_agree(name, DEAD) for name in dead), 300)
+    fleet.run(120)
+    first, second = (_minute(fleet, living) for _ in range(2))
+    assert second[0] < 1.2 * first[0] + 1_000  # bytes sent, and with them the work
+    assert second[1] == first[1] == 0  # news that waits
+    assert second[2] < first[2] + 50_000  # memory
+
+
+def _minute(fleet: SimulatedFleet, living: list[str]) -> tuple[int, int, int]:
+    """(bytes sent, news that waits, bytes of memory) of some boards together, after a minute."""
+    for name in living:
+        fleet.boards[name].sent_bytes = 0
+    fleet.events.clear()
+    tracemalloc.start()
+    fleet.run(60)
+    fleet.events.clear()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    boards = [fleet.boards[name] for name in living]
+    waiting = sum(board.machine._queue.claims + board.machine._queue.states for board in boards)
+    return sum(board.sent_bytes for board in boards), waiting, grown
