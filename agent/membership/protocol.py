@@ -367,7 +367,7 @@ class Membership:
     # Exchange of tables (anti-entropy)
 
     def table(self) -> bytes:
-        """What we tell another member; see `tables`."""
+        """The table for another member; see `tables`."""
         return tables.table(self.roster)
 
     def answer_table_untrusted(self, payload: bytes, now: float) -> bytes:

@@ -36,7 +36,7 @@ def table(roster: Roster) -> bytes:
 
 
 def answer(roster: Roster, messages: Sequence[Message]) -> bytes:
-    """What the sender of a table with these messages lacks."""
+    """News for the sender of a table with these messages: claims and sections that it lacks."""
     claims = {m.name: m for m in messages if isinstance(m, Claim)}
     known = {(m.name, m.section): (m.epoch, m.version) for m in messages if isinstance(m, Known | SectionUpdate)}
     parts: list[bytes] = []
