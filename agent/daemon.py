@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from agent.discovery import Discovery
 
 log = logging.getLogger(__name__)
-STATE_PER_MEMBER_S: Final = 0.1
-"""Load is told at most once in this time per member of the fleet, so that a large fleet is not busy with it."""
 LEAVE_S: Final = 1.0
 
 
@@ -239,7 +237,7 @@ class Agent:
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()
         ring = self.rings.look(load["load"], able["cores"])
-        if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
+        if now - self._load_told >= membership.parameters.state_interval(membership.roster.present):
             self._load_told = now
             self._tell("load", load)
             membership.publish(SECTION, ring)

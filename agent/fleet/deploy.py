@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from typing import Any, Final
 
+from agent.fleet.fences import next_fence
 from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.status import labels_untrusted, section_untrusted
 from agent.membership.members import State
@@ -16,6 +17,7 @@ from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
 Parts = Mapping[str, Mapping[str, Any]]
+FENCE_TRIES: Final = 5
 
 
 class FleetDeploy:
@@ -36,15 +38,31 @@ class FleetDeploy:
         flow, rules = str(document.get("name")), Rules.untrusted(args)
         async with flows.lock(flow):
             operators = await flows.check(document)
-            known = await flows.parts()
+            known, fence = await flows.parts(), 0
+            if not _of(known, flow):
+                fence = await self._obeyed(flow)
+                known = await flows.parts()  # what another coordinator did meanwhile
             on = assignment(operators, rules, asked, *self._boards(known))
             flows.check_boards(on, known)
-            before = {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
-            if before:
+            if before := _of(known, flow):
                 return await self._deploy_again(flow, document, on, before, rules)
-            fence = flows.next_fence(parts[flow] for parts in known.values() if flow in parts)
             await self._deploy_parts(document, on, set(on.values()), 1, fence, rules)
             return {"flow": flow, "plan": 1, "assignment": on, "coordinator": flows.name}
+
+    async def _obeyed(self, flow: str) -> int:
+        """A fencing number that all gateways which answer obey for the flow from now on. The parts are read after it:
+        of two coordinators that deploy a flow at the same time one is refused everywhere, or the other one finds what
+        it did. Gateways remember numbers of flows that were removed, too."""
+        flows, greatest = self._flows, 0
+        for _ in range(FENCE_TRIES):
+            fence = next_fence([greatest], flows.name)
+            told = {"flow": flow, "fence": fence}
+            alive = [member.name for member in self._roster if member.state is State.ALIVE]
+            answers = await flows.ask_all(alive, "part.fence", told)
+            greatest = max((int(answer["fence"]) for answer in answers.values()), default=0)
+            if greatest <= fence:
+                return fence
+        raise EdgertError(f"another coordinator deploys flow {flow}; try again")
 
     def _boards(self, gateways: Iterable[str]) -> tuple[dict[str, frozenset[str]], set[str]]:
         """Labels of the boards that answer, and those of them that are drained."""
@@ -128,6 +146,11 @@ class FleetDeploy:
                 rules = Rules.untrusted(changed if heuristic is None else {**changed, "heuristic": heuristic})
                 await flows.write_rules(flow, parts, rules)
             return {"flow": flow, **rules.plain()}
+
+
+def _of(known: Mapping[str, Parts], flow: str) -> dict[str, Mapping[str, Any]]:
+    """Gateway -> its part of a flow, of those that have one by a plan."""
+    return {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
 
 
 def assignment(

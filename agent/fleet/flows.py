@@ -39,7 +39,7 @@ Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
-    "part.prepare", "part.commit", "part.abort", "part.rules",
+    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
@@ -127,10 +127,12 @@ class FleetFlows:
     def _alive(self) -> list[str]:
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
-    async def ask_all(self, gateways: Iterable[str], verb: str) -> dict[str, dict[str, Any]]:
+    async def ask_all(
+        self, gateways: Iterable[str], verb: str, args: Mapping[str, Any] | None = None
+    ) -> dict[str, dict[str, Any]]:
         """The answers of those that answer."""
         names = list(gateways)
-        answers = await asyncio.gather(*(self.ask(name, verb, {}) for name in names), return_exceptions=True)
+        answers = await asyncio.gather(*(self.ask(name, verb, args or {}) for name in names), return_exceptions=True)
         return {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, dict)}
 
     async def check(self, document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from agent.membership.events import Changed, Conflict, EpochRaised, Event
 from agent.membership.gossip import GossipQueue
-from agent.membership.health import LocalHealth
+from agent.membership.lifeguard import LocalHealth, Suspicion
 from agent.membership.members import PRESENT, TRANSITIONS, Member, State, Version
 from agent.membership.messages import MAX_NUMBER, Claim
 from agent.membership.parameters import Parameters
 from agent.membership.roster import Roster, claim_of
-from agent.membership.suspicion import Suspicion
 
 CONFLICT_PAUSE_S = 30.0
 """Two agents of one name would raise their epochs against each other; each does it once in this time."""

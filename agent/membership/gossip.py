@@ -22,6 +22,10 @@ class Bucket:
         self.left = min(self.burst, self.left + (now - self.at) * self.rate)
         self.at = now
 
+    def has_at(self, wanted: float) -> float:
+        """The monotonic time in seconds at which it has so many bytes."""
+        return self.at + max(0.0, wanted - self.left) / self.rate
+
 
 @dataclass(slots=True)
 class _Item:
@@ -42,8 +46,15 @@ class GossipQueue:
         self._states: dict[tuple[str, ...], _Item] = {}
         self._order = 0
 
-    def __len__(self) -> int:
-        return len(self._claims) + len(self._states)
+    @property
+    def claims(self) -> int:
+        """Number of claims that wait."""
+        return len(self._claims)
+
+    @property
+    def states(self) -> int:
+        """Number of sections of state that wait."""
+        return len(self._states)
 
     def add_claim(self, message: Message, *key: str) -> None:
         """Spread what a member is (alive, suspect, dead, left)."""
@@ -66,21 +77,34 @@ class GossipQueue:
         self._order += 1
         where[key] = _Item(encode(message), self._order, urgent)
 
-    def take(self, room: int, transmissions: int, of_suspicions: int, urgent: bool = False) -> list[bytes]:
-        """Encoded updates of together at most `room` bytes. Each counts as sent once more; after `transmissions` (a
+    def take_claims(self, room: int, transmissions: int, of_suspicions: int, urgent: bool = False) -> list[bytes]:
+        """Encoded claims of together at most `room` bytes. Each counts as sent once more; after `transmissions` (a
         suspicion: `of_suspicions`) it leaves the queue. `urgent`: only refutations and deaths."""
         taken: list[bytes] = []
-        for queue in (self._claims,) if urgent else (self._claims, self._states):
-            for key, item in sorted(queue.items(), key=_precedence):
-                if len(item.payload) > room or (urgent and not item.urgent):
-                    continue
-                room -= len(item.payload)
-                taken.append(item.payload)
-                item.sent += 1
-                suspicion = queue is self._claims and not item.urgent
-                if item.sent >= (of_suspicions if suspicion else transmissions):
-                    del queue[key]
+        for key, item in sorted(self._claims.items(), key=_precedence):
+            if len(item.payload) > room or (urgent and not item.urgent):
+                continue
+            room -= len(item.payload)
+            taken.append(_sent(self._claims, key, item, transmissions if item.urgent else of_suspicions))
         return taken
+
+    def take_states(self, room: int, transmissions: int) -> list[bytes]:
+        """The same of sections of state. None is passed over for a shorter one: where the room is a small budget, long
+        ones would never go."""
+        taken: list[bytes] = []
+        for key, item in sorted(self._states.items(), key=_precedence):
+            if len(item.payload) > room:
+                break
+            room -= len(item.payload)
+            taken.append(_sent(self._states, key, item, transmissions))
+        return taken
+
+
+def _sent(queue: dict[tuple[str, ...], _Item], key: tuple[str, ...], item: _Item, transmissions: int) -> bytes:
+    item.sent += 1
+    if item.sent >= transmissions:
+        del queue[key]
+    return item.payload
 
 
 def _precedence(entry: tuple[tuple[str, ...], _Item]) -> tuple[bool, int, int]:

@@ -52,6 +52,13 @@ class Parameters:
     gossip_bytes_s: float = 1_200.0
     """Sustained bytes per second of gossip that no probe carries; what exceeds it waits, the newest first."""
     gossip_burst_bytes: float = 12_000.0
+    state_bytes_s: float = 400.0
+    """Sustained bytes per second of sections of state in all packets together, those that carry a probe, too. State of
+    `members` boards that changes every `state_interval` is more than this in a large fleet: then each board has it
+    somewhat later."""
+    state_burst_bytes: float = 6_000.0
+    state_per_member_s: float = 0.5
+    """State that changes all the time is published at most once in this time per member."""
     sync_interval_s: float = 30.0
     """Mean time between two exchanges of the whole table over TCP (anti-entropy); grows with log2(members / 32)."""
     health_limit: int = 8
@@ -88,6 +95,10 @@ class Parameters:
     def transmissions_of_suspicions(self, members: int) -> int:
         """How often each member sends a suspicion."""
         return max(2, math.ceil(self.suspicion_retransmit_factor * math.log10(members + 1)))
+
+    def state_interval(self, members: int) -> float:
+        """Least time between two publications of state that changes all the time, in a fleet of `members`."""
+        return self.state_per_member_s * members
 
     def sync_interval(self, members: int) -> float:
         """Mean time between two exchanges of the whole table in a fleet of `members`."""

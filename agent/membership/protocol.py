@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from agent.membership import tables
 from agent.membership.claims import Claims
 from agent.membership.events import Datagram, Event, Measured, Output, SectionChanged, StreamPing, Sync
 from agent.membership.gossip import Bucket, GossipQueue
-from agent.membership.health import LocalHealth
+from agent.membership.lifeguard import LocalHealth
 from agent.membership.members import Address, Member, Section, State, Version
 from agent.membership.messages import (
-    MAX_TABLE_BYTES,
     Ack,
     Claim,
     Known,
@@ -31,7 +31,7 @@ from agent.membership.messages import (
 )
 from agent.membership.parameters import Parameters
 from agent.membership.probing import Probe, Prober
-from agent.membership.roster import Roster, claim_of, known_of, newer, section_of
+from agent.membership.roster import Roster, claim_of, newer, section_of
 
 MAX_BODY = 1_200
 """Bytes of a packet's body: with the seal around it the packet stays below 1,400 bytes."""
@@ -39,6 +39,8 @@ PACKET_COST = 110
 """Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
 LEAST_PACKET = PACKET_COST + 100
 """Bytes without which a packet of gossip carries too little for its cost."""
+LEAST_STATE = 300
+"""Bytes of budget without which the queue of state is not looked through: in a large fleet it is long."""
 MAX_BETTER = 8
 """Most outdated claims of a ping that its answer sets right."""
 FORGET_EVERY_S = 60.0
@@ -75,6 +77,7 @@ class Membership:
         self._budget = Bucket(rate, burst, burst, now)
         self._urgent_budget = Bucket(rate, burst, burst, now)
         """For refutations and deaths alone: a storm of suspicions must not hold up what ends it."""
+        self._state_budget = Bucket(parameters.state_bytes_s, burst := parameters.state_burst_bytes, burst, now)
         self._expected_tick = now
         self.stalls = 0
         """How often a tick came so late that this process must have been starved."""
@@ -137,13 +140,23 @@ class Membership:
     def next_wakeup(self, now: float) -> float:
         """When `tick` is to be called next, at the latest. News after a calm time finds the time of the last gossip,
         long ago: it goes out `now`, and does not show that we were starved."""
-        gossip = max(self._next_gossip, now) if len(self._queue) else float("inf")
+        gossip = max(self._gossip_due(), now)
         deadlines = (self._prober.next_deadline(), self.claims.next_deadline())
         self._expected_tick = min(self._next_probe, self._next_sync, self._next_forget, gossip, *deadlines)
         return self._expected_tick
 
+    def _gossip_due(self) -> float:
+        """The monotonic time of the next round of gossip; infinite without news. State alone waits for a full
+        packet."""
+        if self._queue.claims:
+            return self._next_gossip
+        if self._queue.states:
+            return max(self._next_gossip, self._state_budget.has_at(MAX_BODY + PACKET_COST))
+        return float("inf")
+
     def tick(self, now: float) -> None:
         """Do what is due."""
+        self._state_budget.refill(now)
         late = now - self._expected_tick
         if late > self.parameters.stall_s:
             self._stalled(late)
@@ -153,7 +166,7 @@ class Membership:
         self.claims.expire(now)
         if now >= self._next_probe:
             self._begin_probe(now)
-        if now >= self._next_gossip and len(self._queue):
+        if now >= self._gossip_due():
             self._gossip(now)
         if now >= self._next_sync:
             self._begin_sync(now)
@@ -228,9 +241,18 @@ class Membership:
                 self._outputs.append(Datagram(member.address, payload := body(parts)))
                 budget.left -= len(payload) + PACKET_COST
 
-    def _take_gossip(self, room: int, urgent: bool = False) -> list[bytes]:
-        members, p = self.roster.present, self.parameters
-        return self._queue.take(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
+    def _take_gossip(self, room: int, urgent: bool = False, alone: bool = True) -> list[bytes]:
+        """`alone`: the packet goes out for this gossip only, so state pays for the packet where it is all that is in
+        it."""
+        members, p, budget = self.roster.present, self.parameters, self._state_budget
+        claims = self._queue.take_claims(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
+        cost = PACKET_COST if alone and not claims else 0
+        left = min(room - sum(map(len, claims)), int(budget.left) - cost)
+        if urgent or left < LEAST_STATE:
+            return claims
+        states = self._queue.take_states(left, p.transmissions(members))
+        budget.left -= sum(map(len, states)) + (cost if states else 0)
+        return claims + states
 
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
@@ -260,12 +282,13 @@ class Membership:
         if to is not None and to.state in (State.SUSPECT, State.DEAD):
             parts.append(encode(claim_of(to, self.name)))
         room = MAX_BODY - sum(map(len, parts)) - 5
-        parts += self._take_gossip(room)
+        parts += self._take_gossip(room, alone=False)
         self._outputs.append(Datagram(address, body(parts)))
 
     def receive_untrusted(self, payload: bytes, sender: str, source: Address, now: float) -> None:
         """Take in the body of an authenticated packet from `sender`. Raises `ProtocolError` if it is malformed."""
         messages = decode_untrusted(payload)
+        self._state_budget.refill(now)
         self.claims.heard(sender, now)
         outdated = [m for m in messages if isinstance(m, Claim) and self.claims.knows_better(m)]
         for message in messages:
@@ -344,31 +367,18 @@ class Membership:
     # Exchange of tables (anti-entropy)
 
     def table(self) -> bytes:
-        """All that we believe of all members, our own state, and the versions of the sections that we hold."""
-        parts = [encode(claim_of(member, self.name)) for member in self.roster]
-        parts += [encode(section_of(self._own, name)) for name in self._own.sections]
-        parts += [encode(known) for member in self.roster if member is not self._own for known in known_of(member)]
-        return body(parts)
+        """The table for another member; see `tables`."""
+        return tables.table(self.roster)
 
     def answer_table_untrusted(self, payload: bytes, now: float) -> bytes:
         """Take in another member's table; returns what it lacks. Raises `ProtocolError` if it is malformed."""
-        messages = decode_untrusted(payload, MAX_TABLE_BYTES)
-        claims = {m.name: m for m in messages if isinstance(m, Claim)}
-        known = {(m.name, m.section): (m.epoch, m.version) for m in messages if isinstance(m, Known | SectionUpdate)}
+        messages = tables.read_untrusted(payload)
         self._merge(messages, now)
-        parts: list[bytes] = []
-        for member in self.roster:
-            claim = claims.get(member.name)
-            if claim is None or Version(claim.epoch, claim.incarnation, claim.state) < member.version:
-                parts.append(encode(claim_of(member, self.name)))
-            for name, section in member.sections.items():
-                if known.get((member.name, name), (-1, -1)) < (section.epoch, section.version):
-                    parts.append(encode(section_of(member, name)))
-        return body(parts)
+        return tables.answer(self.roster, messages)
 
     def merge_untrusted(self, payload: bytes, now: float) -> None:
         """Take in the answer to our table. Raises `ProtocolError` if it is malformed."""
-        self._merge(decode_untrusted(payload, MAX_TABLE_BYTES), now)
+        self._merge(tables.read_untrusted(payload), now)
 
     def _merge(self, messages: list[Message], now: float) -> None:
         """A death in a table is taken as a suspicion: whoever lives after a split gets the time to refute it."""

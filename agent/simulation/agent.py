@@ -47,8 +47,6 @@ EVALUATIONS: Final = 2_000
 CORES: Final = 4.0
 MEMORY_MB: Final = 1024
 """Of a board whose description says nothing."""
-STATE_PER_MEMBER_S: Final = 0.1
-"""As `agent.daemon`."""
 
 
 def cores_of(board: BoardDescription) -> float:
@@ -173,7 +171,7 @@ class VirtualAgent:
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         by = self._settings.coordinates.algorithm
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": by})
-        if now - self._load_told >= STATE_PER_MEMBER_S * membership.roster.present:
+        if now - self._load_told >= membership.parameters.state_interval(membership.roster.present):
             self._load_told = now
             self._tell("load", {"load": 0.0, "available_mib": board.memory_mb or MEMORY_MB})
         self._step(self.name)

@@ -86,6 +86,7 @@ class VirtualGateway:
             "part.status": self._parts, "part.deploy": self._deploy, "part.remove": self._remove,
             "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
             "part.commit": self._commit, "part.abort": self._abort, "part.rules": self._put_rules,
+            "part.fence": self._obey,
         }  # fmt: skip
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
@@ -164,6 +165,11 @@ class VirtualGateway:
         if fence < known:
             raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
         self._disk.fences[flow] = fence
+
+    async def _obey(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        flow = args["flow"]
+        self.fence(flow, max(args["fence"], self._fence_of(flow)))
+        return {"fence": self._fence_of(flow)}
 
     def _rules(self, flow: str, args: Mapping[str, Any]) -> None:
         rules, fence = args.get("rules"), args.get("fence", 0)

@@ -57,8 +57,8 @@ class Commands:
             "peers": self.peers, "part.check": self.check_part, "part.status": self.part_status,
             "part.deploy": self.deploy_part, "part.remove": self.remove_part, "part.stop": self.stop_part,
             "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
-            "part.abort": self.abort_part, "part.rules": self.put_rules, "figures": self.figures,
-            "flows": self.list_flows,
+            "part.abort": self.abort_part, "part.rules": self.put_rules, "part.fence": self.fence_part,
+            "figures": self.figures, "flows": self.list_flows,
         }  # fmt: skip
 
     async def status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,6 +189,11 @@ class Commands:
     async def part_status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """This gateway's parts of flows, by flow: plan, assignment, state, fencing number."""
         return self._parts.status()
+
+    async def fence_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "fence": number}`: obeys that coordinator, unless it obeys a later one; says which."""
+        flow = _text(arguments, "flow")
+        return {"fence": await self._parts.obey(flow, _number(arguments, "fence"))}
 
     async def stop_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `gateway.flows.parts`; so are the next ones. `{"flow": name, "fence": number}`."""

@@ -168,6 +168,12 @@ class Parts:
             await self._store(lambda: self._database.put_fence(flow, fence))
             self._fences[flow] = fence
 
+    async def obey(self, flow: str, fence: int) -> int:
+        """The fencing number that the flow obeys here from now on: the given one, unless it obeys a greater one. It is
+        told of flows without a part here, too: they may have had one."""
+        await self.fence(flow, max(fence, self._fences.get(flow, 0)))
+        return self._fences.get(flow, 0)
+
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
         async with self._busy:

@@ -300,3 +300,15 @@ def test_a_batch_finds_its_operator_whatever_is_fused_at_the_other_end(ours: Fus
     assert entrance is not None
     assert there.takes(entrance, gone.source, gone.producer)
     assert there.on_board(there.plan.instances[entrance.name])
+
+
+@in_loop
+async def test_a_removed_flow_says_which_coordinator_it_obeys_and_a_later_one_gets_through(tmp_path: Path) -> None:
+    """A coordinator that begins anew finds no part of the flow, and so no number to go beyond."""
+    gateway = Gateway(tmp_path / "db")
+    parts, _ = parts_of(gateway)
+    await parts.fence("gone", 7)
+    assert await parts.obey("gone", 3) == 7
+    with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 7, got 3"):
+        await parts.fence("gone", 3)
+    assert await parts.obey("gone", 9) == 9

@@ -47,7 +47,7 @@ class Outcome:
     looks: int = 0
     """How often a gateway was asked what it runs, to see two owners."""
     starts_s: list[float] = field(default_factory=list)
-    """How long the gateways of killed boards took to start."""
+    """How long the gateways and agents of killed boards took to start."""
     runs_again_s: list[float] = field(default_factory=list)
     """After each fault was over: until all boards were alive, and all parts ran by one plan."""
 
@@ -65,7 +65,7 @@ class Outcome:
         lines.append(f"lost {self.lost}, doubled {self.doubled}, sums {'right' if self.sums_right else 'WRONG'}")
         lines.append(f"two owners: {'; '.join(self.two_owners) or 'never'}, in {self.looks} looks")
         lines.append(f"coordinators killed {self.coordinator_kills}; ran again after at most "
-                     f"{max(self.runs_again_s, default=0.0):.1f} s; gateways started within "
+                     f"{max(self.runs_again_s, default=0.0):.1f} s; programs started within "
                      f"{max(self.starts_s, default=0.0):.1f} s")  # fmt: skip
         return "\n  ".join(lines) + "\n"
 
@@ -198,8 +198,14 @@ class FleetRun:
         began = time.monotonic()
         board.start_programs()  # the agents, not the laboratory, tell the gateways where the others listen
         board.wait_ready()
+        wait_until(lambda: self._agent_answers(name), f"the agent of {name}", 180.0, poll_s=0.1)
         self._over = time.monotonic()
         self.outcome.starts_s.append(self._over - began)
+
+    def _agent_answers(self, name: str) -> bool:
+        with contextlib.suppress(ControlError):
+            return bool(self.lab.boards[name].ask_agent("fleet.status"))
+        return False
 
     def until_done(self, verb: str, args: Mapping[str, Any]) -> None:
         """Asks until it is done, as a user would."""
@@ -214,8 +220,8 @@ class FleetRun:
                 time.sleep(1.0)
 
     def _settle(self) -> None:
-        """The flow has to run again. Counted from when ways were given back, and gateways connected to their brokers:
-        how long a program takes to start on a busy machine is told apart."""
+        """The flow has to run again. Counted from when ways were given back, gateways were connected to their brokers,
+        and agents answered: how long a program takes to start on a busy machine is told apart."""
         wait_until(self.runs, "the flow to run by one plan", 90.0, poll_s=0.2)
         self.outcome.runs_again_s.append(time.monotonic() - self._over)
 

@@ -18,7 +18,7 @@ Ask = Callable[[], Mapping[str, Any]]
 class Owners:
     """What was seen so far. Of one flow; pure, times are arguments.
 
-    A plan is run by nobody any more once a part runs by a later one. So of two answers about an operator on two
+    No board runs a plan any more once a part runs by a later one. So of two answers about an operator on two
     boards, the later one was asked for after the first had come: with a plan that is not greater it shows two owners.
     """
 

@@ -6,12 +6,17 @@ import heapq
 from collections.abc import Callable
 from random import Random
 
+from agent.interference.ring import PACKED_BYTES
 from agent.membership.events import Changed, Event
 from agent.membership.members import State
 from agent.membership.messages import Claim
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.simulation.network import MembershipNetwork, address_of
+from edgert.core.packing import pack
+
+LOOK_S, ROUND_S, PEERS, PINGS = 5.0, 10.0, 8, 3
+"""As the settings of agents are: of state that changes, and of the rounds of coordinates."""
 
 
 class SimulatedFleet(MembershipNetwork):
@@ -93,6 +98,40 @@ class SimulatedFleet(MembershipNetwork):
 
     def happened(self, name: str, event: Event) -> None:
         self.events.append((self.now, name, event))
+
+    # What agents add
+
+    def live_as_agents_do(self) -> None:
+        """From now on all boards publish the sections that an agent publishes, with a load that changes all the time,
+        and ping peers for their coordinates."""
+        for name in self.boards:
+            self.at(self.now + self.random.uniform(0, ROUND_S), lambda n=name: self._measure(n))  # type: ignore[misc]
+            self.at(self.now + self.random.uniform(0, LOOK_S), lambda n=name: self._publish(n))  # type: ignore[misc]
+
+    def _publish(self, name: str) -> None:
+        board, draw = self.boards[name], self.random
+        if not board.running:
+            return
+        machine = board.machine
+        able = {"cores": 4, "speed": 20.0, "memory_mib": 1024, "link": list(board.address), "labels": {}}
+        peaks = {"room": [2.8, 5e6], "high": [round(draw.random(), 2), 0.0], "takes": True, "drained": False}
+        machine.publish("board", pack(able))
+        machine.publish("coordinate", pack({"at": list(machine.coordinate), "by": "spring"}))
+        machine.publish("flows", pack({"flows": {"city-air": [1, 1]}, "gateway": True}))
+        machine.publish("load", pack({"load": round(draw.random(), 1), "available_mib": 16 * draw.randrange(64)}))
+        machine.publish("ring", draw.randbytes(PACKED_BYTES))
+        machine.publish("moves", pack(peaks))
+        self.step(name)
+        self.at(self.now + max(LOOK_S, self.parameters.state_interval(machine.roster.present)),
+                lambda: self._publish(name))  # fmt: skip
+
+    def _measure(self, name: str) -> None:
+        board = self.boards[name]
+        if board.running:
+            for peer in self.random.sample(list(self.boards), min(PEERS, len(self.boards))) * PINGS:
+                board.machine.measure(peer, self.now)
+            self.step(name)
+            self.at(self.now + ROUND_S, lambda: self._measure(name))
 
     # Faults
 

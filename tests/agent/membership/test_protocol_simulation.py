@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from agent.membership.events import Changed, EpochRaised, Measured
@@ -130,8 +132,53 @@ def test_round_trip_times_are_measured_by_probes() -> None:
     assert all(e.coordinate == (1.0, 2.0, 3.0) for e in measured)
 
 
+def test_members_whose_state_changes_all_the_time_send_little() -> None:
+    """Nothing bounded the state that rides on probes: 11 kB/s per board in this fleet."""
+    fleet = SimulatedFleet(30, 9, loss=0.05)
+    fleet.live_as_agents_do()
+    fleet.run(15)
+    before = {name: board.sent_bytes for name, board in fleet.boards.items()}
+    fleet.run(15)
+    rates = [(board.sent_bytes - before[name]) / 15 for name, board in fleet.boards.items()]
+    assert sum(rates) / len(rates) < 2_000
+    fleet.kill("board-7")
+    fleet.run_until(lambda: fleet.all_agree("board-7", DEAD), 10)
+    observer = fleet.boards["board-0"].machine.roster
+    assert sum("ring" in m.sections for m in observer) >= 20  # it is not the state that stays away
+
+
 def test_calm_fleet_sends_little() -> None:
     fleet = SimulatedFleet(50, 8)
     fleet.run(60)
     rates = [board.sent_bytes / 60 for board in fleet.boards.values()]
     assert max(rates) < 1_000
+
+
+def test_ninety_unreachable_members_of_a_hundred_cost_the_others_nothing_more_with_time() -> None:
+    fleet = SimulatedFleet(100, 10)
+    fleet.run(2)
+    dead = [f"board-{n}" for n in range(10, 100)]
+    for name in dead:
+        fleet.kill(name)
+    living = [f"board-{n}" for n in range(10)]
+    fleet.run_until(lambda: all(fleet.all_agree(name, DEAD) for name in dead), 300)
+    fleet.run(120)
+    first, second = (_minute(fleet, living) for _ in range(2))
+    assert second[0] < 1.2 * first[0] + 1_000  # bytes sent, and with them the work
+    assert second[1] == first[1] == 0  # news that waits
+    assert second[2] < first[2] + 50_000  # memory
+
+
+def _minute(fleet: SimulatedFleet, living: list[str]) -> tuple[int, int, int]:
+    """(bytes sent, news that waits, bytes of memory) of some boards together, after a minute."""
+    for name in living:
+        fleet.boards[name].sent_bytes = 0
+    fleet.events.clear()
+    tracemalloc.start()
+    fleet.run(60)
+    fleet.events.clear()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    boards = [fleet.boards[name] for name in living]
+    waiting = sum(board.machine._queue.claims + board.machine._queue.states for board in boards)
+    return sum(board.sent_bytes for board in boards), waiting, grown

@@ -1,4 +1,4 @@
-"""One death, and then starved members, in a large fleet.
+"""One death, and then starved members, in a large fleet whose members publish state and measure each other.
 
 `python -m tests.agent.membership.thousand_members [MEMBERS] [SEED]`
 Prints how long a death takes to be known to all, bytes per second and board, and deaths that were none; at the end how
@@ -23,6 +23,7 @@ def rates(fleet: SimulatedFleet, seconds: float) -> tuple[float, float]:
 
 def main(members: int, seed: int) -> None:
     fleet = SimulatedFleet(members, seed, loss=0.05)
+    fleet.live_as_agents_do()
     fleet.run(10)
     print("calm, 5 % loss: mean {:.0f}, greatest {:.0f} bytes/s per board".format(*rates(fleet, 10)), flush=True)
     fleet.kill("board-7")

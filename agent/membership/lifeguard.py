@@ -1,10 +1,30 @@
-"""A running suspicion: when it ends, and who confirmed it (Lifeguard §IV-B)."""
+"""Lifeguard: the health of this agent itself (§IV-A), and a running suspicion of a member (§IV-B).
+
+Dadgar, Phillips, Currey, DSN-W 2018. An agent that is starved itself suspects others more slowly; the more members
+suspect one, the sooner it is held for dead.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from agent.membership.parameters import Parameters
+
+
+@dataclass(slots=True)
+class LocalHealth:
+    """A score from 0 (healthy) to `limit`. Probe interval and time-out are multiplied by score + 1."""
+
+    limit: int
+    score: int = 0
+
+    @property
+    def multiplier(self) -> int:
+        return self.score + 1
+
+    def adjust(self, change: int) -> None:
+        """Add `change`, within the bounds: positive for signs of trouble of our own, negative for a good probe."""
+        self.score = min(max(self.score + change, 0), self.limit)
 
 
 @dataclass(slots=True)
