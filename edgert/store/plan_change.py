@@ -28,17 +28,15 @@ class Prepared:
     """All state of the operators that run here, packed as in the table `state`."""
     queue: bytes
     """Queue entries for operators that run here, by the place at which they were stored."""
-    links: tuple[tuple[str, int, bytes], ...] = ()
-    """(gateway, rows, payload): batches that go first on the new streams; only older versions prepared some."""
 
     def pack(self) -> bytes:
-        plain = [self.document, self.plan, dict(self.assignment), self.state, self.queue, self.links]
+        plain = [self.document, self.plan, dict(self.assignment), self.state, self.queue]
         return msgspec.msgpack.encode(plain)
 
     @classmethod
     def unpack(cls, blob: bytes) -> Prepared:
         """Raises `DamagedError`."""
-        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], bytes, bytes, tuple[tuple[str, int, bytes], ...]]
+        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], bytes, bytes]
         try:
             document, plan, assignment, *rest = msgspec.msgpack.decode(blob, type=form)
         except msgspec.MsgspecError as error:

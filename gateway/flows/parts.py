@@ -335,9 +335,7 @@ class Parts:
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
         epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
-        commit = Checkpoint(
-            name, progress.committed, [prepared.state], prepared.queue, whole=True, links=prepared.links
-        )  # fmt: skip
+        commit = Checkpoint(name, progress.committed, [prepared.state], prepared.queue, whole=True)
 
         def write() -> StoredFlow:
             """On the store thread, so that an epoch which the uplink renamed a moment ago is known."""

@@ -215,7 +215,8 @@ def test_messages_of_a_learned_shape_never_become_rows(codec: str) -> None:
     origin = way.run.places["in"].logic
     assert isinstance(origin, Source)
     good = [payload(codec, "good", WALL + n, 1.0, 2.0) for n in range(10)]
-    way.feed(["x/a"] * 10, good, 0.0)
+    way.feed(["x/a"], good[:1], 0.0)  # with rows: until there is a watermark it may be one that was taken back
+    way.feed(["x/a"] * 9, good[1:], 0.5)
     captured = {"room": "x", "source": "a"}
     decoded = origin.codec.decode_batch_untrusted(["x/a"] * 2, [good[0], b"no"], lambda topic: captured, WALL)
     assert (decoded.rows, len(decoded.bad_payloads)) == ([], 1)

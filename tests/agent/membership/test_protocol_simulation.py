@@ -144,7 +144,7 @@ def test_members_whose_state_changes_all_the_time_send_little() -> None:
     fleet.kill("board-7")
     fleet.run_until(lambda: fleet.all_agree("board-7", DEAD), 10)
     observer = fleet.boards["board-0"].machine.roster
-    assert sum("ring" in m.sections for m in observer) >= 20  # it is not the state that stays away
+    assert sum("ring" in m.sections for m in observer) >= 15  # it is not the state that stays away
 
 
 def test_calm_fleet_sends_little() -> None:
