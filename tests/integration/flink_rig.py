@@ -130,7 +130,8 @@ class Flink:
 
     def _running(self, name: str) -> bool:
         jobs = [job for job in self.get("/jobs/overview").get("jobs", ()) if job["name"] == name]
-        return bool(jobs) and jobs[-1]["tasks"]["running"] == jobs[-1]["tasks"]["total"] > 0
+        # in no order: a query of an earlier test may have had the same name
+        return any(job["tasks"]["running"] == job["tasks"]["total"] > 0 for job in jobs)
 
     def _java(self) -> list[str]:
         home = subprocess.run([ROOT / "scripts/java-home"], capture_output=True, text=True, check=True).stdout.strip()
