@@ -33,6 +33,8 @@ class Mechanism:
     """Also weights in the pools of our own slots."""
     fast: Clusters | None = None
     """Also the fast cores for those that are most urgent."""
+    quotas: Mapping[str, float] = field(default_factory=dict)
+    """Query -> cores that its group may use at most."""
 
     def __contains__(self, part: str) -> bool:
         return part in self.name.split("+")
@@ -129,7 +131,8 @@ def _translate(
     actions: list[Action] = []
     groups = groups_by_query(operators, "several") if "groups" in how else {}
     if groups:
-        actions += to_groups({name: (float(count), tuple(members)) for name, (count, members) in groups.items()})
+        counted = {name: (float(count), tuple(members)) for name, (count, members) in groups.items()}
+        actions += to_groups(counted, how.quotas)
     if "nice" in how:
         # In a group of its own, a query's nice values compare with each other only.
         for members in [members for _, members in groups.values()] if groups else [list(threads)]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -21,7 +22,7 @@ from agent.osched.policy.policies import NONE, POLICIES, Random
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
 from agent.osched.schedule import Mechanism, Schedule, decide
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError
+from edgert.core.errors import EdgertError, show
 from edgert.core.settings.agent import Sched
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Scheduler:
         wanted = settings.affinity == "on" or (settings.affinity == "auto" and on_by_default())
         self.how = Mechanism(
             settings.mechanism, settings.nice_best, settings.nice_worst, settings.pool_weights,
-            door.able.clusters if wanted else None,
+            door.able.clusters if wanted else None, quotas(settings),
         )  # fmt: skip
         self.running = Choice(NONE)
         self.schedule = Schedule()
@@ -296,3 +297,20 @@ class Scheduler:
             if thread in before and passed > 0.0
         }
         self._before = (at, times, board)
+
+
+def quotas(settings: Sched) -> dict[str, float]:
+    """Query -> cores that it may use at most. Raises `EdgertError`."""
+    found: dict[str, float] = {}
+    for text in settings.quotas:
+        query, equals, number = text.rpartition("=")
+        try:
+            cores = float(number)
+        except ValueError:
+            cores = math.nan
+        if not query or not equals or not 0.01 <= cores <= 4096.0:
+            raise EdgertError(f"sched.quotas: expected QUERY=CORES with 0.01 to 4096 cores, got {show(text)}")
+        found[query] = cores
+    if found and "groups" not in settings.mechanism.split("+"):
+        raise EdgertError(f"sched.quotas: expected groups or groups+nice as sched.mechanism, got {settings.mechanism}")
+    return found

@@ -146,6 +146,9 @@ class Sched:
         "(Linux 6.12 and newer)",
         choices=MECHANISMS,
     )
+    quotas: tuple[str, ...] = setting(
+        (), doc="cores that a query may use at most, each QUERY=CORES, such as report=0.5; needs groups"
+    )
     nice_best: int = setting(
         0,
         doc="nice value of the greatest priority; below 0 it goes before the rest of the board",
