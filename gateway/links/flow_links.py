@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.errors import PayloadError, show
 from edgert.core.settings.gateway import Links as LinksSettings
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
@@ -26,7 +26,7 @@ from gateway.base.tasks import Tasks
 from gateway.hosts.host import Arrival, Host
 from gateway.ingest.ingest import Ingest
 from gateway.ledger.gaps import write_gap
-from gateway.links.link_store import Stream
+from gateway.links.link_store import NotNow, Stream
 from gateway.links.peers import Peers
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class FlowLinks:
     def _deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
         run = self._runs.get(stream.flow)
         if run is None or stream.flow in self._held:
-            raise EdgertError(f"flow {stream.flow} does not run here")
+            raise NotNow(f"flow {stream.flow} does not run here now")
         if gap is not None:
             self.gaps[stream.flow] += 1
             self._say_missing(stream, f"batches of gateway {stream.origin} are missing for good: {gap}")

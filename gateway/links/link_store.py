@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from edgert.core.errors import EdgertError
 from edgert.links.messages import Number
 from edgert.links.protocol import Gap, Stored
 
@@ -38,6 +39,10 @@ class LinkStore(Protocol):
         ...
 
 
+class NotNow(EdgertError):
+    """The flow stands still, or does not run here: its batches stay at their origin until it takes them."""
+
+
 class Deliver(Protocol):
     """Takes a batch for a flow, on the loop, without waiting. It is called once for each number after the position with
     which the stream was opened, in order."""
@@ -45,5 +50,5 @@ class Deliver(Protocol):
     def __call__(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
         """`gap`: batches that are missing before this one for good. Bodies come from outside: read them as such.
 
-        If it raises, the batch and all after it come again in a second."""
+        If it raises, the batch and all after it come again in a second. `NotNow` is no fault."""
         ...

@@ -12,7 +12,7 @@ from edgert.links.messages import MAX_FRAME, Number
 from edgert.links.protocol import Sender
 from edgert.links.session import Acknowledged, Event, FellBehind, Received, Session
 from edgert.links.tls import WRITE_BYTES, TlsLink
-from gateway.links.link_store import Deliver, LinkStore, Stream
+from gateway.links.link_store import Deliver, LinkStore, NotNow, Stream
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +135,16 @@ class Peer:
             return  # the peer sends the batch again
         try:
             self._deliver(self.stream_from(event.flow), event.number, event.body, event.gap)
+        except NotNow as error:  # as in each change of a flow's plan
+            log.debug("batch %s of gateway %s waits there: %s", event.number, self.name, error)
+            self._hold(event)
         except Exception:
             log.exception("flow %s did not take batch %s of gateway %s", event.flow, event.number, self.name)
-            before = event.before
-            self._held[event.flow] = before
-            self.session.hold(event.flow, before)
+            self._hold(event)
+
+    def _hold(self, event: Received) -> None:
+        self._held[event.flow] = event.before
+        self.session.hold(event.flow, event.before)
 
     def forget_refusal(self, flow: str) -> None:
         """The flow begins to take batches from another position than that of the batch it did not take."""

@@ -17,11 +17,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import uvloop
 
@@ -39,91 +38,16 @@ from agent.migration.plan_change import (
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack, unpack
 from edgert.core.results.results import RowsBatch, unpack_result_untrusted
-from edgert.core.settings.gateway import Links, Pool
-from edgert.mqtt.clients.reconnect import Backoff
-from edgert.mqtt.packets.packets import Publish, PublishRun
-from gateway.base.tasks import to_its_end
-from gateway.control.commands import Commands
-from gateway.flows.parts import Parts
-from gateway.links.flow_links import FlowLinks
 from tests.brokers import free_port
-from tests.gateway.test_flows import Gateway
+from tests.gateway.moving_board import HOST, Board, Broker
 from tests.integration import truth
 from tests.lab.faults import APART, BOARDS, FLOW, KEYED, differences, document, reading, tracked
 
-HOST: Final = "127.0.0.1"
 SOURCE: Final = "g1"
 FAULTS: Final = ("none", "kill", "kill", "coordinator", "coordinator", "cut", "kill and coordinator")
 IN_FLIGHT: Final = 4_000
 """Messages that the broker of the source's board has open at most."""
 AT_A_TIME: Final = 25
-
-
-class Broker:
-    """The sensors' broker of the source's board: it delivers again what was not acknowledged."""
-
-    def __init__(self) -> None:
-        self.open: dict[int, Publish] = {}
-        self._packet_id = 0
-
-    def publish(self, topic: str, payload: bytes) -> Publish:
-        while (packet_id := self._packet_id % 65_535 + 1) in self.open:
-            self._packet_id += 1
-        self._packet_id += 1
-        message = self.open[packet_id] = Publish(topic, payload, 1, False, False, packet_id, ())
-        return message
-
-    def acknowledged(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
-        for packet_id, _ in packets:
-            self.open.pop(packet_id, None)
-        return True
-
-    def again(self) -> list[Publish | PublishRun]:
-        return [Publish(m.topic, m.payload, 1, False, True, m.packet_id, ()) for m in self.open.values()]
-
-
-class Board(Gateway):
-    """One life of a gateway."""
-
-    def __init__(self, path: Path, name: str, port: int, broker: Broker) -> None:
-        self.name, self.port = name, port
-        self.alive, self.connected = True, False
-        """`connected`: to the broker, which delivered again first what was open."""
-        self._thread = ThreadPoolExecutor(1)
-        super().__init__(path, name=name)
-        self.ingest.client.acknowledge = broker.acknowledged  # type: ignore[method-assign]
-        for run in self.flows.runs.values():
-            if self.parts.stands(run.flow.name):
-                self.parts.loaded(run)
-        commands = Commands(name, Pool(), self.flows, self.host, self.parts, self.links, cast(Any, None), self.clock)
-        self.verbs = commands.of_agent()
-
-    def before_load(self) -> None:
-        settings = Links(True, HOST, self.port)
-        self.parts = Parts(self.name, self.flows, self.host, self.database, self.store, self.clock)
-        self.links = FlowLinks(
-            "test", self.name, settings, self.database, self.store, self.host, self.ingest, self.clock
-        )
-        self.links.peers._backoff = Backoff(0.01, 0.1)
-        self.parts.links = self.links
-        registry = self.flow_registry
-        registry.stands, registry.check_free = self.parts.stands, self.parts.check_free
-        registry.on_change, self.checkpointer.on_written = self.links.sync, self.links.committed
-        self.parts.load()
-
-    async def store(self, call: Callable[[], Any]) -> Any:
-        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._thread, call))
-
-    async def start(self) -> None:
-        await self.links.start()
-        await self.links.sync(self.flows.runs)
-
-    async def kill(self) -> None:
-        """What is with the database already is done; nothing else is."""
-        self.alive = False
-        self._thread.shutdown()
-        await self.links.stop()
-        await asyncio.to_thread(self.crash)
 
 
 @dataclass(slots=True)
@@ -180,7 +104,7 @@ class World:
         self.plan, self.fence = 1, 1
         self._cut: set[frozenset[str]] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self.feeding = asyncio.Event()
+        self.feeding, self.giving = asyncio.Event(), asyncio.Lock()
         self._usual_s = 0.3
         """How long a move without a fault takes; a fault comes within a little more."""
 
@@ -246,7 +170,9 @@ class World:
         """Keys by chance while `feeding` is set."""
         while True:
             await self.feeding.wait()
-            await self.give(self._readings.randrange(self.outcome.keys) for _ in range(AT_A_TIME))
+            async with self.giving:
+                if self.feeding.is_set():
+                    await self.give(self._readings.randrange(self.outcome.keys) for _ in range(AT_A_TIME))
             await asyncio.sleep(0.02)
 
     async def give(self, keys: Any) -> None:
@@ -273,7 +199,7 @@ class World:
             if not board.alive:
                 raise EdgertError(f"{name} is down")
             work = asyncio.ensure_future(board.verbs[verb](unpack(pack(args))))
-            work.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may not be waited for
             answer = await asyncio.shield(work)
         except EdgertError:
             raise
@@ -413,8 +339,8 @@ async def run(seed: int, moves: int, keys: int, folder: Path, say: Callable[[str
                 await world.move(on, world.draw.choice(FAULTS))
                 say(f"{outcome.moves} moves, {outcome.made} made, plan {world.plan}")
         world.feeding.clear()
-        await asyncio.sleep(0.1)
-        await world.give(world.draw.sample(range(keys), keys))
+        async with world.giving:  # the last of the others has been given
+            await world.give(world.draw.sample(range(keys), keys))
         await world.end()
         world.compare()
     finally:

@@ -243,7 +243,7 @@ async def test_what_waits_in_front_of_a_chain_goes_where_its_first_operator_goes
 async def test_what_fails_in_the_midst_of_a_chain_that_a_plan_joins_is_counted_and_sent_as_a_dead_letter(
     tmp_path: Path,
 ) -> None:
-    """It was worked off when the plan was prepared, by a run that nobody asked for its drops and letters."""
+    """It was worked off when the plan was prepared, by a run whose drops and letters were thrown away."""
     operators = {
         "in": {"type": "mqtt_source", "topic": "x/{source}"},
         "a": {"type": "filter", "input": "in", "where": "n >= 0"},

@@ -76,7 +76,7 @@ class Walk:
         self.gateways["g1"].ingest.feed([Publish(topic, payload, 1, False, False, next(self._ids))])
 
     def carry(self) -> None:
-        """What is committed for other gateways comes to them, in order; maybe not all of it."""
+        """Batches that are committed for other gateways come to them, in order; maybe not all of them."""
         for name, giver in self.gateways.items():
             for _, other in giver.database.link_streams():
                 taker = self.gateways[other]

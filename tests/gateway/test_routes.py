@@ -63,7 +63,7 @@ def test_endless_sets_of_identifiers_stay_within_the_bound(monkeypatch: pytest.M
     assert len(of._shared) <= 100
 
 
-def test_identifiers_that_nobody_subscribed_cost_no_search_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_identifiers_of_no_subscription_cost_no_search_each(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     of = made()
     of._subscriptions.ids["a/#"] = 7

@@ -1,4 +1,4 @@
-"""What a board remembers of its drain, where moves fail and agents die."""
+"""The memory of a board about its drain, where moves fail and agents die."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World:
     def __init__(self) -> None:
         self.on = {"in": "g1", "window": "g1", "out": "g1"}
         self.error, self.makes = "", True
-        """What the coordinator answers, and whether it makes the move."""
+        """The coordinator: its answer, and whether it makes the move."""
 
     def drain(self, folder: Path) -> FleetDrain:
         own = SimpleNamespace(name="g1")

@@ -96,7 +96,7 @@ class Values(ThreadValues):
 def test_version_2_leaves_the_others_of_a_process_in_their_groups_when_one_of_its_threads_is_released(
     tmp_path: Path,
 ) -> None:
-    """A thread is put back with its whole process there: the others would lose their groups, and nobody would see."""
+    """A thread is put back with its whole process there: the others would lose their groups, unseen."""
     groups, values = version_2(tmp_path, "a", "b"), Values()
     door = Door(tmp_path / "journal", Abilities(False, None, groups), values=values)
     with worker(threads=1) as process:
