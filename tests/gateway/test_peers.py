@@ -16,7 +16,7 @@ from edgert.links.tls import Credentials, Identity, LinkError
 from edgert.mqtt.clients.reconnect import Backoff
 from gateway.links import peer as peer_module
 from gateway.links import peers as peers_module
-from gateway.links.link_store import Stream
+from gateway.links.link_store import NotNow, Stream
 from gateway.links.peers import Address, Peers
 from tests.links.certificates import FLEET, Authority
 from tests.waiting import in_loop, until
@@ -30,7 +30,7 @@ class Database:
     def __init__(self) -> None:
         self.outbox: dict[Stream, list[Stored]] = {}
         self.positions: dict[Stream, Number] = {}
-        self.failures = 0
+        self.failures = self.reads = 0
 
     async def position(self, stream: Stream) -> Number:
         await asyncio.sleep(0)
@@ -38,6 +38,7 @@ class Database:
 
     async def pending(self, stream: Stream, after: Number, limit_bytes: int) -> Sequence[Stored]:
         await asyncio.sleep(0)
+        self.reads += 1
         if self.failures:
             self.failures -= 1
             raise OSError("the disk is gone")
@@ -72,6 +73,7 @@ class Board:
         self.behind: list[tuple[Stream, Number]] = []
         self.refusals = 0
         """Batches that the flow does not take."""
+        self.refusal: Exception = RuntimeError("this flow is not well")
         self.peers = Peers(
             Identity(FLEET, name), settings, database, self.deliver,
             lambda stream, number: self.behind.append((stream, number)), backoff=Backoff(0.01, 0.02),
@@ -80,7 +82,7 @@ class Board:
     def deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
         if self.refusals:
             self.refusals -= 1
-            raise RuntimeError("this flow is not well")
+            raise self.refusal
         self.got.append((stream, number, body))
 
     @property
@@ -229,6 +231,24 @@ async def test_a_flow_that_takes_no_batch_gets_it_again_and_holds_up_no_other() 
     await b.peers.stop()
 
 
+@pytest.mark.parametrize(("refusal", "errors"), [(NotNow("it stands still"), 0), (RuntimeError("no"), 1)])
+@in_loop
+async def test_a_batch_for_a_flow_that_stands_still_is_no_error(
+    refusal: Exception, errors: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Database()
+    a, b = Board("a", one), Board("b", Database())
+    b.refusals, b.refusal = 1, refusal
+    one.put(AB, b"1")
+    await linked(a, b)
+    await a.peers.open_outgoing("f", "b")
+    await b.peers.open_incoming("f", "a")
+    await until(lambda: b.bodies == [b"1"], "the batch, in the end")
+    assert [record.levelname for record in caplog.records if "batch" in record.message] == ["ERROR"] * errors
+    for board in (a, b):
+        await board.peers.stop()
+
+
 @in_loop
 async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_it_did_not_take(
     monkeypatch: pytest.MonkeyPatch,
@@ -275,6 +295,7 @@ async def test_a_flow_that_stands_still_sends_nothing_until_it_works_on() -> Non
     await b.peers.open_incoming("f", "a")  # it asks anew, as after a change of plan
     a.peers.stored("other", "b", one.put(other, b"2"))
     await until(lambda: b.bodies == [b"2"], "the batch of the other flow, and of no other")
+    assert one.reads < 10, "it is not read again and again meanwhile"
     a.peers.release("f")
     await until(lambda: b.bodies == [b"2", b"1"], "the batch that was kept")
     for board in (a, b):
