@@ -94,7 +94,7 @@ class CentralConnection:
 
     def max_packet_bytes(self) -> int:
         """The broker's limit; 0: none is known."""
-        return self.connection.max_packet_bytes if self.connection else 0
+        return self.connection.limits.max_packet_bytes if self.connection else 0
 
     def _connected(self) -> None:
         birth = {"state": "online", "version": edgert.__version__, "flows": sorted(self._flows.runs)}

@@ -43,6 +43,7 @@ def status_of(
     drops = (
         lambda: ingest_drops(ingest),
         lambda: {("", "", reason): messages for reason, messages in control_drops.items()},
+        lambda: {("", "", "control message that is too large"): made.oversized if (made := link()) else 0},
         checkpointer.dropped,
         links.dropped if links else dict,
     )
@@ -99,6 +100,8 @@ def central_section(settings: Central, uplink: Uplink, link: ControlConnection |
         "connected": bool(link and link.connected),
         "broker": f"{settings.host}:{settings.port}",
         **uplink.section(),
+        "too_large": link.limits.too_large if link else 0,
+        "hung_up": link.limits.hung_up if link else 0,
         "error": uplink.status.error or (link.error if link else ""),
     }
 

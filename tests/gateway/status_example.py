@@ -54,6 +54,8 @@ def example_status() -> dict[str, Any]:
                 "lost_by_tables": 0,
                 "not_authentic_acks": 2,
                 "sent_bytes": 4000,
+                "too_large": 0,
+                "hung_up": 0,
                 "last_ack_age_s": 0.4,
                 "error": "",
             },

@@ -18,6 +18,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients import control_plane
 from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.mqtt.clients.message_limits import QUEUED_MESSAGES
 from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, V311
 from edgert.mqtt.session import versions
@@ -162,15 +163,15 @@ def test_the_limits_of_the_brokers_connack_are_heeded(mosquitto: MakeBroker) -> 
         broker.port, subscriptions=[("t", 1)], on_message=lambda topic, payload, request: got.append(payload)
     ) as made:
         wait_until(lambda: made.connected, "the connection")
-        assert made.max_packet_bytes == 8000
+        assert made.limits.max_packet_bytes == 8000
         assert made._client.max_inflight_messages == 3
         assert not made.publish("t", bytes(20_000))
         assert "the broker's limit" in made.deliver("t", bytes(20_000))
-        assert made.too_large == 2
+        assert made.limits.too_large == 2
         for n in range(20):
             assert made.publish("t", b"%d" % n)
         wait_until(lambda: len(got) == 20, "all messages")
-        assert (made.connects, made.hung_up) == (1, 0)
+        assert (made.connects, made.limits.hung_up) == (1, 0)
 
 
 def test_a_message_at_which_the_broker_hangs_up_stops_no_other(
@@ -187,14 +188,14 @@ def test_a_message_at_which_the_broker_hangs_up_stops_no_other(
         connection(broker.port, settings={"protocol": "3.1.1"}) as made,
     ):
         wait_until(lambda: made.connected and reader.connected, "the connections")
-        assert made.max_packet_bytes == MAX_PACKET_BYTES
+        assert made.limits.max_packet_bytes == MAX_PACKET_BYTES
         assert made.publish("t", b"before")
         assert made.publish("t", bytes(20_000))
         assert made.publish("t", b"after")
         wait_until(lambda: b"after" in got, "the message behind it", 20)
-        assert made.hung_up == 1
+        assert made.limits.hung_up == 1
         assert set(got) == {b"before", b"after"}
-        assert made.max_packet_bytes == 20_001 // 4
+        assert made.limits.max_packet_bytes == 20_001 // 4
         wait_until(lambda: made._client.max_inflight_messages > 1, "the window")
 
 
@@ -347,8 +348,8 @@ def test_messages_over_the_limit_are_counted_go_nowhere_and_make_few_lines(
 def test_what_waits_for_the_broker_is_bounded() -> None:
     with fake_broker("serve") as broker, connection(broker.port) as made:
         wait_until(lambda: made.connected, "the connection")
-        taken = [made.publish("t", b"x") for _ in range(control_plane.QUEUED_MESSAGES + 1)]
-        assert taken == [True] * control_plane.QUEUED_MESSAGES + [False]
+        taken = [made.publish("t", b"x") for _ in range(QUEUED_MESSAGES + 1)]
+        assert taken == [True] * QUEUED_MESSAGES + [False]
 
 
 def test_that_the_broker_does_not_take_a_message_is_told() -> None:

@@ -22,26 +22,22 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgert.core.errors import EdgertError, show
 from edgert.core.log_sampling import is_told
-from edgert.core.results.pieces import PACKET_BYTES
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.connection_hints import hint
 from edgert.mqtt.clients.credentials import read_password, tls_context
+from edgert.mqtt.clients.message_limits import MessageLimits
 from edgert.mqtt.clients.paho_client import PahoClient
 from edgert.mqtt.clients.reconnect import Attempts, Backoff
 from edgert.mqtt.packets.encode import check_topic
-from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, V5
+from edgert.mqtt.packets.packets import V5
 from edgert.mqtt.packets.reasons import TAKEN_OVER, sentence
-from edgert.mqtt.session.suspicion import STABLE_S, Suspicion
+from edgert.mqtt.session.suspicion import STABLE_S
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
 log = logging.getLogger(__name__)
 
 RECONNECT: Final = Backoff(first_s=1.0, max_s=60.0, stable_s=STABLE_S)
-QUEUED_MESSAGES = 1_000
-"""Messages of ours that paho keeps; `publish` is false past them. The outbox keeps what it sends until it landed."""
 MAX_MESSAGE_BYTES = 1 << 20
-LEAST_PACKET_BYTES = 1_024
-"""A broker that hangs up at less does so for another reason than the size."""
 MOST_SHORT = 3
 """So many connections in a row that end early are said to look like those of two clients with one id: not every broker
 says that another took a session over."""
@@ -105,17 +101,11 @@ class ControlConnection:
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
         self.oversized = self.unhandled = 0
-        self.too_large = 0
-        """Messages of ours that the broker does not take for their size."""
-        self.hung_up = 0
-        """Messages of ours that are not sent any more, since the broker hung up at them."""
+        self.limits = MessageLimits()
         self._connected_at = 0.0
         self._unpublished = 0
         self._short = 0
         """Connections in a row that ended before they were stable."""
-        self._stated = self._learned = MAX_PACKET_BYTES
-        self._receive_maximum = QUEUED_MESSAGES
-        self._suspicion = Suspicion()
         self._noted = ""
         self._refused: dict[int, str] = {}
         """By packet id (so there are 65,535 at most): why the broker did not take a message."""
@@ -130,11 +120,6 @@ class ControlConnection:
     def address(self) -> str:
         """The broker, as host:port."""
         return f"{self._settings.host}:{self._settings.port}"
-
-    @property
-    def max_packet_bytes(self) -> int:
-        """The largest packet that the broker takes: as it says, or as it was found to hang up at larger ones."""
-        return min(self._stated, self._learned)
 
     # -- life
 
@@ -185,7 +170,7 @@ class ControlConnection:
             properties.CorrelationData = request.correlation
         try:
             check_topic(topic)
-            self._check_size(topic, payload)
+            self.limits.check(topic, payload)
             info = self._client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:  # a response topic is whatever the asker wrote
             self._unpublished += 1
@@ -204,7 +189,7 @@ class ControlConnection:
         client = self._client
         try:
             check_topic(topic)
-            self._check_size(topic, payload)
+            self.limits.check(topic, payload)
             info = client.publish(topic, payload, 1, retain)
             info.wait_for_publish(timeout_s)
         except (ValueError, RuntimeError) as error:
@@ -212,12 +197,6 @@ class ControlConnection:
         if not info.is_published():
             return f"no answer within {timeout_s:g} s"
         return self._refused.pop(info.mid, "")
-
-    def _check_size(self, topic: str, payload: bytes) -> None:
-        size = len(topic.encode()) + len(payload) + PACKET_BYTES
-        if size > self.max_packet_bytes:
-            self.too_large += 1
-            raise ValueError(f"expected at most {self.max_packet_bytes} bytes, the broker's limit, got {size}")
 
     # -- paho
 
@@ -231,20 +210,15 @@ class ControlConnection:
             client.tls_set_context(tls_context(settings))
         if self._will:
             client.will_set(*self._will, qos=1, retain=True)
-        client.limit_in_flight(self._receive_maximum)
-        client.max_queued_messages_set(QUEUED_MESSAGES)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
         client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
         client.on_socket_open, client.on_publish = self._opened, self._published
         self._refused.clear()
-        self._suspicion.clear()
+        self.limits.begin(client)
         return client
 
     def _published(self, client: Any, data: Any, mid: int, reason: ReasonCode, properties: Any) -> None:
-        was_alone = self._suspicion.alone
-        self._suspicion.answered(mid)
-        if was_alone and not self._suspicion.alone:
-            client.limit_in_flight(self._receive_maximum)
+        self.limits.answered(client, mid)
         self._refused.pop(mid, None)  # an earlier message of this number
         if reason.is_failure:
             self._refused[mid] = f"the broker refused: {reason}"
@@ -281,7 +255,7 @@ class ControlConnection:
             else:
                 self._note(f"the broker refused: {reason}; {sentence(reason.value, self._client_id)}")
             return
-        self._heed(client, properties)
+        self.limits.connected(client, properties)
         self._versions.accepted()
         with self._subscribing:
             if self._subscriptions:
@@ -291,13 +265,6 @@ class ControlConnection:
         self._connected_at = time.monotonic()
         log.log(logging.DEBUG if self._short else logging.INFO, "connected to %s, MQTT %s", self.address, self.protocol)
         self._guarded(self._on_connected)
-
-    def _heed(self, client: PahoClient, properties: Properties | None) -> None:
-        """The broker's limits, as its CONNACK says (MQTT 5, 3.2.2.3)."""
-        self._stated = getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES)
-        self._receive_maximum = min(QUEUED_MESSAGES, getattr(properties, "ReceiveMaximum", MAX_PACKET_ID))
-        if not self._suspicion.alone:
-            client.limit_in_flight(self._receive_maximum)
 
     def _subscribed(
         self, client: paho.Client, data: Any, packet_id: int, reasons: Sequence[ReasonCode], properties: Any
@@ -330,23 +297,7 @@ class ControlConnection:
         self._short = self._short + 1 if early else 0
         if not early:
             self._noted = ""
-        unacknowledged = client.unacknowledged()
-        found = self._suspicion.ended(early, unacknowledged)
-        if found is not None:
-            sent = unacknowledged[found]
-            if sent.size > LEAST_PACKET_BYTES:
-                self._learned = max(LEAST_PACKET_BYTES, sent.size // 4)
-            gone = {n for n, m in unacknowledged.items() if n == found or m.size > self.max_packet_bytes}
-            client.forget(gone)
-            self.hung_up += len(gone)
-            for packet_id in gone:
-                self._suspicion.answered(packet_id)
-            log.error(
-                "the broker hung up at a message of %d bytes on %r, twice: it is not sent again, nor are %d others of "
-                "that size (%d so far)",
-                sent.size, sent.topic, len(gone) - 1, self.hung_up,
-            )  # fmt: skip
-        client.limit_in_flight(1 if self._suspicion.alone else self._receive_maximum)
+        self.limits.ended(client, early=early)
 
     def _meaning(self, reason: ReasonCode) -> str:
         if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:

@@ -56,6 +56,22 @@ METRICS = (
         at("central", "not_authentic_acks"),
     ),
     Metric(
+        "edgert_central_hung_up_total",
+        "counter",
+        "messages",
+        "Messages to the central broker that are not sent again as they are: it closed the connection at them, twice.",
+        (),
+        at("central", "hung_up"),
+    ),
+    Metric(
+        "edgert_central_too_large_total",
+        "counter",
+        "messages",
+        "Messages that were not sent, since they are larger than the central broker takes.",
+        (),
+        at("central", "too_large"),
+    ),
+    Metric(
         "edgert_outbox_lost_by_tables_total",
         "counter",
         "batches",
