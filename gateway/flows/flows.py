@@ -82,7 +82,7 @@ class Flows:
             registry, flow_registry, host, ingest, checkpointer, self._retirement, self.dropped, fusion, fission
         )
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
-        flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.check_pressure
+        flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.pressure.check
 
     def version(self, name: str) -> int | None:
         """Version of the running flow `name`."""

@@ -25,14 +25,13 @@ from gateway.ingest.client import sensors_client
 from gateway.ingest.delivery import Inbox
 from gateway.ingest.grants import Grants
 from gateway.ingest.inflight_window import BrokerWindow
+from gateway.ingest.pressure import Pressure
 from gateway.ingest.publishing import Publishing
 from gateway.ingest.routes import Routes, entries
 from gateway.ingest.subscriptions import Source, Subscriptions
 
 log = logging.getLogger(__name__)
 
-UNCOMMITTED_BYTES = 4_194_304
-"""Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
 NO_DUP = (
     "the sensors' broker %s delivers messages again without saying so (no flag DUP): such a message is told "
     "by its packet id as long as that is not acknowledged; one whose acknowledgement was lost counts twice"
@@ -58,11 +57,12 @@ class Ingest:
         wants_checkpoint: Callable[[], None],
         save_subscriptions: Callable[[str], Awaitable[None]],
         lock: threading.Lock | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
         self.settings = settings
         self.host = host
         self.clock = clock
-        self.inbox = Inbox()
+        self.inbox = Inbox() if inbox is None else inbox
         self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
@@ -71,7 +71,6 @@ class Ingest:
         self._says_dup = False
         self.grants = Grants()
         self._forget_session = forget_session
-        self._wants_checkpoint = wants_checkpoint
         self._save_subscriptions = save_subscriptions
         self._broker = f"{settings.host}:{settings.port}"
         self.drops = BrokerDrops(settings.drops_topic, self._broker)
@@ -80,11 +79,6 @@ class Ingest:
         """Of the subscriptions."""
         self._routes = Routes(self._subscriptions)
         self._by_id = False
-        self.window = BrokerWindow(settings.window)
-        self._look: asyncio.TimerHandle | None = None
-        """For more messages, when none have come for a while."""
-        self._paused_at: float | None = None
-        """Since when (monotonic) nothing is read."""
         self._open = False
         """The session with the broker stands, and what it must know was committed."""
         self._closed = False
@@ -105,6 +99,8 @@ class Ingest:
             on_released=self._released,
         )
         self.client = sensors_client(settings, client_id, handlers)
+        window = BrokerWindow(settings.window)
+        self.pressure = Pressure(self.inbox, self.client, clock, window, wants_checkpoint)
 
     # -- life
 
@@ -141,12 +137,11 @@ class Ingest:
         """Takes in nothing more: arriving messages stay with the broker (`Inbox.leave`). Its answers to our messages
         are read."""
         self._closed = True
-        self.client.resume()
+        self.pressure.close()
 
     async def stop(self) -> None:
         self._closed = True
-        if self._look is not None:
-            self._look.cancel()
+        self.pressure.stop()
         await self.client.stop()
         if left := self.inbox.counters.left:
             log.warning("%d messages of QoS 0 came while the gateway ended, and no broker keeps those", left)
@@ -240,7 +235,7 @@ class Ingest:
     def _connected(self, event: Connected) -> None:
         five = event.protocol == "5"
         self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
-        self.window.connected(five)
+        self.pressure.window.connected(five)
         if five:
             self._subscriptions.speaks_5 = self._broker
         self._subscriptions.connected()
@@ -248,7 +243,7 @@ class Ingest:
         with self.lock:
             self._routes.rebuild()
             self.inbox.connection_lost()
-        self.regulate()
+        self.pressure.regulate()
         self._tasks.begin(self._open_session(event))
 
     async def _open_session(self, event: Connected) -> None:
@@ -290,7 +285,7 @@ class Ingest:
         self._answer.set()
         with self.lock:
             self.inbox.connection_lost()
-        self.regulate()
+        self.pressure.regulate()
 
     def _answered(self, event: Subscribed) -> None:
         of_flows = {s.filter for s in self._subscriptions.sources}
@@ -343,8 +338,8 @@ class Ingest:
             self._says_dup = True
             log.warning(NO_DUP, self._broker)
         self.acknowledge()
-        self.check_pressure()
-        self._look_later()
+        self.pressure.check()
+        self.pressure.look_later()
 
     def _not_fed(self, messages: Publishes, error: Exception) -> None:
         """A fault of our own: the messages of this read stay unacknowledged, and come again on another connection."""
@@ -353,28 +348,15 @@ class Ingest:
         self.failed = f"what was read could not be taken in, and is not acknowledged: {type(error).__name__}: {error}"
         self.client.reconnect()
 
-    def _look_later(self) -> None:
-        if (
-            self._look is None
-            and (wait_s := self.window.look_in(self._open_count(), self.clock.monotonic())) is not None
-        ):
-            self._look = asyncio.get_running_loop().call_later(wait_s, self._look_now)
-
-    def _look_now(self) -> None:
-        self._look = None
-        if self._open:
-            self.check_pressure()
-            self._look_later()
-
     def feed(self, messages: Publishes) -> None:
         """Routes one read's messages onto the queues of the flows that take them."""
         with self.lock:
             routes, now, wall = self._routes, self.clock.monotonic(), self.clock.wall()
             lookup = routes.by_id if self._by_id else routes.by_topic
-            before = self._open_count()
+            before = self.pressure.open_count()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self._by_id, others=routes.others)
-            if (count := self._open_count()) > before:
-                self.window.came(count, now)
+            if (count := self.pressure.open_count()) > before:
+                self.pressure.window.came(count, now)
             if batches:
                 self.host.put(entries(batches, self.inbox.counters))
         if batches:
@@ -399,17 +381,17 @@ class Ingest:
         with self.lock:
             new = self.inbox.released(packet_id)
         if new:
-            self.check_pressure()
+            self.pressure.check()
 
-    # -- acknowledgements and pressure
+    # -- acknowledgements
 
     def acknowledge(self) -> None:
         """Sends every PUBACK, PUBREC and PUBCOMP that is due."""
         with self.lock:
-            before = self._open_count()
+            before = self.pressure.open_count()
             due, complete = self.inbox.due(), self.inbox.complete()
-        if self._open_count() < before:
-            self.window.acknowledged(before, self.clock.monotonic())
+        if self.pressure.open_count() < before:
+            self.pressure.window.acknowledged(before, self.clock.monotonic())
         if due:
             self.client.acknowledge(due, self.client.connection)
         if complete:
@@ -421,33 +403,6 @@ class Ingest:
         """
         self.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
         if freed:
-            self.check_pressure()
+            self.pressure.check()
         else:
-            self.regulate()
-
-    def check_pressure(self) -> None:
-        """Asks for a checkpoint when half of a bound is used."""
-        half = self.inbox.uncommitted_bytes * 2 >= UNCOMMITTED_BYTES
-        if self.window.full(self._open_count(), self.clock.monotonic()) or half:
-            self._wants_checkpoint()
-        self.regulate()
-
-    def _open_count(self) -> int:
-        """Messages that count in the broker's window."""
-        return len(self.inbox.owed) + len(self.inbox.completing)
-
-    def regulate(self) -> None:
-        """Stops reading while too much waits for acknowledgement, and goes on below that. To be called whenever that
-        may have changed: while nothing is read, nothing that is read can set it going again."""
-        if self.inbox.uncommitted_bytes >= UNCOMMITTED_BYTES and not self._closed:
-            self.client.pause()
-            if self._paused_at is None:
-                self._paused_at = self.clock.monotonic()
-        else:
-            self.client.resume()
-            self._paused_at = None
-
-    @property
-    def paused_s(self) -> float:
-        """For how long nothing has been read, since too much waits for acknowledgement; 0 while it is."""
-        return 0.0 if self._paused_at is None else self.clock.monotonic() - self._paused_at
+            self.pressure.regulate()

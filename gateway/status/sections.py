@@ -71,10 +71,10 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "failed": ingest.failed,
         "broker_dropped": ingest.drops.dropped,
         "broker_drops_unseen": ingest.drops.unseen,
-        "window": ingest.window.met,
-        "window_checkpoints": ingest.window.asked,
+        "window": ingest.pressure.window.met,
+        "window_checkpoints": ingest.pressure.window.asked,
         "refused": dict(ingest.grants.refused),
-        "paused_s": round(ingest.paused_s, 1),
+        "paused_s": round(ingest.pressure.paused_s, 1),
         "error": ingest.grants.error or client.error,
     }
 

@@ -12,7 +12,7 @@ from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish, Publishes
 from edgert.operators.registry import REGISTRY
-from gateway.ingest.ingest import UNCOMMITTED_BYTES
+from gateway.ingest.pressure import UNCOMMITTED_BYTES
 from tests.gateway.test_flows import Gateway, document
 from tests.waiting import in_loop
 
@@ -25,7 +25,7 @@ def fill(gateway: Gateway) -> int:
         gateway.ingest.feed(
             [Publish("x/a", payload, 1, False, False, n) for n in range(first, min(first + 100, count + 1))]
         )
-    gateway.ingest.check_pressure()
+    gateway.ingest.pressure.check()
     return count
 
 
@@ -38,15 +38,15 @@ def reads(gateway: Gateway) -> bool:
 async def test_at_the_bound_nothing_more_is_read_and_a_commit_sets_it_going_again(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
-    assert gateway.ingest.paused_s == 0.0
+    assert gateway.ingest.pressure.paused_s == 0.0
     fill(gateway)
     assert not reads(gateway)
     gateway.clock.advance(7.0)
-    gateway.ingest.regulate()
-    assert gateway.ingest.paused_s == 7.0
+    gateway.ingest.pressure.regulate()
+    assert gateway.ingest.pressure.paused_s == 7.0
     assert await gateway.checkpoint()
     assert reads(gateway)
-    assert gateway.ingest.paused_s == 0.0
+    assert gateway.ingest.pressure.paused_s == 0.0
     gateway.crash()
 
 
@@ -91,7 +91,7 @@ async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_re
             Publish("x/a", b'{"time": 1700000000}', 1, False, False, packet_id + n) for n in range(1, 101)
         ]
         gateway.ingest.feed(read)
-        gateway.ingest.check_pressure()
+        gateway.ingest.pressure.check()
         packet_id += 100
     for _ in range(20 - floods):
         gateway.ingest.feed(flood)

@@ -154,12 +154,11 @@ class Board:
         self.ingest = Ingest(
             Sensors(), "id", self.host, clock, forget_session=self._forget_session, wants_checkpoint=lambda: None,
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
-            lock=self.flow_registry.feeding,
+            lock=self.flow_registry.feeding, inbox=WatchedInbox(self._taken_for_redelivery),
         )  # fmt: skip
-        self.ingest.inbox = WatchedInbox(self._taken_for_redelivery)
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
         self.ingest._tasks.begin = self._begin  # type: ignore[method-assign, assignment]
-        self.ingest._look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
+        self.ingest.pressure.look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, self.uplink.committed)
         self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
