@@ -53,7 +53,8 @@ class Sensors(Connection):
     )
     window: int = setting(
         0,
-        doc="how many messages the broker sends before some are acknowledged, if that is known; 0: it is found out",
+        doc="how many messages the broker sends before some are acknowledged: 20 for Mosquitto in MQTT 3.1.1, 32 for "
+        "EMQX, 65535 for no limit; 0: it is found out",
         unit="messages",
         minimum=0,
         maximum=65_535,
