@@ -14,7 +14,7 @@ from benchmarks.policies.picture import draw
 from benchmarks.report import Benchmark, Options, Report
 from benchmarks.riotbench.flows import APPLICATIONS
 from benchmarks.riotbench.probe import FAIR, FIRST_RATE, OF_A_TRY, QUICK, Spans, Subject, bears, fault, probe
-from edgert.runtime.pool.pools import OWPOA
+from benchmarks.thread_per_operator import OWPOA
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

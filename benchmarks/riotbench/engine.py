@@ -19,6 +19,7 @@ from benchmarks.ingest.trace import messages
 from benchmarks.riotbench.bare_loop import operators_of
 from benchmarks.riotbench.flows import APPLICATIONS, BY_TIME
 from benchmarks.riotbench.probe import LOOP
+from benchmarks.thread_per_operator import OWPOA, ThreadPerInstance
 from edgert.core.batch import RawBatch
 from edgert.core.checkpoint.position import Position
 from edgert.core.system_clock import SystemClock
@@ -30,8 +31,8 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency, quantile_s
-from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.pools import OWPOA, make_pool
+from edgert.runtime.pool.pool import Pool, Send
+from edgert.runtime.pool.pools import make_pool
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
@@ -229,11 +230,17 @@ def one(given: argparse.Namespace, rate: float) -> dict[str, Any]:
     feed = Feed(rate, given.tick, time_goes_on=given.application in BY_TIME)
     if given.policy == LOOP:
         return looped(run, feed, given.warm_up, given.seconds, told)
-    pool = make_pool(
+    return pooled(run, _pool(given, send), feed, given.warm_up, given.seconds, told)
+
+
+def _pool(given: argparse.Namespace, send: Send) -> Pool:
+    if given.policy == OWPOA:
+        take = CONSUMPTIONS[given.consumption](given.consumption_rows)
+        return ThreadPerInstance(SystemClock(), consumption=take, send=send)
+    return make_pool(
         SystemClock(), policy=given.policy, consumption=given.consumption, consumption_rows=given.consumption_rows,
         workers=1, send=send,
     )  # fmt: skip
-    return pooled(run, pool, feed, given.warm_up, given.seconds, told)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from benchmarks.riotbench.probe import (
     fault,
     probe,
 )
-from edgert.runtime.pool.pools import OWPOA
+from benchmarks.thread_per_operator import OWPOA
 
 Load = tuple[int, int]
 """Rows per second, and how many come at a time."""

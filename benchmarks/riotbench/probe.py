@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.processes import module
-from edgert.runtime.pool.pools import OWPOA
+from benchmarks.thread_per_operator import OWPOA
 
 BOUND_MS: Final[dict[str, float]] = {"etl": 50.0, "stats": 100.0, "pred": 100.0, "train": 100.0}
 """Latency (p99) within which a rate counts as borne: that of EdgeWise's figures where it says one."""

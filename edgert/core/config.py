@@ -227,7 +227,7 @@ def _typed(kind: type, raw: object) -> Any:
 def _broken_rule(entry: Entry, value: Any) -> str | None:
     about = entry.about
     if about.choices and value not in about.choices:
-        return _expectation(entry)
+        return (about.check(value) if about.check else None) or _expectation(entry)
     if about.minimum is not None and value < about.minimum:
         return _expectation(entry)
     if about.maximum is not None and value > about.maximum:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError, MisfitError
+from edgert.core.errors import MisfitError
 from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
@@ -29,8 +29,6 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import Report
-from edgert.runtime.pool.pools import OWPOA
-from edgert.runtime.pool.thread_per_operator import UNWEIGHED
 from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
@@ -381,8 +379,6 @@ class Slots:
                 self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
-        if self._settings["pool"]["policy"] == OWPOA:
-            raise EdgertError(UNWEIGHED)
         for run in self.weights.put_untrusted(flow, weights, list(self._hosted)):
             hosted = self._hosted[run]
             with hosted.lock:  # if it is just brought back: either that sees it, or it is sent

@@ -235,7 +235,7 @@ class Ingest:
     def _connected(self, event: Connected) -> None:
         five = event.protocol == "5"
         self._by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
-        self.pressure.window.connected(five)
+        self.pressure.window.connected()
         if five:
             self._subscriptions.speaks_5 = self._broker
         self._subscriptions.connected()

@@ -22,6 +22,7 @@ from benchmarks.riotbench.flows import APPLICATIONS, BLOOM, BY_TIME, TRAINED, kn
 from benchmarks.riotbench.measure import Run, measure
 from benchmarks.riotbench.picture import draw
 from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP, Subject
+from benchmarks.thread_per_operator import ThreadPerInstance
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
@@ -31,7 +32,6 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.ranked import MinMemory
 
 ROWS = 3_000

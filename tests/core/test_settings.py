@@ -10,7 +10,6 @@ from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.folders import data_folder
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.settings.programs import PROGRAMS
-from edgert.runtime.pool.pools import OWPOA
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
@@ -44,6 +43,7 @@ def test_no_variable_sets_two_settings(program: str) -> None:
         ('[gateway]\nid = "a/b"', "gateway.id: expected 1 to 63 letters"),
         ('[gateway]\nfleet = ""', "gateway.fleet: expected a name, not nothing"),
         ("[pool]\nslots = 65", "pool.slots: expected"),
+        ('[pool]\npolicy = "owpoa"', "pool.policy: expected another policy, or no line with pool.policy"),
         ('[sensors]\nprotocol = "4"', "sensors.protocol: expected one of auto, 5, 3.1.1"),
         ("[sensors]\nlatency_budget_s = -1", "sensors.latency_budget_s: expected a number from 0 to 1"),
     ],
@@ -61,7 +61,7 @@ def test_both_connections_are_set_apart() -> None:
 
 def test_every_scheduling_policy_can_be_chosen() -> None:
     policy = next(e for e in config.entries(GatewaySettings) if e.path == "pool.policy")
-    assert policy.about.choices == (*POLICIES, OWPOA)
+    assert policy.about.choices == tuple(POLICIES)
     consumption = next(e for e in config.entries(GatewaySettings) if e.path == "pool.consumption")
     assert consumption.about.choices == tuple(CONSUMPTIONS)
 

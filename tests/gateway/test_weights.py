@@ -16,7 +16,6 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.candidates import Candidates
 from gateway.hosts.in_process import InProcess
 from gateway.hosts.weights import Weights
@@ -93,12 +92,6 @@ def test_what_is_wrong_is_refused_with_all_that_is_and_changes_nothing() -> None
     assert "got 'nobody'" in str(refused.value)
     assert "weight of 'out': expected a weight from 0.001 to 1000, got 'much'" in str(refused.value)
     assert weights.of(run) == {}
-
-
-def test_where_the_os_decides_weights_are_refused() -> None:
-    host = InProcess(ThreadPerInstance(VirtualClock()), VirtualClock())
-    with pytest.raises(EdgertError, match="with owpoa the OS decides"):
-        host.weigh("f", {"in": 2.0})
 
 
 @in_loop

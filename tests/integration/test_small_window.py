@@ -18,15 +18,14 @@ pytestmark = pytest.mark.integration
 
 
 MOST = 4_000
-"""Messages. The window is found from pauses of one kind, and on a busy machine not every pause is."""
+"""Messages. On a busy machine not every pause tells something."""
 
 
 @pytest.mark.parametrize("size", [20, 50])
 def test_what_waits_at_the_broker_comes_soon_and_the_window_is_said(
     tmp_path: Path, mosquitto: Callable[..., Broker], size: int
 ) -> None:
-    """In MQTT 3.1.1. Mosquitto goes beyond what it is told, the further the more comes while it reads acknowledgements:
-    105 for 50 was seen."""
+    """In MQTT 3.1.1. Mosquitto sends more while it reads acknowledgements: 105 for 50 was seen."""
     rig = Rig(tmp_path, mosquitto(settings=f"max_inflight_messages {size}"))
     try:
         gateway = started(rig)

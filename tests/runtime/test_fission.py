@@ -31,7 +31,6 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.policies import POLICIES
 from gateway.flows.models import Models
 from gateway.ingest.delivery import Reader
@@ -295,7 +294,7 @@ def messages(number: int) -> list[tuple[str, bytes]]:
     ]
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, "owpoa"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> None:
     one, many = Way(SPLIT, random.Random(1), fission=False), Way(SPLIT, random.Random(1))
     sent: list[Message] = []
@@ -304,11 +303,7 @@ def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> No
         sent.extend(named(given))
 
     clock = VirtualClock(wall=WALL)
-    pool = (
-        ThreadPerInstance(clock, send=send)
-        if policy == "owpoa"
-        else Pool(clock, workers=3, policy=POLICIES[policy](random.Random(1).random), send=send)
-    )
+    pool = Pool(clock, workers=3, policy=POLICIES[policy](random.Random(1).random), send=send)
     pool.add(many.run.all)
     pool.start()
     try:

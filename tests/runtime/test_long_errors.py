@@ -19,7 +19,6 @@ from edgert.operators.base.logic import Message, PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
@@ -117,9 +116,8 @@ def test_of_rows_that_came_one_by_one_not_all_are_tried_in_one_turn_either() -> 
     assert (asked, turn.back) == (list(range(9)), ()), "the flow ends: there is no next turn"
 
 
-@pytest.mark.parametrize("dedicated", [False, True])
 @pytest.mark.parametrize("repeatable", [True, False])
-def test_workers_go_on_with_what_was_not_tried(dedicated: bool, repeatable: bool) -> None:
+def test_workers_go_on_with_what_was_not_tried(repeatable: bool) -> None:
     """No time goes by but that of the tries: who waited for more would wait for ever."""
     clock = VirtualClock()
     turns: set[float] = set()
@@ -142,7 +140,7 @@ def test_workers_go_on_with_what_was_not_tried(dedicated: bool, repeatable: bool
         sent.extend(named(messages))
         turns.add(clock.monotonic())
 
-    pool: Pool = ThreadPerInstance(clock, send=send) if dedicated else Pool(clock, workers=1, send=send)
+    pool = Pool(clock, workers=1, send=send)
     pool.add([one])
     pool.put([(one, 0, rows(0, 1)), (one, 0, rows(*range(2, 12)))])
     pool.start()

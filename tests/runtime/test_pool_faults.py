@@ -16,7 +16,6 @@ from edgert.runtime.instance.edges import Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
 
@@ -41,9 +40,8 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize("kind", [Panic, SystemExit, KeyboardInterrupt])
-@pytest.mark.parametrize("dedicated", [False, True])
 def test_whatever_an_operator_raises_neither_worker_nor_instance_is_lost(
-    kind: type[BaseException], dedicated: bool
+    kind: type[BaseException],
 ) -> None:
     """No guard keeps a `KeyboardInterrupt`: what was taken with it is lost, and counted."""
 
@@ -53,7 +51,7 @@ def test_whatever_an_operator_raises_neither_worker_nor_instance_is_lost(
 
     after = instance("after", Pass())
     broken = instance("broken", Pass(act), after)
-    pool: Pool = ThreadPerInstance(SystemClock()) if dedicated else Pool(SystemClock())
+    pool = Pool(SystemClock())
     pool.add([broken, after])
     pool.start()
     for n in range(20):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.clock import VirtualClock
-from edgert.core.system_clock import SystemClock
 from edgert.flow.options.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
 from edgert.operators.base.logic import Emission, Logic, Now
@@ -27,7 +26,6 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Overload, Queue
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
@@ -94,13 +92,11 @@ class World:
     """A random graph with its pool, and what has been put into it."""
 
     def __init__(self, seed: int, workers: int, policy: str, overload: Overload) -> None:
-        """`workers`: on a virtual clock; 0: the pool has its own, and the machine's clock."""
+        """`workers`: on a virtual clock."""
         draw = self.draw = random.Random(seed)
         self.clock = VirtualClock()
         consumption = CONSUMPTIONS[draw.choice(sorted(CONSUMPTIONS))](draw.choice([1, 4, 20]))
         self.pool = Pool(self.clock, policy=POLICIES[policy](draw.random), consumption=consumption)
-        if not workers:
-            self.pool = ThreadPerInstance(SystemClock(), consumption=consumption)
         self.instances: list[Instance] = []
         self.cost_s: dict[str, float] = {}
         self.blocked: set[str] = set()
@@ -279,22 +275,6 @@ def test_in_it_lent_threads_take_rows_at_once_and_go_on_and_inner_queues_shed(
     assert any(one.delivery.shed for world in worlds for one in world.instances if one.queue.keeps), (
         "one that blocked for long"
     )
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_with_a_thread_for_each_instance_too(seed: int) -> None:
-    """As fast as the machine can, on threads of its own."""
-    world = World(seed, 0, "random", "shed-oldest")
-    world.pool.start()
-    for step in range(150):
-        world.arrive(world.draw.choice(world.sources), world.draw.randint(1, MOST_ROWS))
-        if step % 15 == 0:
-            world.pool.hold([world.draw.choice(world.instances)], 5.0)
-    world.pool.release(world.instances)
-    assert world.pool.wait_empty(world.instances, 20.0)
-    world.pool.stop()
-    world.check_ledger()
-    assert any(giver(one).seen for one in world.instances)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))

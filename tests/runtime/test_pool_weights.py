@@ -7,10 +7,8 @@ import random
 import pytest
 
 from edgert.core.clock import VirtualClock
-from edgert.core.errors import EdgertError
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
 from edgert.scheduling.policies import POLICIES
@@ -63,12 +61,3 @@ def test_an_instance_that_comes_later_has_weight_1_and_no_arrears() -> None:
     assert pool.hold([first], 1.0)
     pool.remove([first])
     assert not pool._policy.weighed, "nobody is left with another weight than 1"
-
-
-def test_a_thread_for_each_instance_has_no_weights() -> None:
-    clock = VirtualClock()
-    one = instance("one", Pass())
-    pool = ThreadPerInstance(clock)
-    pool.add([one])
-    with pytest.raises(EdgertError, match="with owpoa the OS decides"):
-        pool.weigh([one], 2.0)

@@ -35,7 +35,6 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import report
 from edgert.runtime.pool import pool as pool_module
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
 from tests.named import named
@@ -329,8 +328,7 @@ def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counte
     assert places["odd"].rows_in == places["odd"].rows_out == places["out"].rows_in
 
 
-@pytest.mark.parametrize("dedicated", [False, True])
-def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
+def test_sleeping_workers_wake_for_a_try() -> None:
     passed = threading.Event()
     left = [2]
 
@@ -341,7 +339,7 @@ def test_sleeping_workers_wake_for_a_try(dedicated: bool) -> None:
 
     one: Instance = instance("one", Pass(act), instance("after", Pass(lambda batch: passed.set())))
     one.guards[0].policy = replace(OnError(), action="retry", backoff_s=0.01)
-    pool: Pool = ThreadPerInstance(SystemClock()) if dedicated else Pool(SystemClock(), workers=2)
+    pool = Pool(SystemClock(), workers=2)
     pool.add([one, *one.edges.outputs[0][0].instances])
     pool.start()
     pool.put([(one, 0, rows(1))])

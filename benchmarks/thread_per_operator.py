@@ -1,15 +1,15 @@
 """One worker per operator: a thread for each instance, and the OS decides. The baseline of EdgeWise (section 2.3).
 
-Kept to measure against: what Storm and Flink do. It shares queues, instances and pauses with the pool.
+A baseline to measure against: Storm and Flink work like this. It shares queues, instances and pauses with the pool.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
@@ -20,7 +20,8 @@ from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy
 from edgert.scheduling.profile import Profile
 
-UNWEIGHED = "expected a pool that chooses who runs, to give weights to: with owpoa the OS decides (pool.policy)"
+OWPOA: Final = "owpoa"
+"""Its name in the place of a policy: one worker per operator architecture."""
 
 
 class Unscheduled:
@@ -97,9 +98,6 @@ class ThreadPerInstance(Pool):
             for instance in removed:
                 if bell := self._bells.pop(instance.schedule.number, None):
                     bell.notify()
-
-    def weigh(self, instances: Sequence[Instance], weight: float) -> None:
-        raise EdgertError(UNWEIGHED)
 
     def lend(self, time_s: float, *, again: bool = False) -> bool:
         """Does nothing: no thread is lent here, as each instance has its own."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from benchmarks.thread_per_operator import ThreadPerInstance
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
@@ -14,8 +15,6 @@ from edgert.flow.options.on_error import OnError
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry, Queue
-from edgert.runtime.pool.pools import make_pool
-from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, rows
 from tests.waiting import wait_until
@@ -149,19 +148,6 @@ def test_to_rest_until_a_row_is_tried_again_is_not_waiting_for_a_worker() -> Non
     assert pool.wait_empty([one], DEADLINE_S)
     pool.stop()
     assert (one.counters.rows_in, one.counters.scheduling_s) == (2, 0.0)
-
-
-def test_the_settings_can_ask_for_it() -> None:
-    pool = make_pool(
-        SystemClock(),
-        policy="owpoa",
-        consumption="all",
-        consumption_rows=1,
-        workers=4,
-        send=lambda instance, sent: None,
-    )
-    assert isinstance(pool, ThreadPerInstance)
-    assert pool.consumption(70) == 70
 
 
 def test_what_waits_already_when_instances_come_is_worked_off() -> None:
