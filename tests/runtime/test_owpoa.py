@@ -12,8 +12,9 @@ from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.options.on_error import OnError
 from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Entry, Queue
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.pool.pools import make_pool
 from edgert.runtime.pool.thread_per_operator import ThreadPerInstance
 from edgert.scheduling.consumption import at_most
@@ -118,7 +119,7 @@ def test_who_feeds_a_queue_over_its_budget_waits_here_too() -> None:
     def look(batch: Batch) -> None:
         longest[0] = max(longest[0], second.queue.size)
 
-    second = Instance("second", ("second",), "stateless", Pass(look), Queue(100, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(look), InnerQueue(100))
     first = instance("first", Grow(), second)
     with running(first, second) as pool:
         for n in range(2_000):
