@@ -124,7 +124,7 @@ class ThreadPerInstance(Pool):
                     self._hand_on(instance, turn)
                 while not self._stopping and number in self._instances:
                     rest = gate.resting.get(number, 0.0) - self._clock.monotonic() if gate.resting else 0.0
-                    if instance.queue.entries and number not in gate.held and rest <= 0.0:
+                    if instance.queue.rows and number not in gate.held and rest <= 0.0:
                         if gate.resting.pop(number, None) is not None:
                             instance.schedule.ready = self._clock.monotonic()
                         if not gate.stalls(instance):

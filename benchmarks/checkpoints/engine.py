@@ -133,7 +133,7 @@ class Engine:
                 now = time.perf_counter()
                 self.longest_s = max(self.longest_s, now - moved)
                 done, moved = first.counters.rows_in, now
-        while any(i.queue.entries or i.schedule.running for i in instances):  # noqa: ASYNC110 - nor when all is done
+        while any(i.queue.rows or i.schedule.running for i in instances):  # noqa: ASYNC110 - nor when all is done
             await asyncio.sleep(LOOK_S)
         return fed
 

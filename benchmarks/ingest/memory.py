@@ -78,7 +78,7 @@ class Feed:
 
     def _wait(self) -> None:
         """Until the pool has done all. It looks now and then: `Pool.wait_empty` would be woken by every turn."""
-        while any(instance.queue.entries or instance.schedule.running for instance in self.run.all):
+        while any(instance.queue.rows or instance.schedule.running for instance in self.run.all):
             time.sleep(LOOK_S)
 
 

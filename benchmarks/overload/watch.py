@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import report
@@ -20,8 +19,7 @@ NOT_ROWS: Final = ("(values)", "(kept)", "(keys)")
 
 class WatchedPool(Pool):
     """Notes the most bytes that each queue has held at any moment, and the most that one turn of each instance has put
-    on each queue. A look now and then would miss what comes and goes between two turns. (What a lent thread has in its
-    hand has not come to a queue: one batch, and that only where nothing else waited.)"""
+    on each queue. A look now and then would miss what comes and goes between two turns."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -30,10 +28,6 @@ class WatchedPool(Pool):
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         super()._put(instance, entry, accepted=accepted)
-        self._look(instance)
-
-    def _put_down(self, instance: Instance, hand: Hand) -> None:
-        super()._put_down(instance, hand)
         self._look(instance)
 
     def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:

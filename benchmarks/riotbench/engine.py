@@ -169,8 +169,6 @@ def pooled(run: FlowRun, pool: Pool, feed: Feed, warm_up: float, seconds: float,
             pool.profile()
             if before is None:
                 before, rows, longest = Seen(run, told), 0, 0
-        # what comes counts with those that wait: a pool may take it in hand, past the queue
-        longest = max(longest, *(i.queue.rows + len(batch) for i in sources))
         pool.put([(source, 0, batch) for source in sources], wake=False)
         longest = max(longest, *(i.queue.rows for i in run.all))
         pool.lend(LEND_S)

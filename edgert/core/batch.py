@@ -152,21 +152,3 @@ def every_second(batch: Batch | RawBatch, start: int) -> Batch | RawBatch:
     if isinstance(batch, RawBatch):
         return replace(batch, topics=batch.topics[start::2], payloads=batch.payloads[start::2], size=size)
     return replace(batch, rows=batch.rows[start::2], size=size)
-
-
-def parts(batch: Batch | RawBatch, rows: int) -> list[Batch | RawBatch]:
-    """All of it in batches of so many rows (≥ 1), the last of what is left; see `part`."""
-    length = len(batch)
-    if not isinstance(batch, RawBatch):
-        return [part(batch, start, min(start + rows, length)) for start in range(0, length, rows)]
-    topics, payloads, arrival, wall, whole, owed = (
-        batch.topics, batch.payloads, batch.arrival, batch.wall, batch.size, batch.owed,
-    )  # fmt: skip
-    cut: list[Batch | RawBatch] = []
-    before = 0
-    for start in range(0, length, rows):
-        stop = start + rows
-        until = whole * stop // length if stop < length else whole
-        cut.append(RawBatch(topics[start:stop], payloads[start:stop], arrival, wall, until - before, owed))
-        before = until
-    return cut

@@ -151,7 +151,7 @@ class _Checker:
             self.problems += unknown_keys(path, table, known)
             self.problems += problems
             inputs, (copies, slot) = self.inputs(path, table, spec), self.common(path, table, spec)
-            node = Node(name, spec.type, parameters, inputs, copies, slot)
+            node = Node(name, spec.type, parameters, inputs, copies, slot, spec.stateless)
         if len(self.problems) > before:
             self.faulty.add(name)
         return node

@@ -25,6 +25,8 @@ class Node:
     """How many copies of it the document asks for."""
     slot: int = -1
     """The slot that the document asks for; -1: none."""
+    stateless: bool = False
+    """As the operator's specification says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class Parameter:
     """For `string_map`: gets key and value of each entry, before `parse`."""
     parse_item: Callable[[str], Any] | None = None
     """For `strings` and `string_map`: the same for each item, before `parse` (so a fault is shown at its item)."""
+    expression: bool = False
+    """True if the text, or each of a `string_map`, is an expression."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ SPECS: tuple[OperatorSpec, ...] = (
         "filter",
         "Keeps the rows for which a condition is true. A row for which it is null, because a field is absent, goes.",
         (
-            Parameter("where", "string", "The condition, an expression.", parse=_condition),
+            Parameter("where", "string", "The condition, an expression.", parse=_condition, expression=True),
             _ON_ERROR,
         ),
         stateless=True,
@@ -89,7 +89,7 @@ SPECS: tuple[OperatorSpec, ...] = (
         "map",
         "Adds or replaces fields. Every expression sees the row as it came; the result of null is a null field.",
         (
-            Parameter("set", "string_map", "Field = expression.", parse_item=parse, parse=_settings),
+            Parameter("set", "string_map", "Field = expression.", parse_item=parse, parse=_settings, expression=True),
             _ON_ERROR,
         ),
         stateless=True,

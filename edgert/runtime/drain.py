@@ -27,7 +27,7 @@ def drain(run: FlowRun, now: Now) -> Iterator[Said]:
     for instance in run.local:
         most = 1 if instance.schedule.waits else DRAIN_ROWS  # each row may wait for a service that is away
         while True:
-            waits = bool(instance.queue.entries)
+            waits = instance.queue.rows > 0
             turn = instance.run(instance.queue.take(most), now) if waits else instance.finish(now)
             for target, batch in instance.send_away(turn.out):
                 entry = Entry(target.source, batch, producer=target.producer)

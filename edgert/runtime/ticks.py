@@ -27,7 +27,7 @@ def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = N
         if isinstance(place.logic, Source) and (mine is None or place.instance.name in mine):
             if place.logic.is_due(clock.monotonic()):
                 due = True
-                if not place.instance.queue.entries:
+                if not place.instance.queue.rows:
                     pool.put([(place.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
             _log_samples(run.flow.name, name, place.logic, clock.monotonic())
     return due

@@ -13,8 +13,9 @@ from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.options.on_error import OnError
 from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Entry, Queue
+from edgert.runtime.instance.queue import Entry
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, rows
 from tests.waiting import wait_until
@@ -117,7 +118,7 @@ def test_who_feeds_a_queue_over_its_budget_waits_here_too() -> None:
     def look(batch: Batch) -> None:
         longest[0] = max(longest[0], second.queue.size)
 
-    second = Instance("second", ("second",), "stateless", Pass(look), Queue(100, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(look), InnerQueue(100))
     first = instance("first", Grow(), second)
     with running(first, second) as pool:
         for n in range(2_000):

@@ -19,8 +19,8 @@ from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Queue
 from edgert.runtime.instance.report import drops_of
+from edgert.runtime.instance.source_queue import SourceQueue
 from gateway.hosts.slotted_flow import Hosted
 from tests.gateway.test_flows import Gateway
 from tests.runtime.pools import Pass
@@ -108,7 +108,7 @@ async def test_the_page_has_an_edge_from_each_copy_to_each_that_it_feeds(tmp_pat
 async def test_what_a_flow_gives_out_before_the_gateway_is_ready_leaves_when_it_is(tmp_path: Path) -> None:
     """A pool works on what waited at the checkpoint before there is a loop to hand messages to."""
     gateway = Gateway(tmp_path / "db")
-    instance = Instance("tell", ("tell",), "sink", Pass(), Queue(1_000))
+    instance = Instance("tell", ("tell",), "sink", Pass(), SourceQueue(1_000))
     sent: list[str] = []
 
     async def start() -> None:

@@ -99,5 +99,37 @@ def test_every_operator_of_ours_has_a_method() -> None:
     plain = flow.document["operators"]
     assert plain["predict"]["fields"] == ["t", "h"]
     assert plain["join-latest"]["inputs"] == ["predict", "count-window"]
-    methods = {name for name in dir(type(air)) if not name.startswith("_")} | {"mqtt_source"}
-    assert set(REGISTRY) <= methods
+    assert set(REGISTRY) <= set(dir(air))
+    assert all(callable(getattr(air, name)) for name in REGISTRY)
+
+
+def test_values_without_a_name_are_for_parameters_without_a_default_and_then_for_the_others() -> None:
+    air = stream("air").mqtt_source("city/{source}/sense")
+    other = air.filter(True, name="all")
+    air.train_regression("t", "h", "p", size=10, name="fit")
+    air.bloom_filter("room", mode="first_seen", name="new")
+    air.annotate({"a": {"room": "hall"}}, name="known")
+    air.join_observations(other, fields=("t", "h"), timeout_s=5, name="both")
+    plain = air.document()["operators"]
+    assert plain["mqtt-source"] == {"type": "mqtt_source", "topic": "city/{source}/sense"}
+    assert plain["all"]["where"] == "true"
+    assert (plain["fit"]["target"], plain["fit"]["fields"], plain["fit"]["size"]) == ("t", ["h", "p"], 10)
+    assert plain["new"]["fields"] == ["room"]
+    assert plain["known"]["table"] == {"a": {"room": "hall"}}
+    assert (plain["both"]["inputs"], plain["both"]["fields"]) == (["mqtt-source", "all"], ["t", "h"])
+
+
+def test_a_method_that_no_operator_has_and_arguments_that_it_does_not_take_are_errors() -> None:
+    air = stream("air").mqtt_source("a/{source}")
+    with pytest.raises(AttributeError, match=r"expected an operator type \(.*filter.*\), got flter"):
+        air.flter("t > 1")
+    with pytest.raises(AttributeError, match="expected a source, got filter"):
+        stream("air").filter("t > 1")
+    with pytest.raises(AttributeError, match=r"expected an aggregate \(count, .*\), got median"):
+        agg.median("t")
+    with pytest.raises(TypeError, match="filter: expected one value of where, got two"):
+        air.filter("t > 1", where="t > 2")
+    with pytest.raises(TypeError, match="ship: expected at most 0 values, got 1"):
+        air.ship("x")
+    with pytest.raises(DocumentError, match="lateness"):
+        air.tumbling_window(60, {"n": agg.count()}, latenes_s=5).publish("x").build()

@@ -11,7 +11,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Queue
+from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from tests.waiting import wait_until
@@ -52,7 +52,7 @@ class Grow(Pass):
 
 
 def instance(name: str, logic: Logic, *targets: Instance) -> Instance:
-    made = Instance(name, (name,), "stateless", logic, Queue(1 << 20))
+    made = Instance(name, (name,), "stateless", logic, SourceQueue(1 << 20))
     for target in targets:
         made.edges.outputs.setdefault(0, []).append(Target(target, 0))
     return made

@@ -80,7 +80,7 @@ class Way:
     def work(self, moment: float, turns: int | None = None, only: str = "") -> None:
         """So many turns, or until nothing waits; `only` those of instances of that kind."""
         while turns is None or turns > 0:
-            waiting = [i for i in self.run.all if i.queue.entries and only in (i.kind, "")]
+            waiting = [i for i in self.run.all if i.queue.rows and only in (i.kind, "")]
             if not waiting:
                 break
             instance = self.draw.choice(waiting)
@@ -338,7 +338,7 @@ def test_what_waits_when_the_setting_is_changed_is_worked_off_counted_and_shippe
         if number < 20:
             many.work(float(number), only="source")
     many.crash(30.0, after)
-    assert not any(instance.queue.entries for instance in many.run.all)
+    assert not any(instance.queue.rows for instance in many.run.all)
     assert sum(len(ship.rows) for ship in many.run.ships) > 0, "windows had closed on the way"
     many.crash(30.0, after)
     assert totals(many.end()) == totals(one.end())

@@ -99,7 +99,7 @@ def test_copies_under_any_pool_say_what_one_says(
         one.work(moment)
         pooled.feed(payloads, moment)
     pooled.go_on(50.0)
-    assert not any(instance.queue.entries for instance in many.run.all)
+    assert not any(instance.queue.rows for instance in many.run.all)
     last = [(f"{room}/{source}/t", json.dumps({"time": WALL + 50.0, "v": 1}).encode()) for room, source in DEVICES]
     one.feed(last, 60.0)
     one.work(60.0)

@@ -396,7 +396,7 @@ def test_latency_is_of_rows_that_reach_the_end(fusion: Fusion) -> None:
     rig.feed(1, 1.0, -2.0, 3.0, -4.0, -5.0)
     for instance in rig.run.all:
         instance.schedule.fast_turns = FAST_TURNS
-    while any(instance.queue.entries for instance in rig.run.all):
+    while any(instance.queue.rows for instance in rig.run.all):
         rig.pool.lend(1.0)
     assert sum(sum(instance.counters.latency.counts) for instance in rig.run.all) == 2
 

@@ -11,8 +11,8 @@ import pytest
 from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Queue
 from edgert.runtime.pool import pool as pool_module
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
@@ -37,7 +37,7 @@ def test_every_row_runs_once_and_in_order_per_input_over_random_graphs(workers: 
                 source = inputs[made[-1].name] = inputs.get(made[-1].name, -1) + 1
                 before.edges.outputs.setdefault(0, []).append(Target(made[-1], source))
     for one in made[1:]:
-        one.queue = Queue(random_.choice([1_000, 1 << 20]), keeps=True)
+        one.queue = InnerQueue(random_.choice([1_000, 1 << 20]))
     numbers = list(range(400))
     made_policy = POLICIES[policy](random_.random)
     with running(*made, workers=workers, policy=made_policy, consumption=consumption) as pool:

@@ -14,8 +14,10 @@ from edgert.flow.options.on_error import OnError
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Entry, Queue
+from edgert.runtime.instance.queue import Entry
+from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool import pool as pool_module
 from edgert.runtime.pool.backpressure import BLOCKED_S
 from edgert.runtime.pool.pool import Pool
@@ -45,7 +47,7 @@ def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> Non
     def look(batch: Batch) -> None:
         longest[0] = max(longest[0], second.queue.size)
 
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(), InnerQueue(100))
     first = instance("first", Grow(look), second)
     known(first, second)
     pool = Pool(VirtualClock(), consumption=at_most(10))
@@ -60,7 +62,7 @@ def test_a_queue_over_its_budget_is_worked_off_before_more_is_put_on_it() -> Non
 def test_a_queue_far_over_its_budget_is_relieved_turn_by_turn_until_it_is_within() -> None:
     """Four turns' worth of rows stand on the second's queue; the first's is by far the longest."""
     sizes: list[int] = []
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(100, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(), InnerQueue(100))
     first = instance("first", Pass(lambda batch: sizes.append(second.queue.size)), second)
     known(first, second)
     pool = Pool(VirtualClock(), consumption=at_most(10))
@@ -73,7 +75,7 @@ def test_a_queue_far_over_its_budget_is_relieved_turn_by_turn_until_it_is_within
 
 
 def test_what_comes_without_a_size_counts_in_the_queue_all_the_same() -> None:
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(1_000, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(), InnerQueue(1_000))
     first = instance("first", Pass(), second)
     known(first)
     pool = Pool(VirtualClock(), consumption=at_most(1))
@@ -88,7 +90,7 @@ def test_what_comes_without_a_size_counts_in_the_queue_all_the_same() -> None:
 
 def test_a_row_that_is_long_in_each_batch_counts_wherever_it_stands() -> None:
     """It comes from one device of twenty, and each batch has one row of each."""
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(1 << 30, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(), InnerQueue(1 << 30))
     first = instance("first", Pass(), second)
     known(first)
     pool = Pool(VirtualClock())
@@ -120,7 +122,7 @@ def test_who_waited_for_room_runs_as_soon_as_there_is_some(monkeypatch: pytest.M
         entered[turn].set()
         assert leave[turn].wait(DEADLINE_S)
 
-    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(block), InnerQueue(1))
     first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
     with running(first, second, workers=2, consumption=at_most(1)) as pool:
         try:
@@ -146,11 +148,11 @@ class Fork:
 
     def __init__(self, *, forked: bool = True, back_s: float = 1e9) -> None:
         self.slow, self.passed, self.alarm = Pass(), Grow(), Pass()
-        self.last = Instance("slow", ("slow",), "window", self.slow, Queue(100, keeps=True))
-        self.filter = Instance("filter", ("filter",), "stateless", self.passed, Queue(100, keeps=True))
+        self.last = Instance("slow", ("slow",), "window", self.slow, InnerQueue(100))
+        self.filter = Instance("filter", ("filter",), "stateless", self.passed, InnerQueue(100))
         self.filter.edges.outputs[0] = [Target(self.last, 0)]
-        self.other = Instance("alarm", ("alarm",), "sink", self.alarm, Queue(100, keeps=True))
-        self.source = Instance("source", ("source",), "source", Grow(), Queue(100))
+        self.other = Instance("alarm", ("alarm",), "sink", self.alarm, InnerQueue(100))
+        self.source = Instance("source", ("source",), "source", Grow(), SourceQueue(100))
         self.source.edges.outputs[0] = [Target(self.filter, 0), *([Target(self.other, 0)] if forked else [])]
         for one in (self.filter, self.other):
             one.edges.beside = forked
@@ -197,7 +199,7 @@ def test_one_that_was_blocked_and_goes_on_keeps_all_again() -> None:
     fork.run(110)
     shed = fork.filter.delivery.shed
     assert 0 < shed < 100
-    assert not fork.filter.queue.sheds
+    assert not fork.filter.queue.blocked
     assert [n for _, n in fork.slow.seen] == sorted({n for _, n in fork.slow.seen}), "in order, each once"
     assert len(fork.slow.seen) == 110 - shed
     assert fork.slow.seen[-1] == (0, 109)
@@ -210,7 +212,7 @@ def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_b
         if away[0]:
             raise ConnectionError
 
-    one = Instance("one", ("one",), "sink", Pass(act), Queue(100, keeps=True))
+    one = Instance("one", ("one",), "sink", Pass(act), InnerQueue(100))
     one.edges.beside = True
     one.guards[0].policy = OnError("retry", None, 20, 1.0)
     known(one)
@@ -222,11 +224,11 @@ def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_b
         pool.lend(1.0)
         pool.profile()
         clock.advance(1.0)
-    assert one.queue.sheds
+    assert one.queue.blocked
     away[0] = False
     clock.advance(2.0**20)
     assert not pool.lend(1.0)
-    assert (one.queue.rows, one.queue.sheds) == (0, False)
+    assert (one.queue.rows, one.queue.blocked) == (0, False)
 
 
 def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
@@ -253,7 +255,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
         if n < 25:
             fork.other.run([Entry(region.entrances(1).start, rows(n))], Now(now, now))
         gate.resting[number] = now + 1.0
-        assert (gate.look(now), fork.other.queue.sheds) == (0, n >= 34), n
+        assert (gate.look(now), fork.other.queue.blocked) == (0, n >= 34), n
 
 
 def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
@@ -266,7 +268,7 @@ def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
         entered.set()
         assert leave.wait(2 * DEADLINE_S)
 
-    second = Instance("second", ("second",), "stateless", Pass(block), Queue(1, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(block), InnerQueue(1))
     second.edges.beside = True
     first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
     clock = VirtualClock()
@@ -290,7 +292,7 @@ def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
 
 
 def test_who_is_taken_out_with_a_full_queue_keeps_nobody_waiting() -> None:
-    second = Instance("second", ("second",), "stateless", Pass(), Queue(10, keeps=True))
+    second = Instance("second", ("second",), "stateless", Pass(), InnerQueue(10))
     first, other = instance("first", Grow(), second), instance("other", Pass())
     known(first, other)
     pool = Pool(VirtualClock(), consumption=at_most(1))
@@ -316,7 +318,7 @@ def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() ->
         fork.clock.advance(6.0)
         other.schedule.running, other.schedule.started = True, fork.clock.monotonic()
         assert gate.look(fork.clock.monotonic()) == 0, second
-    assert not other.queue.sheds
+    assert not other.queue.blocked
     fork.clock.advance(10.0)
     gate.look(fork.clock.monotonic())
-    assert other.queue.sheds
+    assert other.queue.blocked

@@ -88,7 +88,7 @@ def test_an_interrupt_on_the_thread_that_was_lent_is_raised_there_once_the_insta
     ("fails", "said"),
     [
         ((Instance, "rows_of"), "a turn of one failed in a way that was not foreseen"),
-        ((Latency, "add"), "turns of after could not be counted (1 times so far)"),
+        ((Latency, "add"), "a turn of after could not be counted (1 times so far)"),
     ],
 )
 def test_a_fault_of_the_pools_own_after_a_turn_costs_nothing_of_what_that_gave(
@@ -126,7 +126,7 @@ def test_figures_that_cannot_be_counted_do_not_fill_the_log(
         pool.lend(1.0)
         clock.advance(0.5)
     said = [record.getMessage() for record in caplog.records]
-    assert said == [f"turns of one could not be counted ({times} times so far)" for times in (1, 3)]
+    assert said == [f"a turn of one could not be counted ({times} times so far)" for times in (1, 3)]
     assert len(one.logic.seen) == 4  # type: ignore[attr-defined]
 
 

@@ -22,9 +22,11 @@ from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.fusion.region import Edge, Region
 from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.edges import Target
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Overload, Queue
+from edgert.runtime.instance.queue import Overload
 from edgert.runtime.instance.report import drops_of
+from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import CONSUMPTIONS
@@ -104,7 +106,7 @@ class World:
             self._add(number, overload)
         self.sources = [i for i in self.instances if not self.feeders(i)]
         for source in self.sources:
-            source.queue = Queue(source.queue.budget_bytes, overload)
+            source.queue = SourceQueue(source.queue.budget_bytes, overload)
         for instance in self.instances:
             instance.queue.overload = overload
             behind = list(instance.edges.reaches())
@@ -122,9 +124,7 @@ class World:
         edges = [Edge(0, 0, part, 0) for part in range(1, len(parts))]
         feeders = [before for before in self.instances if draw.random() < 0.35]
         logic = Region(parts, edges, [(1, 0)], len(feeders)) if len(parts) > 1 else parts[0]
-        made = Instance(
-            f"i{number}", (f"i{number}",), "stateless", logic, Queue(draw.choice([40, 100, 1_000]), keeps=True)
-        )
+        made = Instance(f"i{number}", (f"i{number}",), "stateless", logic, InnerQueue(draw.choice([40, 100, 1_000])))
         if draw.random() < 0.3:
             made.schedule.fast_turns = FAST_TURNS
         for guard in made.guards:
@@ -189,7 +189,7 @@ class World:
     def check_ledger(self) -> None:
         """Every row that came is seen, or counted as the status shows it; and in the order in which it came."""
         for instance in self.instances:
-            assert not instance.queue.entries, f"{instance.name} waits for ever"
+            assert not instance.queue.rows, f"{instance.name} waits for ever"
             parts = relays(instance)
             came = {edges(before, instance)[0].source: giver(before).given() for before in self.feeders(instance)}
             if instance in self.sources:
@@ -265,14 +265,14 @@ def test_in_it_lent_threads_take_rows_at_once_and_go_on_and_inner_queues_shed(
 
         monkeypatch.setattr(Pool, name, note)
 
-    noted("_hands")
+    noted("_begin")
     noted("_goes_on")
     worlds = [World(seed, 1 + seed % 4, policy, "shed-oldest") for seed in range(12)]
     for world in worlds:
         overload_with_faults(world)
-    assert said["_hands"] > 5
+    assert said["_begin"] > 5
     assert said["_goes_on"] > 5
-    assert any(one.delivery.shed for world in worlds for one in world.instances if one.queue.keeps), (
+    assert any(one.delivery.shed for world in worlds for one in world.instances if isinstance(one.queue, InnerQueue)), (
         "one that blocked for long"
     )
 
@@ -285,7 +285,14 @@ def test_at_three_times_the_rate_that_is_borne_the_source_sheds_two_rows_of_thre
     """A chain whose last operator bears 100 rows/s; 300 come for ten seconds."""
     world = World(0, 2, policy, overload)
     chain = [
-        Instance(f"c{n}", (f"c{n}",), "stateless", Relay(1, {}), Queue(200, overload, keeps=n > 0)) for n in range(4)
+        Instance(
+            f"c{n}",
+            (f"c{n}",),
+            "stateless",
+            Relay(1, {}),
+            InnerQueue(200, overload) if n else SourceQueue(200, overload),
+        )
+        for n in range(4)
     ]
     for before, after in pairwise(chain):
         before.edges.outputs[0] = [Target(after, 0)]
@@ -307,8 +314,8 @@ def test_an_operator_that_blocks_for_ever_stops_no_other_flow(seed: int, policy:
     first what does not lead there (`World.check`); what does fills its queues, and its source sheds."""
     world = World(seed, 2, policy, "shed-oldest")
     blocking = world.draw.choice(world.instances)
-    last = Instance("last", ("last",), "stateless", Relay(1, {}), Queue(200, keeps=True))
-    other = Instance("other", ("other",), "stateless", Relay(1, {}), Queue(200, "shed-newest"))
+    last = Instance("last", ("last",), "stateless", Relay(1, {}), InnerQueue(200))
+    other = Instance("other", ("other",), "stateless", Relay(1, {}), SourceQueue(200, "shed-newest"))
     other.edges.outputs[0] = [Target(last, 0)]
     world.pool.add([other, last])
     world.workers.cost_s = lambda instance, rows: 1e6 if instance is blocking else 0.0001 * rows

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
-from edgert.runtime.instance.hand import Hand
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.queue import Entry, Overload, Queue
+from edgert.runtime.instance.source_queue import SourceQueue
 
 BUDGET = 100
 SIZES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 140)), max_size=30)
@@ -34,7 +35,7 @@ def numbers(entries: Any) -> list[int]:
 
 @given(OPERATIONS, st.sampled_from(["shed-oldest", "shed-newest", "sample"]), st.booleans())
 def test_every_row_put_is_taken_in_order_or_counted_as_shed(operations: Any, overload: Overload, raw: bool) -> None:
-    queue = Queue(BUDGET, overload)
+    queue = SourceQueue(BUDGET, overload)
     put = taken = shed = greatest = 0
     seen: list[int] = []
     rows = 0
@@ -78,7 +79,7 @@ def test_what_an_acknowledgement_is_owed_for_is_never_shed(
 ) -> None:
     """It is among the newest `most_owed` bytes at QoS 1: whoever feeds the queue stops when so many are. Nor is what
     came back to be taken again."""
-    queue = Queue(BUDGET, overload, most_owed)
+    queue = SourceQueue(BUDGET, overload, most_owed)
     for n in range(behind_decoder):
         queue.put_ahead(Entry(1, Batch([{"n": -1 - n}], 0.0, size=70)))
     came: list[tuple[int, int]] = []
@@ -117,7 +118,7 @@ def test_what_an_acknowledgement_is_owed_for_is_never_shed(
 
 
 def test_with_shed_newest_the_oldest_stay_and_so_does_what_is_owed() -> None:
-    queue = Queue(200, "shed-newest", 100)
+    queue = SourceQueue(200, "shed-newest", 100)
     for n in range(100):
         queue.put(Entry(0, batch(n, 1, 10, True, owed=True)))
     assert numbers(queue.entries)[:9] == list(range(9))
@@ -127,7 +128,7 @@ def test_with_shed_newest_the_oldest_stay_and_so_does_what_is_owed() -> None:
 
 def test_what_nobody_is_owed_for_makes_room_for_what_is_and_not_the_other_way_round() -> None:
     for overload, left in (("shed-oldest", [0, 2, 3]), ("shed-newest", [0, 1, 3])):
-        queue = Queue(100, overload)  # type: ignore[arg-type]
+        queue = SourceQueue(100, overload)  # type: ignore[arg-type]
         for n in range(3):
             queue.put(Entry(0, batch(n, 1, 30, True, owed=n == 0)))
         assert queue.put(Entry(0, batch(3, 1, 30, True, owed=True)))[1] == 1
@@ -137,13 +138,13 @@ def test_what_nobody_is_owed_for_makes_room_for_what_is_and_not_the_other_way_ro
 
 def test_the_oldest_or_the_newest_goes_as_the_flow_chose() -> None:
     for overload, left, shed in (("shed-oldest", [2, 3, 4, 5], 2), ("shed-newest", [0, 1, 2, 3], 2)):
-        queue = Queue(BUDGET, overload)  # type: ignore[arg-type]
+        queue = SourceQueue(BUDGET, overload)  # type: ignore[arg-type]
         results = [queue.put(Entry(0, batch(2 * n, 2, 50))) for n in range(3)]
         assert (results[-1][1], numbers(queue.entries)) == (shed, left)
 
 
 def test_a_sample_stands_for_all_the_time_that_it_came_from() -> None:
-    queue = Queue(100, "sample")
+    queue = SourceQueue(100, "sample")
     shed = sum(queue.put(Entry(0, batch(n, 1, 10, True)))[1] for n in range(11))
     assert (shed, numbers(queue.entries)) == (6, [1, 3, 5, 7, 9])
     shed += sum(queue.put(Entry(0, batch(n, 2, 20, True)))[1] for n in range(11, 17, 2))
@@ -151,7 +152,7 @@ def test_a_sample_stands_for_all_the_time_that_it_came_from() -> None:
 
 
 def test_a_sample_leaves_what_an_acknowledgement_is_owed_for() -> None:
-    queue = Queue(100, "sample")
+    queue = SourceQueue(100, "sample")
     for n in range(12):
         queue.put(Entry(0, batch(n, 1, 10, True, owed=n % 3 == 0)))
     assert [n for n in numbers(queue.entries) if n % 3 == 0] == [0, 3, 6, 9]
@@ -162,47 +163,42 @@ def test_a_sample_leaves_what_an_acknowledgement_is_owed_for() -> None:
 def test_a_batch_greater_than_the_budget_enters_an_empty_queue_and_a_watermark_does_not_drive_it_out(
     overload: Overload,
 ) -> None:
-    queue = Queue(BUDGET, overload)
+    queue = SourceQueue(BUDGET, overload)
     assert queue.put(Entry(0, batch(0, 3, 500))) == (3, 0)
     assert queue.put(Entry(0, Batch([], 0.0, 9.0))) == (1, 0)
     assert numbers(queue.entries) == [0, 1, 2]
 
 
 def test_only_the_last_part_of_a_cut_batch_promises_anything() -> None:
-    queue = Queue(BUDGET)
+    queue = SourceQueue(BUDGET)
     queue.put(Entry(3, Batch([{"n": n} for n in range(5)], 1.0, 77.0, 50)))
     parts = [*queue.take(2), *queue.take(5)]
     assert (queue.rows, queue.size, len(queue.entries)) == (0, 0, 0)
     found = [(e.source, e.batch.watermark, len(e.batch), e.batch.size) for e in parts]  # type: ignore[union-attr]
-    assert found == [(3, NO_WATERMARK, 2, 20), (3, NO_WATERMARK, 2, 20), (3, 77.0, 1, 10)]
+    assert found == [(3, NO_WATERMARK, 2, 20), (3, 77.0, 3, 30)]
 
 
 @pytest.mark.parametrize("owed", [False, True])
-def test_what_a_hand_puts_down_stands_before_what_came_after_it_as_if_it_had_been_put_first(owed: bool) -> None:
-    queue, other = Queue(1_000), Queue(1_000)
-    whole, later = batch(0, 8, 82, True, owed), batch(8, 2, 20, True, owed)
-    other.put(Entry(3, whole))
-    taken = [other.take(3), other.take(3)]
-    hand = Hand(3, whole, 0.0)
-    assert [hand.take(3), hand.take(3)] == taken
-    for one in (queue, other):
-        one.put(Entry(3, later))
-    assert (hand.rows, hand.size) == (2, other.size - 20)
-    assert queue.put_first(*hand.take(hand.rows)) == 2
-    assert (hand.rows, hand.size) == (0, 0)
-    assert list(queue.entries) == list(other.entries)
-    assert (queue.rows, queue.size, queue.owed_bytes) == (other.rows, other.size, other.owed_bytes)
+def test_what_came_back_stands_before_the_rest_of_the_batch_that_it_was_taken_from(owed: bool) -> None:
+    queue = SourceQueue(1_000)
+    queue.put(Entry(3, batch(0, 8, 82, True, owed)))
+    queue.put(Entry(3, batch(8, 2, 20, True, owed)))
+    taken = [*queue.take(3), *queue.take(3)]
+    assert (numbers(taken), numbers(queue.entries), queue.rows) == ([*range(6)], [6, 7, 8, 9], 4)
+    assert queue.put_back(taken[1:]) == 3
+    assert (numbers(queue.entries), queue.ahead) == ([*range(3, 10)], 1)
+    assert queue.size == sum(entry.batch.size for entry in queue.entries) == 102 - taken[0].batch.size
+    assert queue.owed_bytes == (queue.size if owed else 0)
 
 
-def test_a_very_long_batch_is_not_cut_into_single_rows_at_once() -> None:
-    queue = Queue(1 << 30, keeps=True)
+def test_a_very_long_batch_is_taken_in_order_by_turns_of_any_length() -> None:
+    queue = InnerQueue(1 << 30)
     queue.append(Entry(0, Batch([{"n": n} for n in range(100_000)], 0.0, 9.0, 1_000_003)))
     seen: list[Any] = []
     size, limit = queue.size, 1
-    while queue.entries:
+    while queue.rows:
         taken = [entry.batch for entry in queue.take(limit)]
         assert 0 < sum(map(len, taken)) <= limit
-        assert len(queue.entries) < 2_000
         seen += [row["n"] for batch in taken if isinstance(batch, Batch) for row in batch.rows]
         size -= sum(batch.size for batch in taken)
         assert (queue.rows, queue.size) == (100_000 - len(seen), size)
@@ -212,21 +208,21 @@ def test_a_very_long_batch_is_not_cut_into_single_rows_at_once() -> None:
 
 
 def test_taking_from_an_empty_queue_is_an_error_and_taking_all_of_it_is_not() -> None:
-    queue = Queue(BUDGET)
+    queue = SourceQueue(BUDGET)
     with pytest.raises(IndexError, match="got an empty queue"):
         queue.take(5)
     assert queue.take_all() == []
 
 
 def test_what_was_accepted_before_enters_past_the_budget() -> None:
-    queue = Queue(BUDGET)
+    queue = SourceQueue(BUDGET)
     for n in range(3):
         queue.append(Entry(0, batch(n, 1, 80)))
     assert (numbers(queue.entries), queue.size, queue.rows) == ([0, 1, 2], 240, 3)
 
 
 def test_rows_that_a_checkpoint_found_behind_the_decoder_are_not_shed_for_new_input() -> None:
-    queue = Queue(100, "shed-oldest")
+    queue = SourceQueue(100, "shed-oldest")
     queue.put_ahead(Entry(1, Batch([{"n": 1}], 0.0, size=80)))
     raw = RawBatch(["t"], [b"x"], 0.0, 0.0, 60)
     assert queue.put(Entry(0, raw)) == (1, 0)
@@ -238,7 +234,7 @@ def test_rows_that_a_checkpoint_found_behind_the_decoder_are_not_shed_for_new_in
 
 @pytest.mark.parametrize("overload", ["shed-oldest", "shed-newest"])
 def test_rows_that_came_back_to_be_tried_again_drive_no_input_out(overload: Overload) -> None:
-    queue = Queue(100, overload)
+    queue = SourceQueue(100, overload)
     taken = [Entry(1, Batch([{"n": 1}], 0.0, size=80)), Entry(1, Batch([], 0.0, 5.0))]
     queue.append(Entry(0, RawBatch(["t"], [b"1"], 0.0, 0.0, 60)))
     assert queue.put_back(taken) == 2
@@ -251,8 +247,8 @@ def test_rows_that_came_back_to_be_tried_again_drive_no_input_out(overload: Over
 
 def inside(overload: Overload) -> Queue:
     """Behind the decoder, 100 bytes, and its instance is blocked."""
-    queue = Queue(100, overload, keeps=True)
-    queue.sheds = True
+    queue = InnerQueue(100, overload)
+    queue.blocked = True
     return queue
 
 
@@ -287,7 +283,7 @@ def test_behind_the_decoder_the_newest_go_and_leave_their_watermarks() -> None:
 
 
 def test_watermarks_in_front_of_one_that_does_not_run_take_no_more_and_more_memory() -> None:
-    queue = Queue(100, keeps=True)
+    queue = InnerQueue(100)
     queue.put(marked(0, 1, 1.0))
     for n in range(2, 10_000):
         for source, producer in ((0, 0), (0, 1), (1, 0)):
@@ -324,7 +320,7 @@ def test_with_shed_newest_what_came_back_takes_no_room_of_what_comes() -> None:
 @pytest.mark.parametrize("raw", [False, True])
 def test_of_what_came_back_the_rest_stays_when_a_part_of_it_is_taken(overload: Overload, raw: bool) -> None:
     """Of two batches, the first cut for that."""
-    queue = Queue(100, overload) if raw else inside(overload)
+    queue = SourceQueue(100, overload) if raw else inside(overload)
     queue.put_back([Entry(1, batch(0, 4, 40, raw)), Entry(1, batch(4, 2, 20, raw))])
     assert numbers(queue.take(3)) == [0, 1, 2]
     shed = sum(queue.put(Entry(0, batch(n, 1, 10, raw)))[1] for n in range(6, 40))

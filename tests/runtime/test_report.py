@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgert.core.batch import RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.runtime.instance.report import report
+from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import known
@@ -17,7 +18,7 @@ def test_what_a_queue_has_shed_and_messages_that_did_not_come_are_dropped_rows_o
     pool.add(run.all)
     first, last = run.places["in"], run.places["minute"]
     assert first.instance is last.instance
-    first.instance.queue.budget_bytes, first.instance.queue.most_owed_bytes = 100, 0
+    first.instance.queue = SourceQueue(100, most_owed_bytes=0)
     for n in range(12):
         pool.put([(first.instance, 0, RawBatch(["x/a"], [b"%d" % n], 0.0, 0.0, 10))])
     first.instance.delivery.no_room += 3

@@ -173,7 +173,7 @@ def test_rows_that_are_tried_again_come_before_what_other_copies_have_promised_s
         time += rows_in
         for copy in data.draw(st.permutations(range(3))):
             queue.append(Entry(0, Batch(given_rows if copy == giver else [], 0.0, time - 1.0, 10), 0.0, copy))
-    while queue.entries:
+    while queue.rows:
         turn = made.run(queue.take(data.draw(st.integers(1, 30))), Now(0.0, 0.0))
         queue.put_back(turn.back)
     assert logic.seen == [float(n) for n in range(time)]

@@ -95,6 +95,6 @@ def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
     """Instances that a free worker should have taken: rows wait, nothing is in the way, and there is room behind."""
     return [
         i for i in instances
-        if i.queue.entries and not i.schedule.running
+        if i.queue.rows and not i.schedule.running
         and i.schedule.number not in (pool._gate.held | pool._gate.resting.keys()) and not over_behind(i)
     ]  # fmt: skip

@@ -16,7 +16,7 @@ def key_names(node: Node, flow: Flow) -> frozenset[str]:
         node = flow.nodes[node.inputs[0]]
         if node.type == "key_by":
             return frozenset(node.parameters["keys"])
-        if node.type not in ("filter", "map", "select", "annotate", "predict"):
+        if not node.stateless:
             break
     return frozenset()
 

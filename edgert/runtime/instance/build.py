@@ -22,8 +22,10 @@ from edgert.operators.sources.source import Source
 from edgert.operators.state.partitioning import Divider
 from edgert.runtime.instance.edges import Marks, Spread, Target
 from edgert.runtime.instance.elsewhere import stands_for
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import OWED_BYTES, Queue
+from edgert.runtime.instance.queue import Queue
+from edgert.runtime.instance.source_queue import OWED_BYTES, SourceQueue
 
 QUEUE_BYTES = 4_194_304
 
@@ -156,11 +158,11 @@ def _queue(planned: PhysicalInstance) -> Queue:
     """Only a source sheds, and never what an acknowledgement is owed for, which is the newest. So at QoS 1 or 2 there
     is room for all of that; a queue that keeps older ones has its budget for those beside it."""
     if planned.kind != "source":
-        return Queue(QUEUE_BYTES, keeps=True)
+        return InnerQueue(QUEUE_BYTES)
     budget, overload = planned.parameters["queue_bytes"], planned.parameters["overload"]
     if planned.parameters["qos"]:
         budget = max(budget, OWED_BYTES) if overload == "shed-oldest" else budget + OWED_BYTES
-    return Queue(budget, overload)
+    return SourceQueue(budget, overload)
 
 
 def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: bool) -> Logic:

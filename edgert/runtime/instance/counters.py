@@ -30,7 +30,7 @@ class Counters:
     unshared_s: float = 0.0
     """Time of turns that a region has not shared out among its parts yet."""
     uncounted: int = 0
-    """Times that turns could not be counted, by a fault of our own."""
+    """Turns that could not be counted, by a fault of our own."""
 
 
 @dataclass(slots=True, eq=False)

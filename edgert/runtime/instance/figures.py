@@ -58,14 +58,12 @@ def _sum(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
 
 def of_instance(instance: Instance, now: float) -> Figures:
     """The figures of an instance in this process, at `now` (monotonic seconds). Needs no lock."""
-    c, queue, hand = instance.counters, instance.queue, instance.schedule.hand
-    since, rows, size = queue.waiting_since(), queue.rows, queue.size
-    if hand and hand.rows:
-        since, rows, size = hand.put, rows + hand.rows, size + hand.size
+    c, queue = instance.counters, instance.queue
+    since = queue.waiting_since()
     counters = [c.rows_in, c.rows_out, c.turns, c.busy_s, c.queued_s, c.scheduling_s, instance.idle_at(now)]
     arrived = queue.head_arrival() if since is not None else None
     ages = [0.0 if then is None else max(0.0, now - then) for then in (since, since if arrived is None else arrived)]
-    gauges = [rows, size, ages[0], now, ages[1]]
+    gauges = [queue.rows, queue.size, ages[0], now, ages[1]]
     sent: dict[str, list[int]] = {}
     for ends in instance.edges.outputs.values():
         for end in ends:

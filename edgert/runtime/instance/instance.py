@@ -73,7 +73,7 @@ class Instance:
     @property
     def idle(self) -> bool:
         """True if nothing is queued and no turn is under way."""
-        return not self.queue.entries and not self.schedule.running
+        return not self.queue.rows and not self.schedule.running
 
     @property
     def done(self) -> int:
@@ -202,18 +202,15 @@ class Instance:
                 rows -= len(entry.batch)
         return rows
 
-    def count(self) -> None:
-        """Adds turns that have ended to the figures. A fault of our own costs figures, and neither the worker nor what
-        the turns gave."""
-        counters, schedule = self.counters, self.schedule
+    def count(self, turn: Turn[Instance]) -> None:
+        """Adds a turn that has ended to the figures. A fault of our own costs figures, and neither the worker nor what
+        the turn gave."""
         try:
-            schedule.count(counters, self.region)
+            self.schedule.count(turn, self.counters, self.region)
         except Exception:
-            counters.uncounted += 1
-            if self._may_say(schedule.turns[-1].ended):
-                log.exception("turns of %s could not be counted (%d times so far)", self.name, counters.uncounted)
-        finally:
-            schedule.turns.clear()
+            self.counters.uncounted += 1
+            if self._may_say(turn.ended):
+                log.exception("a turn of %s could not be counted (%d times so far)", self.name, self.counters.uncounted)
 
     def log_failure(self, turn: Turn[Instance]) -> None:
         """Says what an operator raised in a turn that has ended, if nothing was said of one a moment ago."""

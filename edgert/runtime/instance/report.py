@@ -33,8 +33,7 @@ class Report:
     scheduling_s: float = 0.0
     idle_s: float = 0.0
     queue_rows: int = 0
-    """Rows as in `Queue.rows`: an empty batch counts as one. This figure and the next two include the batch in a lent
-    thread's hand."""
+    """Rows as in `Queue.rows`: an empty batch counts as one."""
     queue_bytes: int = 0
     queue_age_s: float = 0.0
     drops: dict[str, int] = field(default_factory=dict)
@@ -116,19 +115,16 @@ def report(place: Place, now: float) -> Report:
     if place.part:
         return found
     instance = place.instance
-    counters, queue, hand = instance.counters, instance.queue, instance.schedule.hand
+    counters, queue = instance.counters, instance.queue
     since = queue.waiting_since()
-    rows, size = queue.rows, queue.size
-    if hand and hand.rows:
-        since, rows, size = hand.put, rows + hand.rows, size + hand.size
     return dataclasses.replace(
         found,
         turns=counters.turns,
         queued_s=counters.queued_s,
         scheduling_s=counters.scheduling_s,
         idle_s=instance.idle_at(now),
-        queue_rows=rows,
-        queue_bytes=size,
+        queue_rows=queue.rows,
+        queue_bytes=queue.size,
         queue_age_s=0.0 if since is None else now - since,
         latency=list(instance.counters.latency.counts),
     )

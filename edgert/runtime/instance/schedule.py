@@ -3,13 +3,12 @@ take in a turn."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from edgert.operators.fusion.region import Region
 from edgert.runtime.instance.counters import Counters
 from edgert.runtime.instance.edges import Edges
-from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.turn import Turn
 from edgert.scheduling.consumption import FIRST_ROWS, SLOW_S, after_turn, most_rows
 from edgert.scheduling.profile import Profile
@@ -20,8 +19,7 @@ PROFILED_ROWS: Final = 100
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """Scheduling data of one instance. Its pool guards it, but for `hand` and `turns`: these belong to the thread that
-    runs the turn."""
+    """Scheduling data of one instance. Its pool guards it; the thread that runs a turn counts it."""
 
     number: int = -1
     """Given by the pool."""
@@ -41,46 +39,37 @@ class Schedule:
     """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
     again: bool = False
     """True if the next turn starts with the rows of the failed turn."""
-    hand: Hand | None = None
-    """The batch in the hand of the lent thread that works on this instance."""
-    turns: list[Turn[Any]] = field(default_factory=list)
-    """Turns that have ended and are not counted yet."""
-    untold: int = 0
-    """Change of the queue's rows during a turn that the policy has not been told yet."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows given over all edges when the pool last told its policy."""
     charged_s: float = 0.0
     """The part of `Counters.busy_s` that the policy was told; kept while some instance of the pool has a weight."""
 
-    def count(self, counters: Counters, region: Region | None) -> None:
-        """Adds turns that have ended to the counters (T_Q, T_S and T_C: EdgeWise, section 7.2). `region`: the logic, if
+    def count(self, turn: Turn[Any], counters: Counters, region: Region | None) -> None:
+        """Adds a turn that has ended to the counters (T_Q, T_S and T_C: EdgeWise, section 7.2). `region`: the logic, if
         it is one."""
-        allowed = self.most_rows
-        for turn in self.turns:
-            put, started, ended, rows = turn.put, turn.started, turn.ended, turn.rows
-            at_head = self.freed
-            if self.again:  # the rows have stood at the head; their earlier waiting time was counted with the first try
-                self.again = False
-            elif put < at_head:
-                counters.queued_s += at_head - put
-            else:
-                at_head = put
-            counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
-            took = ended - started
-            counters.busy_s += took
-            if region is not None:
-                counters.unshared_s += took
-                if region.sample:
-                    region.share(counters.unshared_s)
-                    counters.unshared_s = 0.0
-            self.fast_turns = 0 if took >= SLOW_S else self.fast_turns + 1
-            counters.turns += 1
-            counters.rows_in += rows
-            if took >= SLOW_S or 2 * rows >= allowed:
-                self.most_rows = after_turn(allowed, rows, took)
-            for arrival, rows in turn.left:
-                counters.latency.add(ended - arrival, rows)
-            self.freed = self.ready = ended  # as far as the next of them is concerned
+        put, started, ended, rows, at_head = turn.put, turn.started, turn.ended, turn.rows, self.freed
+        if self.again:  # the rows have stood at the head; their earlier waiting time was counted with the first try
+            self.again = False
+        elif put < at_head:
+            counters.queued_s += at_head - put
+        else:
+            at_head = put
+        counters.scheduling_s += started - (at_head if at_head > self.ready else self.ready)
+        took = ended - started
+        counters.busy_s += took
+        if region is not None:
+            counters.unshared_s += took
+            if region.sample:
+                region.share(counters.unshared_s)
+                counters.unshared_s = 0.0
+        self.fast_turns = 0 if took >= SLOW_S else self.fast_turns + 1
+        counters.turns += 1
+        counters.rows_in += rows
+        if took >= SLOW_S or 2 * rows >= self.most_rows:
+            self.most_rows = after_turn(self.most_rows, rows, took)
+        for arrival, left in turn.left:
+            counters.latency.add(ended - arrival, left)
+        self.freed = self.ready = ended
 
     def take_profile(self, counters: Counters, edges: Edges[Any]) -> Profile | None:
         """Cost and selectivity of rows since the last call; None if there were too few rows. Bounds later turns so that

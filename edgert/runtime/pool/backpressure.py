@@ -101,7 +101,7 @@ class Gate:
         for number, (_, since) in list(self._standing.items()):
             instance = self._instances[number]
             if instance.edges.beside and self._blocked(number, now):
-                instance.queue.sheds = True
+                instance.queue.blocked = True
                 freed += self.relieved(number, now)
                 log.warning(
                     "%s has done none of the %d rows that wait for it for %.0f s, and its queue is full: what has no "
@@ -128,8 +128,8 @@ class Gate:
     def goes_on(self, instance: Instance) -> None:
         """Ends the shedding of a queue once half of its budget is free."""
         queue = instance.queue
-        if queue.keeps and queue.size <= queue.budget_bytes // 2:
-            queue.sheds = False
+        if queue.size <= queue.budget_bytes // 2:
+            queue.blocked = False
             log.info("%s goes on: nothing is dropped in front of it any more", instance.name)
 
     def relieved(self, number: int, now: float) -> int:

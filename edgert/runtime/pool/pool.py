@@ -15,22 +15,18 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.base.logic import Now, PlainMessage
 from edgert.runtime.instance.edges import Target
-from edgert.runtime.instance.hand import Hand
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.instance.schedule import Schedule
 from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool.activity import Doing
 from edgert.runtime.pool.quiesce import Pauses
-from edgert.runtime.pool.thread_roles import FAST_TURNS, MOST_WORKERS, Lending, Mine, fast
+from edgert.runtime.pool.thread_roles import MOST_WORKERS, Lending, Mine, fast
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
 from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)
 
-COUNTED_TURNS = 16
-"""Turns that follow each other without a choice are counted together, which costs less of each: so many at most."""
 LOOK_S = 0.5
 """How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
@@ -120,7 +116,7 @@ class Pool(Pauses):
         entries = list(entries)
         now = self._clock.monotonic()
         with self.lock:
-            if not wake and len(entries) == 1 and self._hands(*entries[0], now):
+            if not wake and len(entries) == 1 and self._begin(*entries[0], now):
                 return
             for instance, source, batch in entries:
                 self._put(instance, Entry(source, batch, now))
@@ -129,28 +125,30 @@ class Pool(Pauses):
             elif wake:
                 self._relieve_workers(now)
 
-    def _hands(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> bool:
-        """True if the batch goes into the hand of the thread that is lent next. Done where nothing else waits: the
-        policy has only one choice, and asking it costs more than the work on a few rows."""
-        schedule = instance.schedule
-        if (
-            self._lent_turn or schedule.running or instance.queue.entries or not fast(instance)
-            or not self._gate.idle() or schedule.number in self._gate.held or self._stopping
-        ):  # fmt: skip
+    def _begin(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> bool:
+        """Gives the instance the next turn of a lent thread if nothing else waits: the policy has only one choice, and
+        asking it costs more than the work on a few rows. Returns True if so."""
+        queue, schedule = instance.queue, instance.schedule
+        if self._lent_turn or schedule.running or queue.rows or not self._goes_first(instance):
             return False
         if now > schedule.freed:
             instance.counters.idle_s += now - schedule.freed
         schedule.running = True
         self._policy.busy(schedule.number)
-        self._lending.since = now
-        rows = len(batch)
+        rows = queue.append(Entry(source, batch, now))
         limit = min(self.consumption(rows), schedule.most_rows)
+        self._lent_turn = instance, queue.take(limit)
+        self._lending.since = now
         if rows > limit:
-            hand = schedule.hand = Hand(source, batch, now)
-            self._lent_turn = instance, hand.take(limit)
-        else:
-            self._lent_turn = instance, [Entry(source, batch, now)]
+            self._policy.rows_added(schedule.number, rows - limit)
+            if queue.over:
+                self._gate.over.add(schedule.number)
         return True
+
+    def _goes_first(self, instance: Instance) -> bool:
+        """True if a lent thread may run `instance`, and no other instance could be chosen."""
+        gate = self._gate
+        return gate.idle() and fast(instance) and instance.schedule.number not in gate.held and not self._stopping
 
     def take_in(self, target: Target[Instance], batch: Batch | RawBatch, *, accepted: bool = False) -> None:
         """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
@@ -161,7 +159,7 @@ class Pool(Pauses):
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         queue, schedule = instance.queue, instance.schedule
-        if not queue.entries and not schedule.running and entry.put > schedule.freed:
+        if not queue.rows and not schedule.running and entry.put > schedule.freed:
             instance.counters.idle_s += entry.put - schedule.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes and queue.over:
@@ -190,12 +188,14 @@ class Pool(Pauses):
         while True:
             if chosen:
                 instance, entries = chosen
-                while entries:
-                    turn = self._turn(instance, entries)
-                    self._lending.since = now = turn.ended
-                    entries = self._goes_on(instance, turn) if now < ends else []
+                turn = self._turn(instance, entries)
+                now = turn.ended
             with self.lock:
                 if chosen:
+                    if now < ends and instance.queue.rows and self._goes_on(instance, turn):
+                        chosen = self._take(instance.schedule.number)
+                        self._lending.since = now
+                        continue
                     self._hand_on(instance, turn)
                     if not turn.out and self._gate.idle():
                         self._lending.since = None
@@ -214,29 +214,9 @@ class Pool(Pauses):
                 chosen = self._take(number)
                 self._lending.since = now
 
-    def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> list[Entry]:
-        """The entries of the instance's next turn, if it fed no other and no other could be chosen: asking the policy
-        costs more than the work on a few rows. Empty if a choice is due. The test, and taking from the hand, need no
-        lock: a batch that comes after the test waits no longer than one that comes in the turn."""
-        gate, schedule = self._gate, instance.schedule
-        if (
-            turn.out or turn.back or schedule.fast_turns < FAST_TURNS or schedule.waits
-            or not gate.idle() or schedule.number in gate.held or self._stopping
-        ):  # fmt: skip
-            return []
-        hand, queue, most = schedule.hand, instance.queue, schedule.most_rows
-        if hand and hand.rows:
-            limit = self.consumption(hand.rows + queue.rows)
-            return hand.take(limit if limit < most else most)
-        if not queue.entries:
-            return []
-        with self.lock:  # others may have put since: then the queue may be over its budget, or all of it is shed
-            if not (queue.entries and gate.idle()) or (queue.keeps and queue.sheds):
-                return []  # `_take` frees the instances that wait for room, and ends the shedding
-            before = queue.rows
-            entries = queue.take(min(self.consumption(before), most))
-            schedule.untold += queue.rows - before
-            return entries
+    def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> bool:
+        """True if the instance has its next turn at once: it fed no other, and no other could be chosen."""
+        return not turn.out and not turn.back and self._goes_first(instance)
 
     def _relieve_workers(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""
@@ -305,7 +285,7 @@ class Pool(Pauses):
         policy.rows_taken(number, before - queue.rows)
         if self._gate.over and number in self._gate.over and not queue.over:
             self._relieved(number)
-        if queue.keeps and queue.sheds:
+        if queue.blocked:
             self._gate.goes_on(instance)
         return instance, entries
 
@@ -326,16 +306,12 @@ class Pool(Pauses):
             turn.started, turn.put, turn.rows = started, entries[0].put, instance.rows_of(entries, turn)
             entries.clear()  # so is that
             turn.ended = clock.monotonic()
-            turns = schedule.turns
-            turns.append(turn)
-            if turn.ended - started >= SLOW_S or len(turns) >= COUNTED_TURNS:
-                instance.count()
+            instance.count(turn)
             if turn.failed:
                 instance.log_failure(turn)
         except BaseException as fault:  # the last net: neither worker nor instance may be lost
             turn = instance.caught(fault, entries, turn)
             turn.ended = clock.monotonic()
-            instance.count()
             schedule.freed = schedule.ready = turn.ended
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 with self.lock:
@@ -349,36 +325,15 @@ class Pool(Pauses):
         ended, schedule = turn.ended, instance.schedule
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
-        if schedule.turns:
-            instance.count()
         if self._policy.weighed:
             self._charge(instance)
         schedule.running = False
         schedule.freed = ended
-        if schedule.hand:
-            self._put_down(instance, schedule.hand)
-        if schedule.untold:
-            self._tell(schedule)
         if turn.back:
             self._rest(instance, turn)
         self._gate.free(schedule.number, ended)
         if self._watching:
             self._quiet.notify_all()
-
-    def _put_down(self, instance: Instance, hand: Hand) -> None:
-        """Puts the rest of the batch in a lent thread's hand into the queue, for any thread to take."""
-        instance.schedule.hand = None
-        if hand.rows:
-            instance.schedule.untold += instance.queue.put_first(hand.take(hand.rows)[0])
-            if instance.queue.over:
-                self._gate.over.add(instance.schedule.number)
-
-    def _tell(self, schedule: Schedule) -> None:
-        change, schedule.untold = schedule.untold, 0
-        if change > 0:
-            self._policy.rows_added(schedule.number, change)
-        else:
-            self._policy.rows_taken(schedule.number, -change)
 
     def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:
         """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done

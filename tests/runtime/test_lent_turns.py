@@ -1,4 +1,4 @@
-"""What comes while nothing else waits is in the hand of the thread that is lent."""
+"""A lent thread begins with what comes while nothing else waits, and goes on with it while that is so."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import pytest
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.operators.base.logic import Now
+from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.queue import Entry, Overload, Queue
+from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool.pool import COUNTED_TURNS, Pool
+from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, at_most, everything, half
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
 
 
-def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it() -> None:
+def test_what_comes_alone_is_the_next_turn_of_the_lent_thread_and_nothing_overtakes_it() -> None:
     first, other = instance("first", Pass()), instance("other", Pass())
     known(first, other)
     pool = Pool(VirtualClock())
@@ -31,7 +32,7 @@ def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it()
     assert not pool.hold([first], 0.0), "a checkpoint waits for it"
     pool.put([(first, 0, rows(2))], wake=False)
     pool.put([(other, 0, rows(3))])
-    assert (first.queue.rows, other.queue.rows) == (1, 1), "one hand"
+    assert (first.queue.rows, other.queue.rows) == (1, 1), "one turn is given at a time"
     pool.lend(1.0)
     assert (first.logic.seen, other.logic.seen) == ([(0, 1), (0, 2)], [(0, 3)])  # type: ignore[attr-defined]
     assert first.idle
@@ -47,7 +48,7 @@ def test_what_comes_alone_is_in_the_hand_of_who_lends_and_nothing_overtakes_it()
     assert other.counters.rows_in == 6
 
 
-def test_much_that_comes_alone_is_in_the_hand_and_worked_on_piece_by_piece() -> None:
+def test_much_that_comes_alone_is_worked_on_in_several_turns() -> None:
     one = instance("one", Pass())
     known(one)
     pool = Pool(VirtualClock(), consumption=at_most(3))
@@ -55,18 +56,14 @@ def test_much_that_comes_alone_is_in_the_hand_and_worked_on_piece_by_piece() -> 
     for most, left in ((9, 4), (2, 5)):
         one.schedule.most_rows = most
         pool.put([(one, 0, rows(*range(7)))], wake=False)
-        hand = one.schedule.hand
-        assert hand is not None
-        assert (one.schedule.running, one.queue.rows, hand.rows) == (True, 0, left)
+        assert (one.schedule.running, one.queue.rows) == (True, left)
         pool.lend(1.0)
-        assert one.schedule.hand is None
         assert (one.idle, [n for _, n in one.logic.seen]) == (True, [*range(7)])  # type: ignore[attr-defined]
         one.logic.seen.clear()  # type: ignore[attr-defined]
-    assert one.counters.turns == 3 + 4, "that they were short is counted at the end"
-    assert one.schedule.most_rows > 2
+    assert one.counters.turns == 3 + 3, "a short turn allows more rows in the next"
 
 
-def test_whoever_stops_an_instance_finds_what_was_in_the_hand_before_all_that_came_after_it() -> None:
+def test_an_instance_that_is_held_has_the_rest_of_a_batch_before_all_that_came_after_it() -> None:
     def act(batch: Batch) -> None:
         if batch.rows[0]["n"] == 3:
             pool.begin_hold([one])
@@ -86,7 +83,7 @@ def test_whoever_stops_an_instance_finds_what_was_in_the_hand_before_all_that_ca
     assert [n for _, n in one.logic.seen] == [*range(9)]  # type: ignore[attr-defined]
 
 
-def test_what_comes_while_a_lent_thread_has_more_in_its_hand_is_worked_on_after_that() -> None:
+def test_what_comes_while_a_lent_thread_works_on_a_long_batch_is_worked_on_after_that() -> None:
     def act(batch: Batch) -> None:
         if batch.rows[0]["n"] in (0, 6):
             pool.put([(one, 0, rows(*range(batch.rows[0]["n"] + 7, batch.rows[0]["n"] + 9)))], wake=False)
@@ -98,10 +95,10 @@ def test_what_comes_while_a_lent_thread_has_more_in_its_hand_is_worked_on_after_
     pool.put([(one, 0, rows(*range(7)))], wake=False)
     pool.lend(1.0)
     assert [n for _, n in one.logic.seen] == [*range(9), 13, 14]  # type: ignore[attr-defined]
-    assert (one.idle, one.counters.rows_in, one.counters.turns) == (True, 11, 5)
+    assert (one.idle, one.counters.rows_in, one.counters.turns) == (True, 11, 4)
 
 
-def test_a_fault_in_a_turn_with_more_in_the_hand_costs_only_the_rows_of_that_turn() -> None:
+def test_a_fault_in_a_turn_costs_only_the_rows_of_that_turn_and_not_the_rest_of_the_batch() -> None:
     one = instance("one", Pass())
     known(one)
     pool = Pool(VirtualClock(), consumption=at_most(3))
@@ -120,10 +117,10 @@ def test_a_fault_in_a_turn_with_more_in_the_hand_costs_only_the_rows_of_that_tur
         pool.lend(1.0)
     assert [n for _, n in one.logic.seen] == [0, 1, 2, 6]  # type: ignore[attr-defined]
     assert one.logic.drops["operator failed"] == 3
-    assert (one.idle, one.schedule.hand) == (True, None)
+    assert one.idle
 
 
-def test_a_slow_turn_leaves_the_rest_of_the_hand_to_the_workers() -> None:
+def test_a_slow_turn_leaves_the_rest_of_a_batch_to_the_workers() -> None:
     clock = VirtualClock()
     one = instance("one", Pass(lambda batch: clock.advance(SLOW_S)))
     known(one)
@@ -134,7 +131,7 @@ def test_a_slow_turn_leaves_the_rest_of_the_hand_to_the_workers() -> None:
     assert (one.counters.turns, one.queue.rows, one.schedule.fast_turns) == (1, 4, 0)
 
 
-def test_what_is_in_the_hand_waits_from_when_it_came_there_and_behind_a_turn_that_failed_too() -> None:
+def test_the_rest_of_a_batch_waits_from_when_it_came_and_behind_a_turn_that_failed_too() -> None:
     clock = VirtualClock(monotonic=100.0)
     began: list[float | None] = []
 
@@ -169,81 +166,45 @@ def test_what_is_in_the_hand_waits_from_when_it_came_there_and_behind_a_turn_tha
     assert (c.busy_s, c.scheduling_s, c.queued_s) == pytest.approx((0.008, 0.001, 0.015))
 
 
-def test_a_thread_that_goes_on_for_long_counts_its_turns_now_and_then_and_ends_with_the_pool() -> None:
-    counted: list[int] = []
-
-    def act(batch: Batch) -> None:
-        counted.append(one.counters.turns)
-        if batch.rows[0]["n"] == 19:
-            pool.stop()
-
-    one = instance("one", Pass(act))
+def test_a_thread_that_goes_on_for_long_ends_with_the_pool() -> None:
+    one = instance("one", Pass(lambda batch: pool.stop() if batch.rows[0]["n"] == 19 else None))
     known(one)
     pool = Pool(VirtualClock(), workers=0, consumption=at_most(1))
     pool.add([one])
     pool.put([(one, 0, rows(*range(50)))], wake=False)
     pool.lend(1.0)
-    assert counted == [0] * COUNTED_TURNS + [COUNTED_TURNS] * (20 - COUNTED_TURNS)
     assert (one.counters.turns, one.queue.rows) == (20, 30)
 
 
-def test_short_turns_that_are_counted_together_allow_twice_as_many_rows_and_not_more() -> None:
-    one = instance("one", Pass())
+def test_each_short_turn_allows_the_next_twice_as_many_rows_and_not_more() -> None:
+    sizes: list[int] = []
+    one = instance("one", Pass(lambda batch: sizes.append(len(batch))))
     known(one)
-    pool = Pool(VirtualClock())
+    pool = Pool(VirtualClock(), consumption=everything)
     pool.add([one])
     one.schedule.most_rows = 50
     pool.put([(one, 0, rows(*range(400)))], wake=False)
     pool.lend(1.0)
-    assert (one.counters.turns, one.schedule.most_rows) == (8, 100)
+    assert sizes == [50, 100, 200, 50]
 
 
-@pytest.mark.parametrize("overload", ["shed-oldest", "sample"])
-def test_what_comes_between_the_look_of_a_lent_thread_and_its_turn_is_seen(overload: Overload) -> None:
-    """Over its budget a queue stalls who feeds it, until `_take` finds room; or, where it sheds, may be empty then."""
-    inner = instance("inner", Pass(lambda batch: acts.pop(0)() if acts else None))
-    inner.queue = Queue(100, overload, keeps=overload == "shed-oldest")
-    feeder = instance("feeder", Pass(), inner)
-    known(inner, feeder)
-    pool = Pool(VirtualClock(), consumption=everything)
-    pool.add([feeder, inner])
-    real, late = pool._gate.idle, list[Batch]()
-
-    def meanwhile() -> None:
-        pool.put([(inner, 0, sized(60, 2))])
-        late.append(sized(150, 3))
-
-    def idle() -> bool:
-        found = real()
-        if late:
-            pool.put([(inner, 0, late.pop())])
-        return found
-
-    acts = [meanwhile]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool._gate, "idle", idle)
-        pool.put([(inner, 0, sized(10, 1))], wake=False)
-        pool.lend(1.0)
-    pool.put([(feeder, 0, rows(4))])
-    pool.lend(1.0)
-    seen = [n for _, n in inner.logic.seen]  # type: ignore[attr-defined]
-    assert seen == ([1, 2, 3, 4] if overload == "shed-oldest" else [1, 4])
-    assert (inner.idle, feeder.idle, inner.delivery.shed) == (True, True, 4 - len(seen))
-    assert not pool._gate.over
-
-
-def test_what_is_put_down_may_fill_a_queue_that_others_then_wait_for() -> None:
+def test_what_comes_alone_may_fill_a_queue_that_others_then_wait_for() -> None:
     inner = instance("inner", Pass(lambda batch: pool.begin_hold([inner])))
-    inner.queue = Queue(3, keeps=True)
+    inner.queue = InnerQueue(3)
     feeder = instance("feeder", Pass(), inner)
     known(inner, feeder)
     pool = Pool(VirtualClock(), consumption=at_most(1))
     pool.add([feeder, inner])
-    pool.put([(inner, 0, rows(*range(5)))], wake=False)
+    pool.put([(inner, 0, sized(10, *range(5)))], wake=False)
     pool.lend(1.0)
     pool.put([(feeder, 0, rows(5))], wake=False)
     pool.lend(1.0)
     assert (inner.queue.rows, feeder.queue.rows) == (4, 1)
+    pool.release([inner])
+    inner.logic.act = lambda batch: None  # type: ignore[attr-defined]
+    pool.lend(1.0)
+    assert [n for _, n in inner.logic.seen] == [*range(6)]  # type: ignore[attr-defined]
+    assert (inner.idle, feeder.idle) == (True, True)
 
 
 def sized(size: int, *numbers: int) -> Batch:
@@ -252,7 +213,7 @@ def sized(size: int, *numbers: int) -> Batch:
     return batch
 
 
-def test_half_of_what_waits_is_half_of_what_is_in_the_hand_and_in_the_queue() -> None:
+def test_half_of_what_waits_is_half_of_the_rest_of_a_batch_and_of_what_came_after_it() -> None:
     sizes: list[int] = []
 
     def act(batch: Batch) -> None:
@@ -269,7 +230,7 @@ def test_half_of_what_waits_is_half_of_what_is_in_the_hand_and_in_the_queue() ->
     assert sizes == [4, 4, 2, 1, 1]
 
 
-def test_what_comes_alone_is_not_taken_in_hand_if_it_is_not_for_a_lent_thread() -> None:
+def test_what_comes_alone_waits_in_the_queue_if_it_is_not_for_a_lent_thread() -> None:
     one = instance("one", Pass())
     pool = Pool(VirtualClock())
     pool.add([one])
@@ -283,7 +244,6 @@ def test_what_comes_alone_is_not_taken_in_hand_if_it_is_not_for_a_lent_thread() 
 
 
 def test_with_threads_that_hold_and_feed_meanwhile_no_row_is_lost_doubled_or_overtaken() -> None:
-    """What a lent thread looks at without the lock may change at any moment."""
     first, other = instance("first", Pass()), instance("other", Pass())
     known(first, other)
     policy, over = CongestionAware(), threading.Event()
@@ -295,7 +255,7 @@ def test_with_threads_that_hold_and_feed_meanwhile_no_row_is_lost_doubled_or_ove
             if pool.hold([first], DEADLINE_S):
                 done = len(first.logic.seen)  # type: ignore[attr-defined]
                 with pool.lock:
-                    assert (policy._length[first.schedule.number], first.schedule.hand) == (first.queue.rows, None)
+                    assert policy._length[first.schedule.number] == first.queue.rows
                 assert done == len(first.logic.seen)  # type: ignore[attr-defined]
                 pool.release([first])
         over.set()
