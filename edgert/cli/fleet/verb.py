@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.cli.fleet import acl, boards, flows, keys
+from edgert.cli.fleet import acl, boards, flows, keys, update
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 CONFIG: Final = Path("/etc/edgert/agent.toml")
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     acl.add(actions)
     boards.add(actions)
     keys.add(actions)
+    update.add(actions)
 
 
 def _add_socket(action: argparse.ArgumentParser) -> None:
