@@ -36,18 +36,20 @@ def take_untrusted() -> UpdateRequest | None:
     except OSError as error:
         _remove(REQUEST)
         raise EdgertError(f"{REQUEST}: expected a request for an update: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        _remove(REQUEST)  # whatever it holds: the unit would be started for it again and again
+    try:
+        _remove(REQUEST)  # whatever it is: the unit would be started for it again and again
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise EdgertError(f"{REQUEST}: expected a plain file")
-        return read_request_untrusted(file.read(MOST_BYTES + 1))
+        return read_request_untrusted(os.read(descriptor, MOST_BYTES + 1))
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError):
-        path.rename(path.with_suffix(".not-a-request"))
+    except OSError:  # a folder
+        path.rename(path.with_name(f"{path.name}.none"))
 
 
 def accept(request: UpdateRequest, attempts: int) -> None:

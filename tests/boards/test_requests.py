@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.boards.requests import ID, MOST_BYTES, URL, VERSION, UpdateRequest, read_request_untrusted, request_untrusted
+from edgert.boards.requests import (
+    ID,
+    MOST_BYTES,
+    URL,
+    VERSION,
+    UpdateRequest,
+    read_request_untrusted,
+    request_untrusted,
+)
 from edgert.core.errors import DocumentError, EdgertError
 
 URL_OF = "http://updates.example:8000/edgert/update.raucb"

@@ -155,19 +155,24 @@ class _Says:
 
     def news(self) -> None:
         rollout = self._rollout
+        self._boards(rollout.waves[: rollout.wave])
         if not rollout.over and rollout.wave != self._wave:
             self._wave = rollout.wave
             boards = rollout.waves[self._wave]
             self._say(f"wave {self._wave + 1} of {len(rollout.waves)}: {', '.join(boards)}")
-        for board, track in rollout.tracks.items():
-            if track.ended == "left" or not (track.asked or track.request or track.ended):
+        self._boards(rollout.waves[: rollout.wave + 1])
+        if rollout.stopped:
+            self._say(f"stopped after {rollout.stopped}")
+
+    def _boards(self, waves: Sequence[Sequence[str]]) -> None:
+        for board in (board for wave in waves for board in wave):
+            track = self._rollout.tracks[board]
+            if track.ended == "left" or not (track.request or track.ended):
                 continue
             told = _phase(track)
             if told != self._told.get(board):
                 self._told[board] = told
                 self._say(f"  {board}: {told}")
-        if rollout.stopped:
-            self._say(f"stopped after {rollout.stopped}")
 
 
 def _phase(track: Track) -> str:
