@@ -45,15 +45,10 @@ class BoardWatch:
     def _topic(self, board: str, below: str) -> str:
         return f"edgert/v1/{self._fleet}/{board}/{below}"
 
-    def online(self) -> list[str]:
-        """Gateways that are connected."""
+    def boards(self) -> list[str]:
+        """Gateways that are connected, and boards with slots that are not."""
         with self._lock:
-            return sorted(board for board, online in self._online.items() if online)
-
-    def offline(self) -> list[str]:
-        """Boards with slots that are not connected."""
-        with self._lock:
-            return sorted(board for board in self._states if not self._online.get(board))
+            return sorted(board for board, online in self._online.items() if online or board in self._states)
 
     def seen(self, board: str) -> Seen:
         with self._lock:

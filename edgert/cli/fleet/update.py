@@ -111,14 +111,11 @@ def _listen(watch: BoardWatch, changed: threading.Event) -> None:
 
 def _boards(args: argparse.Namespace, watch: BoardWatch) -> tuple[list[str], dict[str, str]]:
     """The boards that take part, and why others do not. Raises `EdgertError` where a named one cannot."""
-    online = watch.online()
-    chosen = list(dict.fromkeys(args.board)) or online
-    others = {board: why for board in chosen if (why := _unable(watch, board))}
+    chosen = list(dict.fromkeys(args.board)) or watch.boards()
+    others = {board: why for board in chosen if (why := _unable(watch, board, args.url))}
     if args.board and others:
         raise EdgertError("; ".join(f"board {board} {why}" for board, why in others.items()) + "; no board was asked")
     able = [board for board in chosen if board not in others]
-    if not args.board:
-        others |= dict.fromkeys(watch.offline(), "is offline")
     if not able:
         told = "; ".join(f"{board} {why}" for board, why in others.items()) or "none was seen"
         raise EdgertError(
@@ -127,9 +124,11 @@ def _boards(args: argparse.Namespace, watch: BoardWatch) -> tuple[list[str], dic
     return able, others
 
 
-def _unable(watch: BoardWatch, board: str) -> str:
+def _unable(watch: BoardWatch, board: str, url: str) -> str:
+    """Why a board cannot take part; empty: it can. One that is amid this very update may just restart."""
     seen = watch.seen(board)
-    if not seen.online:
+    update = seen.state.update if seen.state else None
+    if not seen.online and (update is None or update.decided or update.url != url):
         return "is offline"
     return NO_STATE if seen.state is None else seen.state.refuses
 
