@@ -62,7 +62,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
-    """What a board tells about itself."""
+    """A board's slot, version and last update, as the board tells them."""
 
     slot: str
     version: str

@@ -48,7 +48,7 @@ def cut(boards: Sequence[str], percents: Sequence[float]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a board now."""
+    """A board as it is known at one moment."""
 
     online: bool = True
     state: BoardState | None = None

@@ -69,7 +69,7 @@ class BoardUpdates:
             raise EdgertError(f"{self._request}: cannot be written: {error.strerror or error}") from error
 
     def state(self) -> BoardState | None:
-        """What root tells; None: nothing, so this board has no slots."""
+        """The state that root tells; None: there is none, so this board has no slots."""
         return state_untrusted(self._told())
 
     def _told(self) -> bytes:

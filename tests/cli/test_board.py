@@ -11,7 +11,7 @@ import pytest
 
 from edgert.boards.board_state import BoardState, Progress, state_untrusted
 from edgert.boards.requests import MOST_BYTES, UpdateRequest
-from edgert.cli import _drain, _requests, _slots, board
+from edgert.cli.board import drain, requests, slots, verb
 from edgert.cli.main import main
 
 RAUC = """
@@ -87,14 +87,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     for name, script in (("rauc", RAUC), ("systemctl", SYSTEMCTL), ("journalctl", "echo last words\n")):
         found.program(name, script)
     (tmp_path / "image.json").write_text('{"board": "virt", "version": "1", "updates": true}')
-    monkeypatch.setattr(_slots, "COMMAND_LINE", tmp_path / "cmdline")
-    monkeypatch.setattr(_slots, "NOTES", found.notes)
-    monkeypatch.setattr(_slots, "IMAGE", tmp_path / "image.json")
-    monkeypatch.setattr(_slots, "MARK_AGAIN_S", 0.0)
-    monkeypatch.setattr(_requests, "REQUEST", found.request)
-    monkeypatch.setattr(_requests, "STATE", tmp_path / "told/state.json")
-    monkeypatch.setattr("edgert.cli._install.time.sleep", found.slept.append)
-    monkeypatch.setattr(board, "POLL_S", 0.0)
+    monkeypatch.setattr(slots, "COMMAND_LINE", tmp_path / "cmdline")
+    monkeypatch.setattr(slots, "NOTES", found.notes)
+    monkeypatch.setattr(slots, "IMAGE", tmp_path / "image.json")
+    monkeypatch.setattr(slots, "MARK_AGAIN_S", 0.0)
+    monkeypatch.setattr(requests, "REQUEST", found.request)
+    monkeypatch.setattr(requests, "STATE", tmp_path / "told/state.json")
+    monkeypatch.setattr("edgert.cli.board.install.time.sleep", found.slept.append)
+    monkeypatch.setattr(verb, "POLL_S", 0.0)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     found.runs("A")
@@ -105,7 +105,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
 def status(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     """The gateway answers that a flow is so."""
     told = {"health": {"parts": [{"part": "flow", "name": "f", "level": level, "text": f"flow f is {level}"}]}}
-    monkeypatch.setattr(board, "ask", lambda *_: told)
+    monkeypatch.setattr(verb, "ask", lambda *_: told)
 
 
 def test_an_update_is_noted_before_it_is_written_and_the_board_starts_again(here: Board) -> None:
@@ -207,7 +207,7 @@ def test_a_slot_that_cannot_be_confirmed_is_an_error_so_that_its_attempts_run_ou
 
 def test_a_flow_that_is_gone_is_a_fault(here: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, Any] = {"health": {"parts": []}, "flows": [{"name": "counts"}]}
-    monkeypatch.setattr(board, "ask", lambda *_: told)
+    monkeypatch.setattr(verb, "ask", lambda *_: told)
     main(["board", "update", "--no-restart", "good.raucb"])
     here.runs("B")
     told["flows"] = []
@@ -227,13 +227,13 @@ def test_without_a_request_nothing_happens(here: Board) -> None:
 
 def test_a_request_is_carried_out_and_told_until_it_is_confirmed(here: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     percents: list[str] = []
-    tell = _requests.tell
+    tell = requests.tell
 
     def noted(update: Progress | None) -> None:
         percents.append(str(update))
         tell(update)
 
-    monkeypatch.setattr(_requests, "tell", noted)
+    monkeypatch.setattr(requests, "tell", noted)
     here.ask(GOOD)
     assert main(["board", "requested"]) == 0
     assert percents[:4] == ["checking", "installing 0 %", "installing 60 %", "installing 100 %"]
@@ -300,7 +300,7 @@ def test_attempts_come_to_an_end(here: Board) -> None:
     assert here.events() == ["interrupted"] * 5 + ["failed"]
     assert here.slept == [30.0, 60.0, 120.0, 240.0]
     assert here.update().why == "5 attempts; the last: rauc info: server not responding"
-    assert _requests.accepted() is None
+    assert requests.accepted() is None
 
 
 def test_a_power_cut_while_a_slot_is_written_counts_as_an_attempt(here: Board, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_a_power_cut_while_a_slot_is_written_counts_as_an_attempt(here: Board, m
 
     for number in range(1, 6):
         with monkeypatch.context() as patch:
-            patch.setattr(_slots, "install", cut)
+            patch.setattr(slots, "install", cut)
             if number == 1:
                 here.ask(GOOD)
             assert main(["board", "requested"]) == 130
@@ -332,7 +332,7 @@ def test_a_power_cut_just_when_the_slot_was_written_is_no_attempt_more(
 
     here.ask(GOOD)
     with monkeypatch.context() as patch:
-        patch.setattr(_slots, "record", cut)
+        patch.setattr(slots, "record", cut)
         assert main(["board", "requested"]) == 130
     here.runs("B")
     assert main(["board", "confirm", "--steady", "0"]) == 0
@@ -376,7 +376,7 @@ def test_a_board_is_drained_for_its_restart_and_filled_when_it_is_decided(
         calls.append(verb)
         return {"stays": {}}
 
-    monkeypatch.setattr(_drain, "_call", agent)
+    monkeypatch.setattr(drain, "_call", agent)
     here.ask(UpdateRequest("r1", GOOD.url, drain=True))
     assert main(["board", "requested"]) == 0
     assert calls == ["fleet.drain"]

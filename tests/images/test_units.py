@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.cli import _requests
+from edgert.cli.board import requests
 from edgert.core.settings.gateway import GatewaySettings, update_request
 
 UNITS = Path(__file__).parents[2] / "systemd"
@@ -58,10 +58,10 @@ def test_units_of_an_image_are_understood(tmp_path: Path) -> None:
 
 def test_the_request_that_the_gateway_leaves_is_that_which_systemd_waits_for() -> None:
     text = (OF_IMAGES / "edgert-update.path").read_text(encoding="utf-8")
-    assert f"PathExists={_requests.REQUEST}" in text.splitlines()
+    assert f"PathExists={requests.REQUEST}" in text.splitlines()
     settings, service = GatewaySettings(), {"RUNTIME_DIRECTORY": "/run/edgert"}
-    assert update_request(settings, service, root=False) == str(_requests.REQUEST)
-    assert settings.updates.state == str(_requests.STATE)
+    assert update_request(settings, service, root=False) == str(requests.REQUEST)
+    assert settings.updates.state == str(requests.STATE)
     assert "RuntimeDirectory=edgert" in (UNITS / "edgert-gateway.service").read_text(encoding="utf-8").splitlines()
 
 

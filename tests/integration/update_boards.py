@@ -19,13 +19,13 @@ from tests.integration.rig import ROOT, Gateway, Rig
 COMMAND: Final = """
 import os, sys
 from pathlib import Path
-from edgert.cli import _install, _requests, _slots, board
+from edgert.cli.board import install, requests, slots, verb
 from edgert.cli.main import main
 folder = Path(sys.argv[1])
-_slots.COMMAND_LINE, _slots.NOTES, _slots.IMAGE = folder / "cmdline", folder / "notes", folder / "image.json"
-_slots.MARK_AGAIN_S, board.POLL_S = 0.0, 0.1
-_install.wait_before = lambda attempt: 0.0
-_requests.REQUEST, _requests.STATE = folder / "update.request", folder / "told/state.json"
+slots.COMMAND_LINE, slots.NOTES, slots.IMAGE = folder / "cmdline", folder / "notes", folder / "image.json"
+slots.MARK_AGAIN_S, verb.POLL_S = 0.0, 0.1
+install.wait_before = lambda attempt: 0.0
+requests.REQUEST, requests.STATE = folder / "update.request", folder / "told/state.json"
 os.geteuid = lambda: 0
 sys.exit(main(["board", *sys.argv[2:]]))
 """

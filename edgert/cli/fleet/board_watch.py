@@ -1,4 +1,4 @@
-"""What the boards of a fleet tell over MQTT of their updates, and the requests to them."""
+"""The boards of a fleet, as they tell of their updates over MQTT, and the requests to them."""
 
 from __future__ import annotations
 

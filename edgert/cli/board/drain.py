@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Any, Final
 
 from edgert.boards.files import folder, write
-from edgert.cli import _slots
+from edgert.cli._control import ask_agent
+from edgert.cli.board import slots
 from edgert.core.errors import EdgertError
 
 DRAINED: Final = "drained"
@@ -21,8 +21,8 @@ AGAIN_S: Final = 5.0
 
 def drain() -> None:
     """Asks the board's agent. Where there is none, or no other board can take an operator, it stays."""
-    folder(_slots.NOTES)
-    write(_slots.NOTES / DRAINED, b"")
+    folder(slots.NOTES)
+    write(slots.NOTES / DRAINED, b"")
     try:
         found = _call("fleet.drain")
     except EdgertError as error:
@@ -34,7 +34,7 @@ def drain() -> None:
 
 def fill() -> None:
     """Ends the drain that was for an update, if there was one."""
-    if not (_slots.NOTES / DRAINED).exists():
+    if not (slots.NOTES / DRAINED).exists():
         return
     why = ""
     for attempt in range(TRIES):
@@ -45,18 +45,11 @@ def fill() -> None:
         except EdgertError as error:
             why = str(error)
         else:
-            (_slots.NOTES / DRAINED).unlink()
+            (slots.NOTES / DRAINED).unlink()
             return
     print(f"this board is still drained (edgert fleet fill BOARD): {why}", file=sys.stderr)
 
 
 def _call(verb: str) -> Any:
-    from edgert.cli.fleet.verb import CONFIG
-    from edgert.control.client import call
-    from edgert.core.config import load
-    from edgert.core.settings.agent import AgentSettings, agent_socket
-
-    settings = load(AgentSettings, CONFIG if os.access(CONFIG, os.R_OK) else None, os.environ)
-    socket = agent_socket(settings, os.environ, os.geteuid() == 0)
-    board = call(socket, "fleet.status")["gateway"]
-    return call(socket, verb, {"board": board}, TIMEOUT_S)
+    board = ask_agent("fleet.status")["gateway"]
+    return ask_agent(verb, {"board": board}, TIMEOUT_S)

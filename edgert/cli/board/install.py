@@ -11,7 +11,7 @@ from typing import Any, Final
 from edgert.boards.board_state import ATTEMPTS, Progress, may_pass, wait_before
 from edgert.boards.requests import UpdateRequest
 from edgert.boards.slots import Pending, flows_of, hopeless, parts_before
-from edgert.cli import _drain, _requests, _slots
+from edgert.cli.board import drain, requests, slots
 from edgert.core.errors import EdgertError
 
 OTHER: Final = {"A": "B", "B": "A"}
@@ -31,12 +31,12 @@ def install(request: UpdateRequest, status: Status) -> str:
     """Writes the bundle to the slot that does not run. Returns its version; empty: the board runs that version already,
     which counts for a request only. Raises `NotInstalled`, which the caller records, and `EdgertError` where this board
     takes no update now."""
-    slot, image = _slots.slot(), _slots.about()
+    slot, image = slots.slot(), slots.about()
     if why := _refusal(image):
         raise EdgertError(why)
     _tell("checking", request)
     try:
-        version = _slots.bundle_version(request.url)
+        version = slots.bundle_version(request.url)
     except EdgertError as error:
         raise NotInstalled("refused", "", str(error), again=may_pass(str(error))) from error
     if request.version not in ("", version):
@@ -44,11 +44,11 @@ def install(request: UpdateRequest, status: Status) -> str:
         raise NotInstalled("refused", version, why)
     if request.id and version == image.get("version"):
         return ""
-    _slots.note(_pending(slot, version, request, status()))
+    slots.note(_pending(slot, version, request, status()))
     try:
-        _slots.install(request.url, lambda percent: _tell("installing", request, version, percent))
+        slots.install(request.url, lambda percent: _tell("installing", request, version, percent))
     except EdgertError as error:
-        _slots.forget()
+        slots.forget()
         raise NotInstalled("failed", version, str(error), again=may_pass(str(error))) from error
     record("installed", request, version, slot=OTHER[slot], before=image.get("version", ""))
     return version
@@ -60,13 +60,13 @@ def _refusal(image: Mapping[str, Any]) -> str:
         return "expected root: a slot is written"
     if not image.get("updates"):
         return f"board {image.get('board', 'unknown')} always starts slot A: update it by writing its card anew"
-    if waiting := _slots.pending():
+    if waiting := slots.pending():
         return f"version {waiting.version} in slot {waiting.target} is not confirmed yet; see: edgert board status"
     return ""
 
 
 def _pending(slot: str, version: str, request: UpdateRequest, status: Mapping[str, Any] | str) -> Pending:
-    before = [unit.name for unit in _slots.units() if hopeless(unit)]
+    before = [unit.name for unit in slots.units() if hopeless(unit)]
     flows: list[str] = []
     if not isinstance(status, str):
         before += parts_before(status)
@@ -80,12 +80,12 @@ def record(event: str, request: UpdateRequest, version: str, why: str = "", **de
         details |= {"request": request.id, "bundle": request.url}
     if why:
         details["why"] = why
-    _slots.record(event, version=version, **details)
-    _requests.tell_last()
+    slots.record(event, version=version, **details)
+    requests.tell_last()
 
 
 def _tell(phase: str, request: UpdateRequest, version: str = "", percent: int | None = None, why: str = "") -> None:
-    _requests.tell(Progress(phase, version, request.id, request.url, percent, why))
+    requests.tell(Progress(phase, version, request.id, request.url, percent, why))
 
 
 # -- on request
@@ -93,24 +93,24 @@ def _tell(phase: str, request: UpdateRequest, version: str = "", percent: int | 
 
 def requested(status: Status) -> None:
     """Carries out the request that the gateway left, or one that was cut off, in a bounded number of attempts."""
-    _slots.slot()
-    found = _requests.accepted() or _taken()
+    slots.slot()
+    found = requests.accepted() or _taken()
     if found is None:
         print("no update was asked for", file=sys.stderr)
         return
     request, attempts = found
     version = _in_attempts(request, attempts, status)
-    _requests.done()
+    requests.done()
     if version:
-        print(f"version {version} is in slot {OTHER[_slots.slot()]}", file=sys.stderr)
+        print(f"version {version} is in slot {OTHER[slots.slot()]}", file=sys.stderr)
         if request.drain:
-            _drain.drain()
-        _slots.restart()
+            drain.drain()
+        slots.restart()
 
 
 def _taken() -> tuple[UpdateRequest, int] | None:
     try:
-        request = _requests.take_untrusted()
+        request = requests.take_untrusted()
     except EdgertError as error:
         print(error, file=sys.stderr)
         return None
@@ -125,7 +125,7 @@ def _in_attempts(request: UpdateRequest, attempts: int, status: Status) -> str:
         if attempts > 1:
             _tell("waiting", request, why=f"attempt {attempts} of {ATTEMPTS}, after: {why}")
             time.sleep(wait_before(attempts))
-        _requests.accept(request, attempts)
+        requests.accept(request, attempts)
         try:
             version = install(request, status)
         except EdgertError as error:
@@ -137,7 +137,7 @@ def _in_attempts(request: UpdateRequest, attempts: int, status: Status) -> str:
                 return ""
             continue
         if not version:
-            record("current", request, str(_slots.about().get("version", "")))
+            record("current", request, str(slots.about().get("version", "")))
         return version
     record("failed", request, "", f"{ATTEMPTS} attempts; the last: {why}")
     return ""

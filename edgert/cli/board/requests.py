@@ -17,7 +17,7 @@ from typing import Final
 from edgert.boards.board_state import BoardState, Progress, after_start
 from edgert.boards.files import PUBLIC, folder, write
 from edgert.boards.requests import MOST_BYTES, UpdateRequest, read_request_untrusted
-from edgert.cli import _slots
+from edgert.cli.board import slots
 from edgert.core.errors import EdgertError
 
 REQUEST: Final = Path("/run/edgert/update.request")
@@ -54,15 +54,15 @@ def _remove(path: Path) -> None:
 
 def accept(request: UpdateRequest, attempts: int) -> None:
     """Notes a request and how often it was begun."""
-    folder(_slots.NOTES)
-    write(_slots.NOTES / ACCEPTED, json.dumps({"request": request.text(), "attempts": attempts}).encode())
-    _slots.sync(_slots.NOTES)
+    folder(slots.NOTES)
+    write(slots.NOTES / ACCEPTED, json.dumps({"request": request.text(), "attempts": attempts}).encode())
+    slots.sync(slots.NOTES)
 
 
 def accepted() -> tuple[UpdateRequest, int] | None:
     """The request that is not installed yet, and how often it was begun."""
     try:
-        plain = json.loads((_slots.NOTES / ACCEPTED).read_bytes())
+        plain = json.loads((slots.NOTES / ACCEPTED).read_bytes())
         return read_request_untrusted(plain["request"].encode()), int(plain["attempts"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EdgertError):
         return None
@@ -70,9 +70,9 @@ def accepted() -> tuple[UpdateRequest, int] | None:
 
 def done() -> None:
     """Nothing of the request is left to do."""
-    (_slots.NOTES / ACCEPTED).unlink(missing_ok=True)
-    if _slots.NOTES.is_dir():
-        _slots.sync(_slots.NOTES)
+    (slots.NOTES / ACCEPTED).unlink(missing_ok=True)
+    if slots.NOTES.is_dir():
+        slots.sync(slots.NOTES)
 
 
 def start_unit() -> None:
@@ -82,14 +82,14 @@ def start_unit() -> None:
 
 def tell_last() -> None:
     """Tells the last update as the history has it."""
-    tell(after_start(_slots.history(), _slots.pending(), _slots.slot()))
+    tell(after_start(slots.history(), slots.pending(), slots.slot()))
 
 
 def tell(update: Progress | None) -> None:
     """Says how the board is, and its last update. An update does not fail for that."""
-    about = _slots.about()
+    about = slots.about()
     refuses = "" if about.get("updates") else f"board {about.get('board', 'unknown')} always starts slot A"
-    state = BoardState(_slots.slot(), str(about.get("version", "")), refuses, update)
+    state = BoardState(slots.slot(), str(about.get("version", "")), refuses, update)
     try:
         folder(STATE.parent)
         STATE.parent.chmod(0o755)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from edgert.boards.requests import UpdateRequest
 from edgert.boards.slots import Pending, Trial, faults, lost
-from edgert.cli import _drain, _install, _requests, _slots
 from edgert.cli._control import add_socket, ask
+from edgert.cli.board import drain, install, requests, slots
 from edgert.core.errors import EdgertError
 
 HELP = "the two slots of a board that was made from an image: update, history"
@@ -57,39 +57,39 @@ def run(args: argparse.Namespace) -> int:
 def _update(args: argparse.Namespace) -> int:
     request = UpdateRequest("", args.bundle)
     try:
-        version = _install.install(request, lambda: _gateway(args))
-    except _install.NotInstalled as error:
-        _slots.record(error.event, version=error.version, bundle=args.bundle, why=str(error))
-        _requests.tell_last()
+        version = install.install(request, lambda: _gateway(args))
+    except install.NotInstalled as error:
+        slots.record(error.event, version=error.version, bundle=args.bundle, why=str(error))
+        requests.tell_last()
         raise
-    print(f"version {version} is in slot {_install.OTHER[_slots.slot()]}", file=sys.stderr)
+    print(f"version {version} is in slot {install.OTHER[slots.slot()]}", file=sys.stderr)
     if not args.no_restart:
-        _slots.restart()
+        slots.restart()
     return 0
 
 
 def _requested(args: argparse.Namespace) -> int:
-    _install.requested(lambda: _gateway(args))
+    install.requested(lambda: _gateway(args))
     return 0
 
 
 def _confirm(args: argparse.Namespace) -> int:
-    slot, update = _slots.slot(), _slots.pending()
+    slot, update = slots.slot(), slots.pending()
     if update is not None and slot == update.target:
         return _on_trial(args, update)
     if update is not None:
         _did_not_run(slot, update)
     _give_back(slot)
-    _requests.tell_last()
-    if _requests.accepted():
-        _requests.start_unit()
-    _drain.fill()
+    requests.tell_last()
+    if requests.accepted():
+        requests.start_unit()
+    drain.fill()
     return 0
 
 
 def _did_not_run(slot: str, update: Pending) -> None:
     """Slot `slot` was started, and not that of the update."""
-    asked = _requests.accepted()
+    asked = requests.accepted()
     if asked and asked[0].id == update.request:
         why = f"it was cut off while slot {update.target} was written"
         _record("interrupted", update, why)
@@ -97,33 +97,33 @@ def _did_not_run(slot: str, update: Pending) -> None:
         why = f"slot {update.target} did not come up, or was cut off while it was written; slot {slot} runs"
         _record("rolled back", update, why)
     print(f"version {update.version}: {why}", file=sys.stderr)
-    _slots.forget()
+    slots.forget()
 
 
 def _on_trial(args: argparse.Namespace, update: Pending) -> int:
     print(f"version {update.version} in slot {update.target} is on trial", file=sys.stderr)
-    _requests.done()  # if the power failed just when it was installed
-    _requests.tell_last()
+    requests.done()  # if the power failed just when it was installed
+    requests.tell_last()
     if found := _try(args, update):
         _go_back(update, found)
         return 0
-    _slots.mark("good")
+    slots.mark("good")
     _record("confirmed", update, slot=update.target)
-    _slots.forget()
-    _requests.tell_last()
+    slots.forget()
+    requests.tell_last()
     print(f"version {update.version} in slot {update.target} is confirmed", file=sys.stderr)
-    _drain.fill()
+    drain.fill()
     return 0
 
 
 def _record(event: str, update: Pending, why: str = "", **details: Any) -> None:
-    _install.record(event, UpdateRequest(update.request, update.url), update.version, why, **details)
+    install.record(event, UpdateRequest(update.request, update.url), update.version, why, **details)
 
 
 def _give_back(slot: str) -> None:
     """A slot that was confirmed earlier: nothing is gained by a restart if that fails."""
     try:
-        _slots.mark("good")
+        slots.mark("good")
     except EdgertError as error:
         print(f"slot {slot}: its attempts could not be given back: {error}", file=sys.stderr)
 
@@ -133,7 +133,7 @@ def _try(args: argparse.Namespace, update: Pending) -> list[str]:
     trial, began = Trial(args.within, args.steady), time.monotonic()
     said: list[str] = []
     while True:
-        units = _slots.units()
+        units = slots.units()
         found = faults(_gateway(args), units, update.before, update.flows)
         if found != said:
             print("; ".join(found) or "no fault now", file=sys.stderr, flush=True)
@@ -146,12 +146,12 @@ def _try(args: argparse.Namespace, update: Pending) -> list[str]:
 
 def _go_back(update: Pending, found: list[str]) -> None:
     why = "; ".join(found)
-    _record("rolled back", update, why, log=_slots.last_words(_slots.SERVICES))
-    _slots.mark("bad")
-    _slots.forget()
-    _requests.tell_last()
+    _record("rolled back", update, why, log=slots.last_words(slots.SERVICES))
+    slots.mark("bad")
+    slots.forget()
+    requests.tell_last()
     print(f"version {update.version} goes back to slot {update.source}: {why}", file=sys.stderr, flush=True)
-    _slots.restart()
+    slots.restart()
 
 
 def _gateway(args: argparse.Namespace) -> Mapping[str, Any] | str:
@@ -164,10 +164,10 @@ def _gateway(args: argparse.Namespace) -> Mapping[str, Any] | str:
 
 
 def _status(args: argparse.Namespace) -> int:
-    update, events = _slots.pending(), _slots.history()
+    update, events = slots.pending(), slots.history()
     found = {
-        "slot": _slots.slot(),
-        "version": _slots.about().get("version", ""),
+        "slot": slots.slot(),
+        "version": slots.about().get("version", ""),
         "pending": update and update.version,
     }
     if args.json:
