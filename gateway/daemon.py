@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings.folders import data_folder
-from edgert.core.settings.gateway import GatewaySettings, agent_socket
+from edgert.core.settings.gateway import GatewaySettings, agent_socket, update_request
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.limits import service_memory
@@ -36,6 +36,7 @@ from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
 from gateway.control.live_settings import apply_settings
 from gateway.control.mqtt_api import Deployment
+from gateway.control.updates import BoardUpdates
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
 from gateway.flows.parts import Parts
@@ -119,10 +120,15 @@ class Daemon:
         )  # fmt: skip
         about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
         commands = Commands(*about)
+        self.updates = BoardUpdates(
+            settings.updates, update_request(settings, os.environ, os.geteuid() == 0),
+            lambda state: self.central.publish(f"{self.deployment.base}/update/state", state, retain=True),
+            lambda: self.central.connection.connects if self.central.connection else 0,
+        )  # fmt: skip
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self.central.publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
-            commands.of_control_plane(),
+            commands.of_control_plane() | {"update": self.updates.update},
         )  # fmt: skip
         self.central.connect(self.deployment, self.uplink, self.flows)
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
@@ -264,6 +270,7 @@ class Daemon:
             self.ahead.run(),
             self.uplink.run(),
             self._tick(),
+            self.updates.run(),
             *self.central.serving(files),
         )
         self._tasks = [asyncio.create_task(w) for w in work]

@@ -50,6 +50,8 @@ LOADER: Final = {
     "grub": {"grub-mkimage": "grub-common"}, "u-boot": {"mkimage": "u-boot-tools"}, "firmware": {},
 }  # fmt: skip
 UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
+OWN_UNITS: Final = ("edgert-provision.service", "edgert-confirm.service", "edgert-update.path")
+"""Of `files/`, to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
 """Reads the key of the board's certificate; see provisioning/on_board.py and the drop-in of the gateway's unit."""
 MASKED: Final = (
@@ -223,7 +225,7 @@ class Image:
         for unit in UNITS:
             shutil.copy(ROOT / "systemd" / unit, self.tree / "etc/systemd/system" / unit)
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
-        for unit in ("edgert-provision.service", "edgert-confirm.service"):
+        for unit in OWN_UNITS:
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
         loader = self.spec["card"]["loader"]
         about = {"board": self.board, "version": image_version(self.epoch), "updates": loader != "firmware"}

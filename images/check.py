@@ -39,6 +39,7 @@ LOADER_FILES: Final = {
     "firmware": {"config.txt", "cmdline.txt", "vmlinuz", "initrd.img"},
 }
 """On the FAT partition, by boot loader."""
+WANTED: Final = "WantedBy=multi-user.target"
 LARGEST_KEY: Final = 1 << 20
 SECTOR: Final = 512
 FAT: Final = 0x0C
@@ -60,6 +61,13 @@ def identities(tree: Path) -> list[str]:
         if not LOCKED.fullmatch(password):
             found.append(f"etc/shadow: account {account} expected to be locked")
     return sorted(found)
+
+
+def not_started(tree: Path) -> list[str]:
+    """Our units that would be started with a board, by what they say, and are not."""
+    units = tree / "etc/systemd/system"
+    found = [path.name for path in units.glob("edgert-*.*") if path.is_file() and WANTED in path.read_text()]
+    return sorted(name for name in found if not (units / "multi-user.target.wants" / name).is_symlink())
 
 
 def _files(tree: Path) -> Iterator[Path]:
@@ -122,6 +130,8 @@ def check(board: str, images: Path) -> list[str]:
             run("debugfs", "-R", f"rdump / {place}", images / name)
         if missing := [name for name in PROGRAMS if not (tree / name).exists()]:
             raise BuildError(f"missing in the root file system: {missing}")
+        if found := not_started(tree):
+            raise BuildError(f"expected units that are started with the board: {found}")
         if found := identities(tree):
             raise BuildError("expected no secret and no identity in the image, got:\n" + "\n".join(found))
         said.append(f"root.ext4, data.ext4: whole; no secret or identity among {sum(1 for _ in _files(tree))} files")

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 SLOTS: Final = ("A", "B")
+OUTBOX: Final = "outbox"
 RESTARTS: Final = 5
 """A service that was started so often again does not come up."""
 Verdict = Literal["good", "bad"]
@@ -27,6 +28,12 @@ class Pending:
     """Of the bundle."""
     before: tuple[str, ...] = ()
     """Parts and services that did not do their work then; the update is not to blame for them."""
+    flows: tuple[str, ...] = ()
+    """That were there then."""
+    request: str = ""
+    """`UpdateRequest.id`; empty for an update that was begun on the board itself."""
+    url: str = ""
+    """Of the bundle; a path for a file."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -56,28 +63,57 @@ def pending_untrusted(text: str) -> Pending | None:
     """The note of an update; None for a damaged one."""
     try:
         plain = json.loads(text)
-        found = Pending(plain["source"], plain["target"], str(plain["version"]), tuple(map(str, plain["before"])))
-    except (ValueError, KeyError, TypeError):
+        before, flows = (tuple(map(str, plain.get(name, ()))) for name in ("before", "flows"))
+        request, url = (str(plain.get(name, "")) for name in ("request", "url"))
+        found = Pending(plain["source"], plain["target"], str(plain["version"]), before, flows, request, url)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return found if found.source in SLOTS and found.target in SLOTS else None
 
 
 def part(condition: Mapping[str, Any]) -> str:
     """The name of a part of the gateway, as `sensors` or `flow counts`."""
+    if condition["part"] == "central" and condition.get("state") == "no collector":
+        return OUTBOX
     return f"{condition['part']} {condition['name']}".rstrip()
 
 
 def bad_parts(status: Mapping[str, Any]) -> dict[str, str]:
-    """Part -> reason, for the parts of a gateway that do not do their work: its brokers, flows, outbox, database."""
-    return {part(found): found["text"] for found in status["health"]["parts"] if found["level"] == "bad"}
+    """Part -> reason, for the parts of a gateway that do not do their work: its brokers, flows, outbox, database. A
+    broker that is away counts at once, and so does an outbox of which nothing has been acknowledged since the start."""
+    bad = (one for one in status["health"]["parts"] if one["level"] == "bad" or one.get("state") == "disconnected")
+    found = {part(one): str(one["text"]) for one in bad}
+    central = status.get("central", {})
+    if (rows := central.get("outbox_rows", 0)) and not _drains(central):
+        found.setdefault(OUTBOX, f"the outbox does not drain: {rows:,} rows wait, and none was acknowledged yet")
+    return found
 
 
-def faults(status: Mapping[str, Any] | str, units: Iterable[Unit], before: Iterable[str]) -> list[str]:
-    """The reasons why a system is worse than the one `before`. `status`: the gateway's, or why there is none."""
+def parts_before(status: Mapping[str, Any]) -> list[str]:
+    """The parts for which an update is not to blame. An outbox counts only where it was seen to drain."""
+    return sorted({*bad_parts(status), *([] if _drains(status.get("central", {})) else [OUTBOX])})
+
+
+def flows_of(status: Mapping[str, Any]) -> list[str]:
+    """The names of a gateway's flows."""
+    return [str(flow["name"]) for flow in status.get("flows", ())]
+
+
+def _drains(central: Mapping[str, Any]) -> bool:
+    return central.get("last_ack_age_s") is not None
+
+
+def faults(
+    status: Mapping[str, Any] | str, units: Iterable[Unit], before: Iterable[str], flows: Iterable[str] = ()
+) -> list[str]:
+    """The reasons why a system is worse than the one `before`, which had `flows`. `status`: the gateway's, or why there
+    is none."""
     known = set(before)
     found = [f"{unit.name} does not come up: {_how(unit)}" for unit in lost(units, known)]
     if isinstance(status, str):
         return [*found, f"the gateway does not answer: {status}"]
+    there = set(flows_of(status))
+    found += [f"flow {name} is not there any more" for name in flows if name not in there]
     return found + [reason for name, reason in bad_parts(status).items() if name not in known]
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgert.control.client import BlockingClient
 
 CONFIG: Final = Path("/etc/edgert/gateway.toml")
+AGENT_CONFIG: Final = Path("/etc/edgert/agent.toml")
 TIMEOUT_S: Final = 10.0
 
 
@@ -40,6 +41,20 @@ def ask(
     """The gateway's answer to a verb."""
     with connect(args, timeout_s) as client:
         return client.call(verb, arguments)
+
+
+def ask_agent(
+    verb: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S, *,
+    socket: str | None = None, config: Path | None = None,
+) -> Any:  # fmt: skip
+    """The answer of this board's agent to a verb. `socket`: None for that of its settings; `config`: its settings."""
+    from edgert.control.client import call
+    from edgert.core.config import load
+    from edgert.core.settings.agent import AgentSettings, agent_socket
+
+    path = config or (AGENT_CONFIG if os.access(AGENT_CONFIG, os.R_OK) else None)
+    settings = load(AgentSettings, path, os.environ)
+    return call(socket or agent_socket(settings, os.environ, os.geteuid() == 0), verb, arguments, timeout_s)
 
 
 def candidates(config: Path | None) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import secrets
 import threading
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from edgert.cli import _broker
 from edgert.core.errors import DocumentError, EdgertError, show
 
 if TYPE_CHECKING:
@@ -27,24 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--remove", metavar="NAME", help="remove this flow; its results still leave")
     parser.add_argument("--gateway", default="", metavar="ID", help="default: the only one of the fleet that is online")
     parser.add_argument("--fleet", default="default", metavar="NAME", help="fleet of the gateway (default)")
-    parser.add_argument(
-        "--broker", default="127.0.0.1", metavar="HOST[:PORT]", help="the gateway's central broker (127.0.0.1:1883)"
-    )
-    parser.add_argument("--username", default="", metavar="NAME", help="user name at the broker")
-    parser.add_argument("--password-file", default="", metavar="FILE", help="its first line is the password")
-    parser.add_argument("--tls", action="store_true", help="speak TLS (default port 8883); the certificate is checked")
-    parser.add_argument("--ca-file", default="", metavar="FILE", help="certificates that may have signed the broker's")
-    parser.add_argument("--timeout-s", type=_seconds, default=15.0, metavar="S", help="longest wait (15)")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
-    return value
+    _broker.add(parser)
+    parser.add_argument("--timeout-s", type=_broker.seconds, default=15.0, metavar="S", help="longest wait (15)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,17 +71,12 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: Callable[[], None]) -> Deployment:
-    from edgert.core.settings.connection import Connection
-    from edgert.mqtt.address import PORT, TLS_PORT, split_broker
     from edgert.mqtt.clients.deployment import Deployment
 
-    host, port = split_broker(args.broker, TLS_PORT if args.tls else PORT)
-    settings = Connection(
-        host=host, port=port, tls=args.tls, ca_file=args.ca_file,
-        username=args.username, password_file=args.password_file,
-    )  # fmt: skip
     client_id = f"edgert-deploy-{secrets.token_hex(4)}"
-    return Deployment(settings, client_id, args.fleet, name, payload, gateway=args.gateway, on_change=on_change)
+    return Deployment(
+        _broker.connection(args), client_id, args.fleet, name, payload, gateway=args.gateway, on_change=on_change
+    )
 
 
 def _carry_out(args: argparse.Namespace, name: str, deployment: Deployment, changed: threading.Event) -> str:

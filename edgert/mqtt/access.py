@@ -18,7 +18,7 @@ def gateway_rules(fleet: str, gateway: str) -> list[Rule]:
     """A gateway writes under its own name only, and reads what is meant for it. `gateway`: its name, or `%u`."""
     own = f"edgert/v1/{fleet}/{gateway}"
     reads = ("config", "flows/+", "models/+", "cmd/+")
-    writes = ("status", "config/state", "flows/+/state", "models/+/state", "answers/#")
+    writes = ("status", "config/state", "flows/+/state", "models/+/state", "update/state", "answers/#")
     return [
         *(("read", f"{own}/{below}") for below in reads),
         ("read", model_topic(fleet, "+")),

@@ -8,7 +8,8 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
                            /models/<name>    retained model (docs/models.md); empty: flows to come begin with their own
                            /models/<name>/state  the answer
                            /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint,
-                                             place, weigh (a JSON document with its arguments)
+                                             place, weigh, update (a JSON document with its arguments)
+                           /update/state     retained: slot, version and last update of the board (`updates`)
 edgert/v1/<fleet>/@models/<name>             retained model for all gateways; one of the gateway's own comes before it
 """
 

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.boards.slots import Pending, Trial, Unit, bad_parts, booted, faults, hopeless, lost, pending_untrusted
+from edgert.boards.slots import (
+    Pending,
+    Trial,
+    Unit,
+    bad_parts,
+    booted,
+    faults,
+    hopeless,
+    lost,
+    parts_before,
+    pending_untrusted,
+)
+from gateway.status.conditions import conditions
 
 WELL = Unit("edgert-gateway.service", "active", 0)
 SLOT = st.sampled_from("AB")
@@ -33,9 +45,11 @@ def test_the_slot_that_was_started(line: str, slot: str) -> None:
     assert booted(line) == slot
 
 
-@given(SLOT, SLOT, st.text(), st.lists(st.text()).map(tuple))
-def test_a_note_is_read_as_it_was_written(source: str, target: str, version: str, before: tuple[str, ...]) -> None:
-    update = Pending(source, target, version, before)
+TEXTS = st.lists(st.text()).map(tuple)
+
+
+@given(st.builds(Pending, SLOT, SLOT, st.text(), TEXTS, TEXTS, st.text(), st.text()))
+def test_a_note_is_read_as_it_was_written(update: Pending) -> None:
     assert pending_untrusted(update.text()) == update
 
 
@@ -53,6 +67,51 @@ def test_faults_are_those_that_the_system_before_did_not_have() -> None:
     assert bad_parts(now) == {"central": "central  is bad", "flow a": "flow a is bad"}
     assert faults(now, [WELL], ["central"]) == ["flow a is bad"]
     assert faults(now, [WELL], ["central", "flow a"]) == []
+
+
+def whole(central: dict[str, Any], flows: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A status as the gateway puts it together."""
+    told = {
+        "ingest": {"connected": True, "messages": 1, "broker": "b"},
+        "central": {"enabled": True, "broker": "c", **central},
+        "flows": [{"name": name, "state": "running"} for name in flows],
+    }
+    return {**told, "health": {"parts": [condition.plain() for condition in conditions(told)]}}
+
+
+DRAINS = {"connected": True, "outbox_rows": 7, "last_ack_age_s": 1.0}
+AWAY = {"connected": False, "outbox_rows": 0, "last_ack_age_s": None}
+UNACKNOWLEDGED = {"connected": True, "outbox_rows": 7, "last_ack_age_s": None}
+EMPTY = {"connected": True, "outbox_rows": 0, "last_ack_age_s": None}
+NO_COLLECTOR = {"connected": True, "outbox_rows": 7, "last_ack_age_s": None, "unacknowledged_s": 90.0}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        (DRAINS, DRAINS, ""),
+        (DRAINS, EMPTY, ""),
+        (DRAINS, AWAY, "central: c: no connection yet"),
+        (EMPTY, AWAY, "central: c: no connection yet"),
+        (AWAY, AWAY, ""),
+        (DRAINS, UNACKNOWLEDGED, "the outbox does not drain: 7 rows wait"),
+        (DRAINS, NO_COLLECTOR, "no collector has acknowledged a result for 90 s"),
+        (EMPTY, UNACKNOWLEDGED, ""),
+        (EMPTY, NO_COLLECTOR, ""),
+        (NO_COLLECTOR, UNACKNOWLEDGED, ""),
+    ],
+)
+def test_the_central_broker_is_reached_and_the_outbox_drains_as_before(
+    before: dict[str, Any], now: dict[str, Any], found: str
+) -> None:
+    said = faults(whole(now), [WELL], parts_before(whole(before)))
+    assert (found in said[0]) if found else not said
+
+
+def test_a_flow_that_is_gone_is_a_fault_and_one_that_came_is_none() -> None:
+    now = whole(DRAINS, ("new", "stays"))
+    assert faults(now, [WELL], (), ("stays",)) == []
+    assert faults(now, [WELL], (), ("stays", "gone")) == ["flow gone is not there any more"]
 
 
 def test_a_gateway_that_does_not_answer_is_a_fault_whatever_was_before() -> None:

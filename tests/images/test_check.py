@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from images.check import check, identities, partitions
+from images.build import OWN_UNITS
+from images.check import check, identities, not_started, partitions
 from images.programs import BuildError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,6 +53,15 @@ def test_an_identity_is_found(tree: Path, name: str, content: str, says: str) ->
     [found] = identities(tree)
     assert found.startswith(name)
     assert says in found
+
+
+def test_units_that_are_not_started_with_the_board_are_found(tree: Path) -> None:
+    assert not_started(tree) == sorted(OWN_UNITS)
+    wanted = tree / "etc/systemd/system/multi-user.target.wants"
+    wanted.mkdir()
+    for unit in OWN_UNITS:
+        (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
+    assert not_started(tree) == []
 
 
 @pytest.mark.long  # reads all of an image: some 10 s

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from edgert.cli.fleet import acl, boards, flows, keys
+from edgert.cli._control import AGENT_CONFIG, ask_agent
+from edgert.cli.fleet import acl, boards, flows, keys, update
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
-CONFIG: Final = Path("/etc/edgert/agent.toml")
 TIMEOUT_S: Final = 180.0
 """A flow has a minute to come to a batch boundary, and boards time to answer."""
 
@@ -31,12 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     acl.add(actions)
     boards.add(actions)
     keys.add(actions)
+    update.add(actions)
 
 
 def _add_socket(action: argparse.ArgumentParser) -> None:
     action.add_argument("--socket", metavar="PATH", help="the agent's control socket; default: that of its settings")
     action.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {CONFIG} if it is there)"
+        "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {AGENT_CONFIG} if it is there)"
     )
     action.add_argument("--json", action="store_true", help="as one JSON object")
 
@@ -47,14 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _call(args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    from edgert.control.client import call
-    from edgert.core.config import load
-    from edgert.core.settings.agent import AgentSettings, agent_socket
-
-    path = args.config or (CONFIG if os.access(CONFIG, os.R_OK) else None)
-    settings = load(AgentSettings, path, os.environ)
-    socket = args.socket or agent_socket(settings, os.environ, os.geteuid() == 0)
-    return call(socket, verb, arguments, TIMEOUT_S)
+    return ask_agent(verb, arguments, TIMEOUT_S, socket=args.socket, config=args.config)
 
 
 def _status(args: argparse.Namespace) -> int:

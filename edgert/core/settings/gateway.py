@@ -203,6 +203,24 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Updates:
+    """Updates over MQTT (`edgert fleet update`) of a board that was made from an image with two slots."""
+
+    enabled: bool = setting(
+        True, doc="whether the board takes them; it installs only what a certificate of its fleet has signed"
+    )
+    request: str = setting(
+        "",
+        doc="file in which a request is left for the service that installs; empty: `update.request` in the service's "
+        "runtime folder",
+    )
+    state: str = setting(
+        "/run/edgert-update/state.json",
+        doc="file that says how the board and its last update are; where it is missing, the board takes none",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """The workers that run operators."""
 
@@ -292,6 +310,7 @@ class GatewaySettings:
     links: Links = section(Links)
     web: Web = section(Web)
     control: Control = section(Control)
+    updates: Updates = section(Updates)
     pool: Pool = section(Pool)
     log: Log = section(Log)
     flows: Flows = section(Flows)
@@ -306,6 +325,11 @@ def control_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool
 def agent_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the control socket of the agent on a gateway's board."""
     return settings.web.agent_socket or f"{_socket_folder(settings, env, root)}/agent.sock"
+
+
+def update_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
+    """Path of the file in which a request for an update is left."""
+    return settings.updates.request or f"{_socket_folder(settings, env, root)}/update.request"
 
 
 def _socket_folder(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:

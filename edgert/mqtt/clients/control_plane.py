@@ -159,15 +159,20 @@ class ControlConnection:
             self._client.loop_stop()
 
     def publish(
-        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: Request | None = None
-    ) -> bool:
-        """Hands one message over; false when there is no connection (it is then not kept)."""
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: Request | None = None,
+        answer_to: str = "",
+    ) -> bool:  # fmt: skip
+        """Hands one message over; false when there is no connection (it is then not kept). `request`: that the message
+        answers; `answer_to`: the topic on which an answer is wanted, which MQTT 5 alone can say."""
         if not self.connected:
             return False
         properties = None
-        if request is not None and request.correlation is not None and self.protocol == "5":
+        if self.protocol == "5" and (answer_to or (request is not None and request.correlation is not None)):
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-            properties.CorrelationData = request.correlation
+            if answer_to:
+                properties.ResponseTopic = answer_to
+            elif request is not None:
+                properties.CorrelationData = request.correlation
         try:
             check_topic(topic)
             self.limits.check(topic, payload)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,10 @@ IMAGE: Final = Path("/etc/edgert/image.json")
 """Of the image: board and version."""
 SERVICES: Final = ("edgert-gateway.service", "mosquitto.service", "edgert-agent.service")
 LOG_LINES: Final = "30"
+LAST_LINES: Final = 3
+"""Of the update client, as the reason of a failure."""
+PERCENT: Final = re.compile(r"\s*([0-9]{1,3})%")
+NO_CLIENT: Final = "expected the update client rauc on this board, got none"
 MARK_TRIES: Final = 5
 MARK_AGAIN_S: Final = 5.0
 
@@ -56,14 +61,14 @@ def pending() -> Pending | None:
 def note(update: Pending) -> None:
     folder(NOTES)
     write(NOTES / PENDING, update.text().encode())
-    _sync(NOTES)
+    sync(NOTES)
 
 
 def forget() -> None:
     """The update is decided."""
     (NOTES / PENDING).unlink(missing_ok=True)
     if NOTES.is_dir():
-        _sync(NOTES)
+        sync(NOTES)
 
 
 def record(event: str, **details: Any) -> None:
@@ -72,7 +77,18 @@ def record(event: str, **details: Any) -> None:
     folder(NOTES)
     lines = [*history_lines(), line][-HISTORY_LINES:]
     write(NOTES / HISTORY, "".join(f"{line}\n" for line in lines).encode(), PUBLIC)
-    _sync(NOTES)
+    sync(NOTES)
+
+
+def history() -> list[dict[str, Any]]:
+    """The events of updates, the oldest first. A line that was damaged is left out."""
+    found = []
+    for line in history_lines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return [event for event in found if isinstance(event, dict) and "event" in event and "time" in event]
 
 
 def history_lines() -> list[str]:
@@ -91,9 +107,24 @@ def bundle_version(source: str) -> str:
         raise EdgertError(f"{source}: expected a bundle with a version, got none") from None
 
 
-def install(source: str) -> None:
-    """Writes a bundle to the slot that does not run, and makes it the next one. Raises `EdgertError`."""
-    _rauc("install", source)
+def install(source: str, on_percent: Callable[[int], None]) -> None:
+    """Writes a bundle to the slot that does not run, and makes it the next one; says how far it is. Raises
+    `EdgertError`."""
+    said: list[str] = []
+    try:
+        with subprocess.Popen(
+            ["rauc", "install", source], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if found := PERCENT.match(line):
+                    on_percent(min(100, int(found[1])))
+                else:
+                    said = [*said[1 - LAST_LINES :], line]
+    except FileNotFoundError:
+        raise EdgertError(NO_CLIENT) from None
+    if process.returncode:
+        raise _failed("install", "".join(said), process.returncode)
 
 
 def mark(state: str) -> None:
@@ -135,14 +166,18 @@ def _rauc(*arguments: str) -> str:
     try:
         done = subprocess.run(["rauc", *arguments], capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise EdgertError("expected the update client rauc on this board, got none") from None
+        raise EdgertError(NO_CLIENT) from None
     if done.returncode:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise EdgertError(f"rauc {arguments[0]}: {'; '.join(said[-3:]) or f'status {done.returncode}'}")
+        raise _failed(arguments[0], done.stdout + done.stderr, done.returncode)
     return done.stdout
 
 
-def _sync(path: Path) -> None:
+def _failed(verb: str, said: str, status: int) -> EdgertError:
+    lines = [line for line in said.splitlines() if line.strip()]
+    return EdgertError(f"rauc {verb}: {'; '.join(lines[-LAST_LINES:]) or f'status {status}'}")
+
+
+def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgert.boards.slots import Pending, Trial, bad_parts, faults, hopeless, lost
-from edgert.cli import _slots
+from edgert.boards.requests import UpdateRequest
+from edgert.boards.slots import Pending, Trial, faults, lost
 from edgert.cli._control import add_socket, ask
+from edgert.cli.board import drain, install, requests, slots
 from edgert.core.errors import EdgertError
 
 HELP = "the two slots of a board that was made from an image: update, history"
 WITHIN_S: Final = 600.0
 STEADY_S: Final = 20.0
 POLL_S: Final = 2.0
-OTHER: Final = {"A": "B", "B": "A"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         confirm.add_argument(name, type=float, default=default, metavar="S", help=f"{about} (default: {default:.0f} s)")
     confirm.set_defaults(act=_confirm)
     add_socket(confirm)
+    text = "carry out the update that was asked for over MQTT (edgert fleet update); the board does it by itself"
+    requested = actions.add_parser("requested", help=text, description=text)
+    requested.set_defaults(act=_requested)
+    add_socket(requested)
     text = "the slot that runs, its version, and what became of updates"
     status = actions.add_parser("status", help=text, description=text)
     status.add_argument("--json", action="store_true", help="as one JSON object")
@@ -52,62 +55,75 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _update(args: argparse.Namespace) -> int:
-    slot = _slots.slot()
-    if os.geteuid():
-        raise EdgertError("expected root: a slot is written")
-    if not (image := _slots.about()).get("updates"):
-        raise EdgertError(
-            f"board {image.get('board', 'unknown')} always starts slot A: update it by writing its card anew"
-        )
-    if waiting := _slots.pending():
-        raise EdgertError(
-            f"version {waiting.version} in slot {waiting.target} is not confirmed yet; see: edgert board status"
-        )
-    event, version = "refused", ""
+    request = UpdateRequest("", args.bundle)
     try:
-        version = _slots.bundle_version(args.bundle)
-        event, status = "failed", _gateway(args)
-        before = [unit.name for unit in _slots.units() if hopeless(unit)]
-        before += [] if isinstance(status, str) else bad_parts(status)
-        _slots.note(Pending(slot, OTHER[slot], version, tuple(before)))
-        _slots.install(args.bundle)
-    except EdgertError as error:
-        _slots.forget()
-        _slots.record(event, version=version, bundle=args.bundle, why=str(error))
+        version = install.install(request, lambda: _gateway(args))
+    except install.NotInstalled as error:
+        slots.record(error.event, version=error.version, bundle=args.bundle, why=str(error))
+        requests.tell_last()
         raise
-    _slots.record("installed", version=version, slot=OTHER[slot], before=image.get("version", ""))
-    print(f"version {version} is in slot {OTHER[slot]}", file=sys.stderr)
+    print(f"version {version} is in slot {install.OTHER[slots.slot()]}", file=sys.stderr)
     if not args.no_restart:
-        _slots.restart()
+        slots.restart()
+    return 0
+
+
+def _requested(args: argparse.Namespace) -> int:
+    install.requested(lambda: _gateway(args))
     return 0
 
 
 def _confirm(args: argparse.Namespace) -> int:
-    slot, update = _slots.slot(), _slots.pending()
-    if update is None or slot != update.target:
-        if update is not None:
-            why = f"slot {update.target} did not come up, or was cut off while it was written; slot {slot} runs"
-            _slots.record("rolled back", version=update.version, why=why)
-            print(f"version {update.version}: {why}", file=sys.stderr)
-            _slots.forget()
-        _give_back(slot)
-        return 0
-    print(f"version {update.version} in slot {slot} is on trial", file=sys.stderr)
-    found = _try(args, update)
-    if found:
-        _go_back(update, found)
-    else:
-        _slots.mark("good")
-        _slots.record("confirmed", version=update.version, slot=slot)
-        _slots.forget()
-        print(f"version {update.version} in slot {slot} is confirmed", file=sys.stderr)
+    slot, update = slots.slot(), slots.pending()
+    if update is not None and slot == update.target:
+        return _on_trial(args, update)
+    if update is not None:
+        _did_not_run(slot, update)
+    _give_back(slot)
+    requests.tell_last()
+    if requests.accepted():
+        requests.start_unit()
+    drain.fill()
     return 0
+
+
+def _did_not_run(slot: str, update: Pending) -> None:
+    """Slot `slot` was started, and not that of the update."""
+    asked = requests.accepted()
+    if asked and asked[0].id == update.request:
+        why = f"it was cut off while slot {update.target} was written"
+        _record("interrupted", update, why)
+    else:
+        why = f"slot {update.target} did not come up, or was cut off while it was written; slot {slot} runs"
+        _record("rolled back", update, why)
+    print(f"version {update.version}: {why}", file=sys.stderr)
+    slots.forget()
+
+
+def _on_trial(args: argparse.Namespace, update: Pending) -> int:
+    print(f"version {update.version} in slot {update.target} is on trial", file=sys.stderr)
+    requests.done()  # if the power failed just when it was installed
+    requests.tell_last()
+    if found := _try(args, update):
+        _go_back(update, found)
+        return 0
+    slots.mark("good")
+    _record("confirmed", update, slot=update.target)
+    slots.forget()
+    requests.tell_last()
+    print(f"version {update.version} in slot {update.target} is confirmed", file=sys.stderr)
+    drain.fill()
+    return 0
+
+
+def _record(event: str, update: Pending, why: str = "", **details: Any) -> None:
+    install.record(event, UpdateRequest(update.request, update.url), update.version, why, **details)
 
 
 def _give_back(slot: str) -> None:
     """A slot that was confirmed earlier: nothing is gained by a restart if that fails."""
     try:
-        _slots.mark("good")
+        slots.mark("good")
     except EdgertError as error:
         print(f"slot {slot}: its attempts could not be given back: {error}", file=sys.stderr)
 
@@ -117,8 +133,8 @@ def _try(args: argparse.Namespace, update: Pending) -> list[str]:
     trial, began = Trial(args.within, args.steady), time.monotonic()
     said: list[str] = []
     while True:
-        units = _slots.units()
-        found = faults(_gateway(args), units, update.before)
+        units = slots.units()
+        found = faults(_gateway(args), units, update.before, update.flows)
         if found != said:
             print("; ".join(found) or "no fault now", file=sys.stderr, flush=True)
             said = found
@@ -130,11 +146,12 @@ def _try(args: argparse.Namespace, update: Pending) -> list[str]:
 
 def _go_back(update: Pending, found: list[str]) -> None:
     why = "; ".join(found)
-    _slots.record("rolled back", version=update.version, why=why, log=_slots.last_words(_slots.SERVICES))
-    _slots.mark("bad")
-    _slots.forget()
+    _record("rolled back", update, why, log=slots.last_words(slots.SERVICES))
+    slots.mark("bad")
+    slots.forget()
+    requests.tell_last()
     print(f"version {update.version} goes back to slot {update.source}: {why}", file=sys.stderr, flush=True)
-    _slots.restart()
+    slots.restart()
 
 
 def _gateway(args: argparse.Namespace) -> Mapping[str, Any] | str:
@@ -147,10 +164,10 @@ def _gateway(args: argparse.Namespace) -> Mapping[str, Any] | str:
 
 
 def _status(args: argparse.Namespace) -> int:
-    update, events = _slots.pending(), [json.loads(line) for line in _slots.history_lines()]
+    update, events = slots.pending(), slots.history()
     found = {
-        "slot": _slots.slot(),
-        "version": _slots.about().get("version", ""),
+        "slot": slots.slot(),
+        "version": slots.about().get("version", ""),
         "pending": update and update.version,
     }
     if args.json:

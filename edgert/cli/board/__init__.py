@@ -1,0 +1,1 @@
+"""`edgert board`: the two slots of a board, and its updates."""

@@ -1,0 +1,98 @@
+"""The door between the gateway and root on a board: the gateway leaves a request for an update, root tells the state.
+
+The gateway's user owns the folder of the request, so root follows no link in it and believes nothing of it. What root
+tells stands in a folder of its own, in memory, for everybody to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from edgert.boards.board_state import BoardState, Progress, after_start
+from edgert.boards.files import PUBLIC, folder, write
+from edgert.boards.requests import MOST_BYTES, UpdateRequest, read_request_untrusted
+from edgert.cli.board import slots
+from edgert.core.errors import EdgertError
+
+REQUEST: Final = Path("/run/edgert/update.request")
+STATE: Final = Path("/run/edgert-update/state.json")
+ACCEPTED: Final = "request.json"
+"""On the data partition, until the installation has ended: an attempt that the power cuts off is begun again."""
+UNIT: Final = "edgert-update.service"
+
+
+def take_untrusted() -> UpdateRequest | None:
+    """The request that the gateway left, which is then gone. Raises `EdgertError` for what is none."""
+    try:
+        descriptor = os.open(REQUEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _remove(REQUEST)
+        raise EdgertError(f"{REQUEST}: expected a request for an update: {error.strerror}") from None
+    try:
+        _remove(REQUEST)  # whatever it is: the unit would be started for it again and again
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise EdgertError(f"{REQUEST}: expected a plain file")
+        return read_request_untrusted(os.read(descriptor, MOST_BYTES + 1))
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # a folder
+        path.rename(path.with_name(f"{path.name}.none"))
+
+
+def accept(request: UpdateRequest, attempts: int) -> None:
+    """Notes a request and how often it was begun."""
+    folder(slots.NOTES)
+    write(slots.NOTES / ACCEPTED, json.dumps({"request": request.text(), "attempts": attempts}).encode())
+    slots.sync(slots.NOTES)
+
+
+def accepted() -> tuple[UpdateRequest, int] | None:
+    """The request that is not installed yet, and how often it was begun."""
+    try:
+        plain = json.loads((slots.NOTES / ACCEPTED).read_bytes())
+        return read_request_untrusted(plain["request"].encode()), int(plain["attempts"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EdgertError):
+        return None
+
+
+def done() -> None:
+    """Nothing of the request is left to do."""
+    (slots.NOTES / ACCEPTED).unlink(missing_ok=True)
+    if slots.NOTES.is_dir():
+        slots.sync(slots.NOTES)
+
+
+def start_unit() -> None:
+    """Begins again what was cut off."""
+    subprocess.run(["systemctl", "start", "--no-block", UNIT], check=False)
+
+
+def tell_last() -> None:
+    """Tells the last update as the history has it."""
+    tell(after_start(slots.history(), slots.pending(), slots.slot()))
+
+
+def tell(update: Progress | None) -> None:
+    """Says how the board is, and its last update. An update does not fail for that."""
+    about = slots.about()
+    refuses = "" if about.get("updates") else f"board {about.get('board', 'unknown')} always starts slot A"
+    state = BoardState(slots.slot(), str(about.get("version", "")), refuses, update)
+    try:
+        folder(STATE.parent)
+        STATE.parent.chmod(0o755)
+        write(STATE, state.text().encode(), PUBLIC)
+    except (OSError, EdgertError) as error:
+        print(f"{STATE}: the state of the update is not told: {error}", file=sys.stderr)
