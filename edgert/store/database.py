@@ -178,16 +178,18 @@ class Database(OutboxTables):
 
     def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:
         rows = written.columns, written.rows
-        stream, first, change = outbox.put_rows(
+        stream, first, change, too_large = outbox.put_rows(
             db, self.gateway, written.flow, *rows, self.running_s, self.batch_limits
         )
+        if too_large:
+            self._drop(written.flow, outbox.TOO_LARGE, too_large)
         self._fresh.setdefault(stream, first)
         self._change = self._change.plus(change)
 
     def _write_table(self, db: sqlite3.Connection, pages: Mapping[int, bytes], next_index: int) -> None:
         db.executemany("INSERT OR REPLACE INTO page VALUES (?, ?)", [(n, raw) for n, raw in pages.items() if raw])
         db.executemany("DELETE FROM page WHERE page = ?", [(n,) for n, raw in pages.items() if not raw])
-        self._messages = next_index - 1
+        self._messages = self._lost_messages + next_index - 1
         values = [("next_index", next_index), ("running_s", self.running_s)]
         db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 

@@ -88,10 +88,14 @@ class OutboxTables(LinkTables):
         keep = {name for name, what in self._when_full.items() if what == "stop-acknowledging"}
         need = int(over + LINK_SLACK * self.link_quota_bytes)
         for giving, gateway, batches, rows in link_outbox.make_room(db, need, keep):
-            self._shedding.append(quota.Shed(giving, LINKS_FULL, batches, rows, OutboxSize(0, 0, 0)))
+            self._drop(giving, LINKS_FULL, rows, batches)
             self._say(db, giving, f"{rows} rows for {gateway} made way: links.quota_bytes was reached")
         self._link_bytes = link_outbox.total(db)
         return self._link_bytes <= self.link_quota_bytes or flow not in keep
+
+    def _drop(self, flow: str, reason: str, rows: int, batches: int = 0) -> None:
+        """Counts rows that are dropped, when the transaction stands. It changes nothing of the outbox."""
+        self._shedding.append(quota.Shed(flow, reason, batches, rows, OutboxSize(0, 0, 0)))
 
     def _take_out(self, shed: Sequence[quota.Shed]) -> None:
         """Counts what made way, when the transaction stands."""

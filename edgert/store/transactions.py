@@ -13,7 +13,7 @@ import msgspec
 
 from edgert.core.errors import DamagedError, PayloadError, StoreError
 from edgert.store.file import file, salvage
-from edgert.store.file.commit_mark import CommitMark, MarkFile, missing
+from edgert.store.file.commit_mark import CommitMark, MarkFile, all_of_it, missing
 from edgert.store.file.schema import upgrade
 from edgert.store.state.records import StoredFlow
 
@@ -37,8 +37,9 @@ class Transactions:
         self._mark_file = MarkFile(path)
         self.mark = CommitMark("", 0, 0)
         """As of the last commit."""
-        self._messages = 0
-        """`CommitMark.messages` as of the transaction under way."""
+        self._messages = self._lost_messages = 0
+        """`CommitMark.messages` as of the transaction under way; and those of them that the numbers of messages do not
+        count, since the database went back."""
         try:
             self._lock = file.lock(path)
         except OSError as error:
@@ -59,13 +60,14 @@ class Transactions:
     def _begin_anew(self, fault: str) -> None:
         """The new database is whole, with all that is to be known of the old one, before it takes that one's place: a
         kill or a full disk at any point leaves the one or the other, and never one that knows of no flow."""
-        missing = "results that waited in it, and what its flows held, are missing"
-        why = f"{fault}; it is kept as {salvage.aside(self.path)}, and a new one is begun: {missing}"
+        known = self._mark_file.read()
+        why = f"{fault}; it is kept as {salvage.aside(self.path)}, and a new one is begun: {all_of_it(known)}"
         flows = salvage.flows(self.path)
-        mark = self._mark_file.read() or CommitMark(_identity(), 0, 0)  # or its absence would be said once more
+        mark = known or CommitMark(_identity(), 0, 0)  # or its absence would be said once more
         notes = {
             "identity": mark.database,
             "commits": mark.commits,
+            "messages": mark.messages,
             "begun_anew": why,
             "rescued": salvage.pack(flows),
             "subscriptions": salvage.subscriptions(self.path),
@@ -85,15 +87,20 @@ class Transactions:
     def _compare(self) -> None:
         """Finds what is gone since the last commit of the process before. It is noted with the next transaction."""
         mark, known = self._mark_file.read(), str(self.meta("identity", ""))
-        found = CommitMark(known, int(self.meta("commits", 0)), int(self.meta("next_index", 1)) - 1)
+        numbered = int(self.meta("next_index", 1)) - 1
+        found = CommitMark(known, int(self.meta("commits", 0)), int(self.meta("messages", numbered)))
         gone = missing(mark, found, self.path)
-        self.lost = gone or str(self.meta("lost", ""))
+        # what an earlier start found, and had not said for good when the log with it was lost
+        self.lost = "; and before that, ".join(filter(None, (gone, str(self.meta("lost", "")))))
         if gone:
-            self.note("lost", gone)
+            self.note("lost", self.lost)
             if not known:  # whoever deploys one of its flows again is told: see `gateway.back_in_time`
                 self.note("flows_unread", gone)
-        commits = max(found.commits, mark.commits if mark else 0)
-        self.mark = CommitMark(known or _identity(), commits, found.messages)
+        commits, messages = max(found.commits, mark.commits if mark else 0), found.messages
+        if mark is not None:  # the numbers went back, and the count must not: a loss may be lost in its turn
+            messages = max(messages, mark.messages)
+        self.mark = CommitMark(known or _identity(), commits, messages)
+        self._lost_messages = messages - numbered
         self.note("identity", self.mark.database)
 
     def lost_is_said(self) -> None:
@@ -131,7 +138,7 @@ class Transactions:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
-            self._db.executemany(PUT, [*self._notes.items(), ("commits", commits)])
+            self._db.executemany(PUT, [*self._notes.items(), ("commits", commits), ("messages", self._messages)])
             self._db.execute("COMMIT")
         except (sqlite3.Error, *UNREADABLE) as error:
             self._rollback()

@@ -24,6 +24,15 @@ A seed says what is done when; two runs of it differ in timing only. Logs, datab
 stay in its folder. exit status: 0 nothing was lost or doubled, 1 something was, 2 wrong arguments, 3 Mosquitto is
 missing"""
 
+SCENES = {
+    "placed": plan.make_placed,
+    "untimed": plan.make_untimed,
+    "hung-up": plan.make_hung_up,
+    "harmed": plan.make_harmed,
+    "hostile": plan.make_hostile,
+}
+"""Options that go without others."""
+
 
 def seeds(text: str) -> range:
     """ "A-B", both included."""
@@ -59,6 +68,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--untimed", action="store_true",
         help="messages have no time of their own, and the gateway's clock is wrong for moments",
     )  # fmt: skip
+    parser.add_argument(
+        "--hung-up", action="store_true",
+        help="the sensors' broker hangs up at messages that the flow gives out, the central one at large results",
+    )  # fmt: skip
+    parser.add_argument(
+        "--harmed", action="store_true",
+        help="files of the gateway's data folder are deleted, emptied, cut, flipped or old: lost is what is said",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hostile", action="store_true",
+        help="a peer floods the central broker with what no gateway or collector would send",
+    )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--logs", type=Path, default=Path("build/faults"), help="folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a summary in JSON, written after each seed")
@@ -66,8 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.spark and arguments.delivery == "at-least-once":
         parser.error("--delivery at-least-once goes without --spark: the fleet table counts what landed")
     other = arguments.spark or arguments.delivery != DELIVERIES[0]
-    if (arguments.placed or arguments.untimed) and (other or (arguments.placed and arguments.untimed)):
-        parser.error("--placed and --untimed go without each other, --spark and --delivery")
+    scenes = [name for name in SCENES if _given(arguments, name)]
+    if len(scenes) > 1 or (scenes and other):
+        parser.error(f"--{', --'.join(SCENES)} go without each other, --spark and --delivery")
     chosen: Iterable[int] = arguments.seeds or itertools.count(arguments.endless or 0)
     if arguments.seed is not None:
         chosen = [arguments.seed]
@@ -85,11 +107,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _given(arguments: argparse.Namespace, option: str) -> bool:
+    return bool(getattr(arguments, option.replace("-", "_")))
+
+
 def _make(seed: int, arguments: argparse.Namespace) -> plan.Plan:
-    if arguments.placed:
-        return plan.make_placed(seed)
-    if arguments.untimed:
-        return plan.make_untimed(seed)
+    for option, make in SCENES.items():
+        if _given(arguments, option):
+            return make(seed)
     return plan.make(seed, arguments.spark, arguments.delivery)
 
 
@@ -135,7 +160,7 @@ def one(seed: int, arguments: argparse.Namespace) -> Outcome:
         print("what was done:", *outcome.told, sep="\n  ")
     print(outcome, flush=True)
     if outcome.failed:
-        how = f"{' --spark' * arguments.spark}{' --placed' * arguments.placed}{' --untimed' * arguments.untimed}"
+        how = "".join(f" --{name}" for name in ("spark", *SCENES) if _given(arguments, name))
         how += f" --delivery {made.delivery}" * (made.delivery != DELIVERIES[0])
         print(f"  kept: {folder}; again: python -m tests.faults --seed {seed}{how}", flush=True)
     else:

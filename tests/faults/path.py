@@ -19,6 +19,9 @@ from edgert.flow.options.delivery import Delivery
 from tests.brokers import Broker, mosquitto
 from tests.faults import clocks
 from tests.faults.fault import Fault
+from tests.faults.hang_ups import Heard, is_poison
+from tests.faults.harmed import Harms
+from tests.faults.hostile import Peer
 from tests.faults.links import HopName
 from tests.faults.pairs import LEASE_S
 from tests.faults.plan import Plan
@@ -27,6 +30,7 @@ from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
 from tests.faults.routes import Routes, address
 from tests.faults.spark import Cluster, Job
 from tests.faults.untimed import UntimedPublisher
+from tests.integration.harms import keep
 from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.waiting import wait_until
 
@@ -87,6 +91,10 @@ class WholePath(Rig):
         self._wanted: set[Program] = set()
         self._plan = plan
         self._publisher: Publisher | None = None
+        self.heard: Heard | None = None
+        """What the flow gives out, of seeds with hang-ups."""
+        self.harms = Harms(folder / "yesterday")
+        self.peer = Peer()
 
     def _key_files(self) -> dict[str, str]:
         """Of the gateway (`g1`) and of the collectors (`central`)."""
@@ -130,13 +138,22 @@ class WholePath(Rig):
             self.tables.mkdir(exist_ok=True)
             self.upkeep.start()
         self._connected()
-        answer = self.deploy(self.daemon, document(self._plan.interval_s, self.delivery, late=self.late))
+        hung_up = self._plan.scene == "hung-up"
+        if hung_up:
+            self.hops["sensors"].hang_up("up", is_poison)
+            self.heard = Heard(self.brokers["sensors"].port)
+        if self._plan.scene == "hostile":
+            self.peer.watch(self)
+        flow = document(self._plan.interval_s, self.delivery, late=self.late, publishes=hung_up)
+        answer = self.deploy(self.daemon, flow)
         assert answer["accepted"], answer
+        if self._plan.scene == "harmed":
+            keep(self.daemon.data, self.harms.folder)
         publisher = UntimedPublisher if self._plan.untimed else Publisher
         self._publisher = publisher(self.brokers["sensors"].port, self._plan.rate, self._plan.duration_s)
+        self._publisher.keep_on = self._plan.scene == "harmed" or bool(self._plan.least_plans)
         if self._plan.least_plans:
             self.slots_run(STILL_S)
-            self._publisher.keep_on = True
         if self._plan.spark:
             self.publisher.more(int(self.publisher.rate * FIRST_S))
             self._await(self.batches, "the fleet job's first batch")
@@ -148,6 +165,11 @@ class WholePath(Rig):
             return all(slot["running"] and "cpu_s" in slot for slot in status["slots"])
 
         self.daemon.wait(run, "its slots", timeout_s)
+
+    @property
+    def has_macs(self) -> bool:
+        """Results and acknowledgements have them."""
+        return bool(self._mac_keys)
 
     @property
     def delivery(self) -> Delivery:
@@ -169,6 +191,8 @@ class WholePath(Rig):
         self.publisher.finish()
         self._connected()
         self._taken()
+        if self.heard is not None:
+            self.heard.settle(self)
         self._await(self._removed, "the flow's removal")
         self.drained(self.daemon, STILL_S)
 
@@ -238,6 +262,9 @@ class WholePath(Rig):
     def close(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
+        if self.heard is not None:
+            self.heard.close()
+        self.peer.close()
         self.routes.close()
         if "fleet job" in self._programs:
             self.job.close()
@@ -285,7 +312,8 @@ class WholePath(Rig):
     def rows(self, kind: str) -> list[dict[str, Any]]:
         """Those of the flow's landing tables that count, or all of its fleet tables."""
         read = self.landed if kind == "landing" else lambda flow: self.table(f"fleet/{flow}")
-        return [row for table in self.tables_of(kind) for row in read(table.partition("/")[2])]
+        rows = (row for table in self.tables_of(kind) for row in read(table.partition("/")[2]))
+        return [row for row in rows if row.get("gateway") in (self.daemon.name, None)]
 
     def status(self) -> dict[str, Any]:
         """What the gateway's page says; empty while there is none."""

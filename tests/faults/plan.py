@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from edgert.flow.options.delivery import Delivery
 from tests.faults.changes import PLACED_SLOTS, Place, Redeploy, Stop
 from tests.faults.clocks import ClockStep, WrongClock
 from tests.faults.disks import DiskFull, TornWrite
 from tests.faults.fault import Fault, Spark
+from tests.faults.hang_ups import HangUp, HangUpAtLarge
+from tests.faults.harmed import HarmFile
+from tests.faults.hostile import Flood
 from tests.faults.jobs import (
     DeleteCheckpoint,
     FillJobsDisk,
@@ -69,6 +72,17 @@ UNTIMED_KINDS: tuple[type[Fault], ...] = (
     WrongClock, WrongClock, WrongClock, KillGateway, KillGatewayAtCommit, KillSlot, KillSensorsBroker, Redeploy, Stop,
 )  # fmt: skip
 """Of the seeds of `make_untimed`."""
+HUNG_UP_KINDS: tuple[type[Fault], ...] = (
+    HangUp, HangUpAtLarge, KillCollector, KillCollectorAtCommit, KillCentralBroker, LoseCentralBroker, ClockStep,
+)  # fmt: skip
+"""Of the seeds of `make_hung_up`: none after which the flow gives out again what it had given out, or at which the
+connection to the sensors' broker ends for another reason. Then nobody could say how often the broker hangs up."""
+HOSTILE_KINDS: tuple[type[Fault], ...] = (
+    Flood, Flood, Flood, Flood, KillGateway, KillGatewayAtCommit, KillSlot, KillCollector, KillCollectorAtCommit, Cut,
+)  # fmt: skip
+"""Of the seeds of `make_hostile`."""
+Scene = Literal["", "hung-up", "harmed", "hostile"]
+"""What else there is: see `make_hung_up`, `make_harmed` and `make_hostile`."""
 DURATION_S, SPARK_DURATION_S = 8.0, 15.0
 """How long messages are published."""
 HALVED = 0.5
@@ -117,6 +131,7 @@ class Plan:
     """Tables are compacted and cleaned up all the time."""
     untimed: bool = False
     """Messages have no time of their own, and the flow drops late rows."""
+    scene: Scene = ""
     least_plans: int = 0
     """With fewer changes of plan the seed fails: it has shown nothing."""
 
@@ -125,7 +140,7 @@ class Plan:
         spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
         spark += f", batches large from {self.many}" * bool(self.many)
         spark += ", two collectors" * (self.collectors > 1) + ", upkeep" * self.upkeep
-        spark += ", messages without a time" * self.untimed
+        spark += ", messages without a time" * self.untimed + f", {self.scene}" * bool(self.scene)
         every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
         head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
         return "\n".join([head, *(f"  {i}" for i in self.injections)])
@@ -196,3 +211,39 @@ def make_untimed(seed: int) -> Plan:
     injected = tuple(Injection(at, kind.draw(draw)) for at, kind in zip(times, kinds, strict=True))
     interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
     return Plan(seed, pool, interval_s, rate, injected, untimed=True)
+
+
+def make_hung_up(seed: int) -> Plan:
+    """The plan of a seed in which the sensors' broker hangs up at messages that the flow gives out, and maybe the
+    central one at large results. The first fault is the former."""
+    return _scene("hung-up", Random(seed), seed, HangUp, HUNG_UP_KINDS, 4)
+
+
+def make_harmed(seed: int) -> Plan:
+    """The plan of a seed in which the gateway is killed twice or three times, and files of its data folder are harmed
+    before it starts again. Each time it runs for long enough to write its mark."""
+    draw = Random(seed)
+    times = [round(3.0 + 5.0 * n + draw.uniform(0.0, 1.0), 2) for n in range(draw.randint(2, 3))]
+    plan = _scene("harmed", draw, seed, HarmFile, (HarmFile,), 0)
+    injected = tuple(Injection(at, HarmFile.draw(draw)) for at in times)
+    return replace(plan, injections=injected, duration_s=times[-1] + 3.0)
+
+
+def make_hostile(seed: int) -> Plan:
+    """The plan of a seed in which a peer floods the central broker, amid kills. Odd seeds have MACs. The first fault is
+    a flood."""
+    return _scene("hostile", Random(seed), seed, Flood, HOSTILE_KINDS, 6)
+
+
+def _scene(
+    scene: Scene, draw: Random, seed: int, first: type[Fault], kinds: tuple[type[Fault], ...], most: int
+) -> Plan:
+    """With one fault that is of the kind `first`, and up to so many others."""
+    slots = draw.choice((0, 2))
+    pool: dict[str, Any] = {"slots": slots, "fusion": draw.choice(("full", "none"))}
+    fitting = [kind for kind in kinds if kind.fits(slots, "")]
+    times = sorted(round(draw.uniform(0.3, DURATION_S), 2) for _ in range(1 + draw.randint(most // 2, most)))
+    drawn: list[type[Fault]] = [first, *(draw.choice(fitting) for _ in times[1:])]
+    injected = tuple(Injection(at, kind.draw(draw)) for at, kind in zip(times, drawn, strict=True))
+    interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
+    return Plan(seed, pool, interval_s, rate, injected, scene=scene)

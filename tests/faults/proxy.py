@@ -10,10 +10,16 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Literal
 
+from edgert.mqtt.packets.decode import Decoder
+from edgert.mqtt.packets.packets import V5, Publish
+
 Direction = Literal["up", "down"]
 """Towards the broker, and from it."""
 Tamper = Callable[[bytes], Sequence[tuple[float, bytes]]]
 """One packet → what is handed on instead: (delay in s, packet)."""
+
+See = Callable[[bytes], object]
+"""Is told of each packet."""
 
 PUBLISH = 3
 DUP = 0x08
@@ -42,6 +48,14 @@ def packets(buffer: bytearray) -> Iterator[bytes]:
 
 def is_publish(packet: bytes) -> bool:
     return packet[0] >> 4 == PUBLISH
+
+
+def publish_of(packet: bytes) -> Publish:
+    """A PUBLISH of MQTT 5 that `is_publish`."""
+    found: list[Any] = []
+    Decoder(V5, len(packet)).feed_untrusted(packet, found)
+    publish: Publish = next(publish for messages in found for publish in messages)
+    return publish
 
 
 def with_dup(packet: bytes) -> bytes:
@@ -84,7 +98,11 @@ class Hop:
         self._swallows: set[Direction] = set()
         self._tampers: dict[Direction, Tamper] = {}
         self._gates: dict[Direction, asyncio.Event] = {}
+        self._hang_ups: dict[Direction, Callable[[bytes], bool]] = {}
+        self._watchers: dict[Direction, See] = {}
         self._writers: set[asyncio.StreamWriter] = set()
+        self.hung_up = 0
+        """How often all connections were ended for a packet."""
         self.tampered = 0
         """Packets that were swallowed, repeated or delayed."""
         self._server: asyncio.Server = loop.call(self._listen())
@@ -113,6 +131,15 @@ class Hop:
         """`how` decides what becomes of each packet, until `mend`."""
         self._tampers[direction] = how
 
+    def hang_up(self, direction: Direction, at: Callable[[bytes], bool]) -> None:
+        """From now on all connections end at a packet for which `at` is true, and nobody gets that packet: as a broker
+        does that takes none of its kind. `mend` does not change that."""
+        self._hang_ups[direction] = at
+
+    def watch(self, direction: Direction, see: See) -> None:
+        """`see` is told, on the loop's thread, of each packet that comes in this direction."""
+        self._watchers[direction] = see
+
     def close(self) -> None:
         self._loop.call(self._close())
 
@@ -126,6 +153,9 @@ class Hop:
 
     async def _cut(self, refuse: bool) -> int:
         self._open = not refuse
+        return self._abort()
+
+    def _abort(self) -> int:
         writers = list(self._writers)
         for writer in writers:
             writer.transport.abort()
@@ -190,6 +220,12 @@ class Hop:
             self.tampered += 1
             return
         if writer.is_closing():
+            return
+        if (see := self._watchers.get(direction)) is not None:
+            see(packet)
+        if (hang_up := self._hang_ups.get(direction)) is not None and hang_up(packet):
+            self.hung_up += 1
+            self._abort()
             return
         how = self._tampers.get(direction)
         if how is None:

@@ -25,6 +25,8 @@ SOURCES = 8
 WINDOW_S = 0.5
 MOST = 50
 FLOW = "faults"
+OUT = "out"
+"""Topics below it: what the flow gives out."""
 PATIENCE_S = 120.0
 """With a broker that runs: nothing of ours is awaited, so only a busy machine takes long."""
 Window = tuple[float, str]
@@ -32,10 +34,14 @@ Window = tuple[float, str]
 
 
 def document(
-    interval_s: float, delivery: str, wider: bool = False, window_s: float = WINDOW_S, late: str = "ship"
-) -> dict[str, object]:
-    """The flow of all seeds: messages per source and window, and their sum; if `wider`, the greatest of them, too."""
+    interval_s: float, delivery: str, wider: bool = False, window_s: float = WINDOW_S, late: str = "ship",
+    publishes: bool = False,
+) -> dict[str, object]:  # fmt: skip
+    """The flow of all seeds: messages per source and window, and their sum; if `wider`, the greatest of them, too. If
+    it `publishes`, each message is also given out on the sensors' broker, and results have a sketch: they are large."""
     aggregates = {"n": "count()", "bits": "sum(bit)"} | ({"top": "max(bit)"} if wider else {})
+    aggregates |= {"times": "quantiles(time)"} if publishes else {}
+    out = {"type": "publish", "input": "valid", "topic": f"{OUT}/{{source}}", "qos": 1}
     return {
         "name": FLOW,
         "delivery": delivery,
@@ -52,6 +58,7 @@ def document(
                 "aggregates": aggregates,
             },
             "central": {"type": "ship", "input": "window"},
+            **({"out": out} if publishes else {}),
         },
     }
 
@@ -70,6 +77,11 @@ class Publisher:
         self.rate = rate
         self.keep_on = False
         """True: messages go on beyond `duration_s` until `finish`, so that the last fault is under load, too."""
+        self.poison = 0
+        """So many messages to come have a field of this name, by which a hop may know them."""
+        self.poisoned: list[float] = []
+        self.times: list[float] = []
+        """Times of messages with that field, and of all: no two have the same."""
         self._messages = int(rate * duration_s)
         self._base = time.time() // WINDOW_S * WINDOW_S
         self._lock = threading.Lock()
@@ -131,8 +143,13 @@ class Publisher:
         at = self._base + self.sent / self.rate
         source = f"s{self.sent % SOURCES}"
         window = (at // WINDOW_S * WINDOW_S, source)
-        body = json.dumps({"time": at, "bit": 1 << self.truth[window]}).encode()
-        message: Message = (f"faults/{source}/sense", body)
+        fields: dict[str, Any] = {"time": at, "bit": 1 << self.truth[window]}
+        if self.poison:
+            self.poison -= 1
+            fields["poison"] = 1
+            self.poisoned.append(at)
+        self.times.append(at)
+        message: Message = (f"faults/{source}/sense", json.dumps(fields).encode())
         self._client.publish(*message, qos=1)
         self.truth[window] += 1
         self.sent += 1

@@ -13,6 +13,7 @@ from tests.faults.fault import NOTHING
 from tests.faults.path import WholePath
 from tests.faults.plan import Plan
 from tests.faults.publisher import Difference, compare
+from tests.integration.harms import messages_said
 
 
 @dataclass(slots=True)
@@ -153,16 +154,34 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
             outcome.problems.append(f"upkeep kept no table: {path.upkeep.text()[-1500:]}")
     if ingest["sessions_lost"]:
         outcome.problems.append(f"the session with the sensors' broker was lost {ingest['sessions_lost']} times")
-    for table in ("gaps", "quarantine"):
-        if (path.tables / table).exists():
-            outcome.problems += [f"{table}: {row}" for row in path.table(table)[:5]]
-    if not outcome.difference:
+    gaps, quarantined = _said(path, "gaps"), _said(path, "quarantine")
+    if plan.scene == "harmed":
+        texts = [row["text"] for row in gaps]
+        outcome.problems += path.harms.problems(path, outcome.difference, texts)
+        outcome.figures |= {"lost": outcome.difference.lost, "said": messages_said(texts)}
+        outcome.figures |= {"dropped": path.harms.dropped}
+        outcome.difference, gaps = Difference(), []
+    if path.heard is not None:
+        outcome.problems += path.heard.problems(path)
+        outcome.figures |= {f"hang-ups, {name}": hop.hung_up for name, hop in path.hops.items() if hop.hung_up}
+    if plan.scene == "hostile":
+        outcome.problems += path.peer.problems()
+        outcome.figures |= {"acknowledgements": path.peer.acknowledged, "ms": round(1e3 * path.peer.slowest_cpu_s)}
+        quarantined = []  # whatever the peer wrote
+    outcome.problems += [f"{row}" for row in (*gaps[:5], *quarantined[:5])]
+    if not outcome.difference and plan.scene != "harmed":
         path.stop()
         outcome.difference = _in_landing(path)
         if plan.spark and not outcome.difference:
             outcome.difference = _in_fleet(path)
         if outcome.difference:
             outcome.problems.append("the tables were right, and were written wrongly before all had ended")
+
+
+def _said(path: WholePath, table: str) -> list[dict[str, Any]]:
+    """Rows of a table for all flows, of the honest gateway."""
+    rows = path.table(table) if (path.tables / table).exists() else []
+    return [row for row in rows if row["gateway"] == path.daemon.name]
 
 
 def too_few(plan: Plan, changes: int) -> list[str]:

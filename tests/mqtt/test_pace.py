@@ -97,3 +97,5 @@ def test_the_wait_grows_until_a_connection_was_stable() -> None:
     assert attempts.ended(stood_s=9.9) == 8.0, "as with a twin that takes the session over"
     assert attempts.ended(stood_s=10.0) == 1.0
     assert [attempts.ended() for _ in range(7)][-1] == 60.0
+    attempts.begin_anew()
+    assert attempts.ended() == 1.0, "the reason is found"

@@ -92,11 +92,30 @@ def test_a_log_that_is_gone_or_damaged_is_said(folder: Path, harm: Callable[[Pat
     assert 0 < messages <= 70
 
 
+def test_what_was_said_of_a_loss_and_is_lost_in_its_turn_is_said_again(folder: Path) -> None:
+    """The gap waits in the database for the central side; the log with it is lost before it could leave."""
+    (folder / "gateway.db-wal").unlink()
+    database = Database(folder / "gateway.db", "g1")
+    assert "up to 70 messages" in database.lost
+    database.put_gap("f", database.lost)
+    database.lost_is_said()
+    for beside in ("", "-wal", "-shm", ".mark"):
+        shutil.copy(folder / f"gateway.db{beside}", folder.parent / f"gateway.db{beside}")
+    database.close()
+    again = folder.parent / "gateway.db"
+    (folder.parent / "gateway.db-wal").unlink()
+    said = Database(again, "g1").lost
+    assert "up to 0 messages" in said
+    assert "; and before that, " in said
+    assert "up to 70 messages" in said
+
+
 @pytest.mark.parametrize("harm", [delete, empty])
 def test_a_database_that_is_gone_is_said_until_a_flow_has_said_it(folder: Path, harm: Callable[[Path], None]) -> None:
     harm(folder / "gateway.db")
     database = Database(folder / "gateway.db", "g1")
     assert "is gone: it is deleted or emptied, and it had 9 commits" in database.lost
+    assert "up to 70 messages" in database.lost
     assert database.meta("flows_unread") == database.lost, "whoever deploys one of its flows later is told"
     database.close()
 

@@ -302,7 +302,8 @@ class ControlConnection:
         self._short = self._short + 1 if early else 0
         if not early:
             self._noted = ""
-        self.limits.ended(client, early=early)
+        if self.limits.ended(client, early=early):
+            self._attempts.begin_anew()  # there may be several steps to the broker's limit, but not many
 
     def _meaning(self, reason: ReasonCode) -> str:
         if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:

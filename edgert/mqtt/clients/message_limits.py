@@ -67,9 +67,10 @@ class MessageLimits:
         if was_alone and not self._suspicion.alone:
             self._set_window(client)
 
-    def ended(self, client: PahoClient, *, early: bool) -> None:
+    def ended(self, client: PahoClient, *, early: bool) -> bool:
         """A connection that had stood is over; `early`: before it was stable. A message at which the broker hung up
-        twice, and all that are as large, are not sent again."""
+        twice, and all that are as large, are not sent again. Returns True if a smaller limit was found so."""
+        known = self.max_packet_bytes
         unacknowledged = client.unacknowledged()
         found = self._suspicion.ended(early, unacknowledged)
         if found is not None:
@@ -87,6 +88,7 @@ class MessageLimits:
                 sent.size, sent.topic, len(gone) - 1, self.hung_up,
             )  # fmt: skip
         self._set_window(client)
+        return self.max_packet_bytes < known
 
     def _set_window(self, client: PahoClient) -> None:
         client.limit_in_flight(1 if self._suspicion.alone else self._receive_maximum)

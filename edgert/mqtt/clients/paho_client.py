@@ -1,15 +1,33 @@
-"""paho's client with what its public face lacks: a window that may change, and a look at what is not acknowledged."""
+"""paho's client with what its public face lacks: a window that may change, a look at what is not acknowledged, and a
+thread that no error ends."""
 
 from __future__ import annotations
 
+import logging
+from collections import OrderedDict
 from collections.abc import Collection
+from typing import Any
 
 import paho.mqtt.client as paho
 
 from edgert.mqtt.session.suspicion import Sent
 
+log = logging.getLogger(__name__)
+
+
+class _Messages(OrderedDict[int, Any]):
+    """By packet id. What looks through it looks through a copy, so that it may change meanwhile: paho does that while
+    it sends, and what it meets there may make us forget some."""
+
+    def values(self) -> Any:
+        return list(super().values())
+
 
 class PahoClient(paho.Client):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._out_messages = _Messages()
+
     def limit_in_flight(self, most: int) -> None:
         """At most so many messages of ours are in flight from now on. paho's own setter refuses while there is a
         connection, and CONNACK is where the broker says how many it bears."""
@@ -33,3 +51,20 @@ class PahoClient(paho.Client):
         with self._out_message_mutex:
             for packet_id in packet_ids:
                 self._out_messages.pop(packet_id, None)
+
+    def loop_forever(self, timeout: float = 1.0, retry_first_connection: bool = False) -> Any:
+        """paho's thread. An error in it would end the connection for good, unseen: it ends this one only."""
+        while True:
+            try:
+                return super().loop_forever(timeout, retry_first_connection)
+            except Exception:
+                log.exception("the connection's thread failed; the connection is made anew")
+                self._loop_rc_handle(paho.MQTT_ERR_UNKNOWN)
+
+    def _messages_reconnect_reset_out(self) -> None:
+        """On a new connection messages go out in order, up to the window: paho itself would send all of them, and a
+        broker that hangs up could not be asked which one it does not take."""
+        super()._messages_reconnect_reset_out()
+        with self._out_message_mutex:
+            for message in list(self._out_messages.values())[self._max_inflight_messages :]:
+                message.state = paho.mqtt_ms_queued

@@ -39,6 +39,10 @@ class Attempts:
         self._backoff, self._draw = backoff, draw
         self._count = 0
 
+    def begin_anew(self) -> None:
+        """Forgets the attempts so far: the reason why they failed is found."""
+        self._count = 0
+
     def ended(self, stood_s: float = 0.0) -> float:
         """A connection ended that had stood for so long (0: there was none). Returns seconds to wait."""
         if stood_s >= self._backoff.stable_s:

@@ -31,7 +31,7 @@ class CommitMark(NamedTuple):
     """The identity that it was given when it was made."""
     commits: int
     messages: int
-    """Messages of the sensors that its commits had taken."""
+    """Messages of the sensors that its commits had taken, those included that an earlier loss took away."""
 
 
 def path_of(database: Path) -> Path:
@@ -64,8 +64,7 @@ def missing(mark: CommitMark | None, found: CommitMark, path: Path) -> str:
         return ""
     if mark.database != found.database:
         what = "another one stands in its place" if found.database else "it is deleted or emptied"
-        gone = "results that waited in it, and what its flows held (open windows), are missing"
-        return f"the database {path} is gone: {what}, and it had {mark.commits:,} commits; {gone}"
+        return f"the database {path} is gone: {what}, and it had {mark.commits:,} commits; {all_of_it(mark)}"
     if mark.commits <= found.commits:
         return ""
     commits, messages = mark.commits - found.commits, max(0, mark.messages - found.messages)
@@ -73,6 +72,13 @@ def missing(mark: CommitMark | None, found: CommitMark, path: Path) -> str:
         f"the database {path} has lost its last {commits:,} commits (its log -wal is gone or damaged, or an older copy "
         f"stands in its place): up to {messages:,} messages that were acknowledged are missing in what its flows hold"
     )
+
+
+def all_of_it(mark: CommitMark | None) -> str:
+    """The loss, in words, of a database of which nothing can be used any more but its `mark`. How many of the messages
+    had landed before is known to the tables only, so the number is the most that can be missing."""
+    gone = "results that waited in it, and what its flows held (open windows), are missing"
+    return f"{gone}: up to {mark.messages:,} messages that were acknowledged" if mark else gone
 
 
 class MarkFile:

@@ -98,7 +98,11 @@ def _text(raw: bytes) -> str:
 
 
 def _fault(db: sqlite3.Connection, path: Path) -> str:
-    """ "ok", or what is wrong with the file."""
+    """ "ok", or what is wrong with the file, in one line."""
+    return " ".join(_check(db, path).split())
+
+
+def _check(db: sqlite3.Connection, path: Path) -> str:
     if salvage.is_suspect(path):
         fault = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
         if fault == "ok":
@@ -108,7 +112,7 @@ def _fault(db: sqlite3.Connection, path: Path) -> str:
         return str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     names = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'outbox'").fetchall()
     found = (db.execute(f"PRAGMA quick_check('{name}')").fetchone()[0] for (name,) in names)
-    return next((fault for fault in found if fault != "ok"), "ok")
+    return next((str(fault) for fault in found if fault != "ok"), "ok")
 
 
 def read_state(path: Path, flow: str, last: int) -> tuple[dict[str, Any], list[bytes]]:

@@ -30,10 +30,14 @@ MOVED_AT_ONCE = 32
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 BATCH_BYTES = 256 * 1024
-"""Of sketches and texts in them, but for a single row that has more: a message beyond 16 MB would be refused."""
+"""Of sketches and texts in them, but for a single row that has more."""
+ROW_BYTES = 8 << 20
+"""Of sketches and texts in one row. The collector takes no message beyond 16 MB, so that a larger row would hold up its
+stream for good."""
 WENT_BACK = "database went back in time"
 MISSED = "input missed"
 LOST = "lost by the tables"
+TOO_LARGE = "row too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +129,24 @@ def in_batches(rows: Sequence[Sequence[Any]], most: BatchLimits = BatchLimits())
     """Contributions cut into result batches."""
     begin = size = 0
     for at, row in enumerate(rows):
-        long = 0
-        for value in row:
-            if type(value) is str:
-                long += len(value) if value.isascii() else len(value.encode())
-            elif type(value) is bytes:
-                long += len(value)
+        long = _long_bytes(row)
         size += long
         if at > begin and (at - begin == most.rows or size > most.bytes):
             yield rows[begin:at]
             begin, size = at, long
     if begin < len(rows):
         yield rows[begin:]
+
+
+def _long_bytes(row: Sequence[Any]) -> int:
+    """Of texts and sketches in a row."""
+    size = 0
+    for value in row:
+        if type(value) is str:
+            size += len(value) if value.isascii() else len(value.encode())
+        elif type(value) is bytes:
+            size += len(value)
+    return size
 
 
 def put(
@@ -163,20 +173,28 @@ def put_rows(
     rows: Sequence[Sequence[Any]],
     at: float,
     most: BatchLimits = BatchLimits(),
-) -> tuple[tuple[str, int, int], int, OutboxSize]:
-    """Contributions, in batches, with the next numbers of the newest stream of their flow. Returns that stream (flow,
-    epoch, stream) and the first of these numbers, too."""
+) -> tuple[tuple[str, int, int], int, OutboxSize, int]:
+    """Contributions, in batches, with the next numbers of the newest stream of their flow; a gap in the place of a row
+    that no collector takes. Returns that stream (flow, epoch, stream), the first of these numbers, the change, and how
+    many rows were too large."""
     epoch, version = db.execute("SELECT epoch, version FROM flow WHERE name = ?", (flow,)).fetchone()
     stream = current(db, flow, epoch)
     before = last(db, flow, epoch, stream)
-    change = OutboxSize(0, 0, 0)
+    change, too_large = OutboxSize(0, 0, 0), 0
     for sequence, some in enumerate(in_batches(rows, most), before + 1):
-        batch = RowsBatch(
-            gateway=gateway, flow=flow, epoch=epoch, stream=stream, sequence=sequence, flow_version=version,
-            columns=columns, rows=some,
-        )  # fmt: skip
+        number: dict[str, Any] = {
+            "gateway": gateway, "flow": flow, "epoch": epoch, "stream": stream, "sequence": sequence,
+            "flow_version": version,
+        }  # fmt: skip
+        if len(some) == 1 and (size := _long_bytes(some[0])) > ROW_BYTES:
+            text = f"a result row has {size:,} bytes of texts and sketches, and {ROW_BYTES:,} can be sent at most"
+            gap = GapBatch(**number, reason=TOO_LARGE, rows=1, text=text)
+            change = change.plus(put(db, flow, epoch, stream, sequence, 0, pack_result(gap), at))
+            too_large += 1
+            continue
+        batch = RowsBatch(**number, columns=columns, rows=some)
         change = change.plus(put(db, flow, epoch, stream, sequence, len(some), pack_result(batch), at))
-    return (flow, epoch, stream), before + 1, change
+    return (flow, epoch, stream), before + 1, change, too_large
 
 
 def free(db: sqlite3.Connection, flow: str, epoch: int, stream: int, low: int, high: int) -> OutboxSize:
