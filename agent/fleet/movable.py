@@ -37,19 +37,22 @@ def movable(
     """The instances of `flow` on `board` that may leave it, by `flow/instance`. `part`: as the gateway tells it;
     `operators`: by copy, each with its type, its inputs, and whether it is a source; `rings`: by instance.
 
-    Operators that are fused leave together. What the flow's rules keep stays (`Rules.handed_over`). Raises
-    `EdgertError` where the rules are none."""
+    Operators that are fused leave together, and keys before them with them. What the flow's rules keep stays
+    (`Rules.handed_over`). Raises `EdgertError` where the rules are none."""
     rules = Rules.untrusted(part.get("rules") or {})
     on = {copy: at[0] for copy, at in part["assignment"].items()}
     stay = {copy for copy, told in operators.items() if told["source"] or told["type"] == PUBLISH}
     stay |= {copy for copy in on if not rules.handed_over(copy)}
     edges = tuple((source, copy) for copy, told in operators.items() for source in told["inputs"])
+    runs = _instances(figures)
+    before = _markers(runs, operators, {copy for copy, at in on.items() if at == board and copy not in stay})
     found: dict[str, Movable] = {}
-    for name, told in figures.get("instances", {}).items():
-        copies = tuple(copy_name(operator, uncopied(name)[1]) for operator in told["operators"])
+    for name in figures.get("instances", {}):
+        copies = tuple(copy for copy, of in runs.items() if of == name)
         here = all(on.get(copy) == board for copy in copies)
         if name in rings and copies and here and stay.isdisjoint(copies):
-            found[f"{flow}/{name}"] = Movable(flow, copies, rings[name], edges, on)
+            with_keys = (*copies, *(marker for marker, of in before.items() if of == name))
+            found[f"{flow}/{name}"] = Movable(flow, with_keys, rings[name], edges, on)
     return found
 
 
@@ -62,19 +65,39 @@ def leaving(
     board: str,
 ) -> list[Movable]:
     """All of `flow` on `board` that can leave it when people want that: pinned operators too, and those that were fused
-    with a source. In the order of the flow; operators that are fused go together."""
+    with a source. In the order of the flow; operators that are fused go together, and keys before them with them."""
     on = {copy: at[0] for copy, at in part["assignment"].items()}
     edges = tuple((source, copy) for copy, told in operators.items() for source in told["inputs"])
-    instance = {
-        copy_name(operator, uncopied(name)[1]): name
-        for name, told in figures.get("instances", {}).items()
-        for operator in told["operators"]
-    }
+    runs = _instances(figures)
+    instance = {**runs, **_markers(runs, operators, {copy for copy, at in on.items() if at == board})}
     groups: dict[str, list[str]] = {}
     for copy, told in operators.items():
         if on.get(copy) == board and not told["source"] and told["type"] != PUBLISH:
             groups.setdefault(instance.get(copy, copy), []).append(copy)
     return [Movable(flow, tuple(some), rings.get(name, NOTHING), edges, on) for name, some in groups.items()]
+
+
+def _instances(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Operator copy -> the instance in which it runs."""
+    return {
+        copy_name(operator, uncopied(name)[1]): name
+        for name, told in figures.get("instances", {}).items()
+        for operator in told["operators"]
+    }
+
+
+def _markers(
+    runs: Mapping[str, str], operators: Mapping[str, Mapping[str, Any]], here: Collection[str]
+) -> dict[str, str]:
+    """Operator copy of `here` that runs in no instance, as a `key_by` does -> the instance here that reads it. Left
+    behind alone it would keep a board in a flow of which the board runs nothing."""
+    found: dict[str, str] = {}
+    for copy in reversed(list(operators)):  # a marker may read another one
+        readers = [reader for reader, told in operators.items() if copy in told["inputs"] and reader in here]
+        of = next((name for reader in readers if (name := runs.get(reader) or found.get(reader))), None)
+        if copy in here and copy not in runs and of is not None:
+            found[copy] = of
+    return found
 
 
 def check_leaving(

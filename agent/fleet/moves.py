@@ -99,13 +99,14 @@ class FleetMoves:
         return enabled and self._gateway.connected and not self.exchange.cooling(self._clock.monotonic())
 
     async def serve_admission(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Another board offers an instance: `{"instance": name, "ring": packed, "high": its own peak}`."""
-        instance, packed, high = args.get("instance"), args.get("ring"), args.get("high")
-        if not isinstance(instance, str) or not isinstance(packed, bytes) or not isinstance(high, int | float):
-            raise EdgertError(f"expected an instance, its ring and a peak, got {show(dict(args))}")
+        """Another board offers an instance: `{"instance": name, "ring": packed, "most": part of its room that this one
+        may need then}`."""
+        instance, packed, most = args.get("instance"), args.get("ring"), args.get("most")
+        if not isinstance(instance, str) or not isinstance(packed, bytes) or not isinstance(most, int | float):
+            raise EdgertError(f"expected an instance, its ring and a part of the room, got {show(dict(args))}")
         now, crowd = self._clock.monotonic(), self._crowd()
         footprint = Footprint(unpack_untrusted(packed))
-        if not self._takes() or not self.exchange.admits(footprint, crowd, high, now):
+        if not self._takes() or not self.exchange.admits(footprint, crowd, most, now):
             return {"admitted": False}
         load = crowd.share(footprint.ring)
         self._expected[instance] = Expected(load, now + EXPECTED_S)
@@ -175,7 +176,8 @@ class FleetMoves:
         return [c._replace(cost=crossing(one, c.gateway)) for c in found]
 
     async def _admitted(self, move: Move, footprint: Footprint) -> bool:
-        asked = {"instance": move.instance, "ring": pack(footprint.ring), "high": self.exchange.peaks.load.most}
+        most = self.exchange.most_there(footprint, self._crowd())
+        asked = {"instance": move.instance, "ring": pack(footprint.ring), "most": most}
         try:
             answer = await self._request(move.to, "fleet.admit", asked, ADMIT_S)
         except EdgertError as error:

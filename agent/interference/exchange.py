@@ -3,8 +3,9 @@
 Every board decides by itself: it offers one instance, looks at the rings that the others gossip, and picks; the other
 board admits or refuses by its own state. Against moves to and fro stand a threshold on the gain, several evaluations in
 a row, a cool-down of both boards, a pause for a refused instance, a stay for one that moved, and the peaks of the last
-half hour: the other board must have needed less, with the instance added, than this one. So every move lowers the sum
-over boards of the n-th power of these peaks, and moves come to an end under a load that repeats.
+half hour: the other board must have needed less, with the instance added, than this one, by half of what the instance
+needs. So every move lowers the sum over boards of the n-th power of these peaks, and moves come to an end under a load
+that repeats.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ they are even, only a great one pays. 5 % is the paper's default."""
 NEAR: Final = 0.9
 """An instance stays the most disturbed one while its score is at least this part of the highest: those that are
 disturbed alike do not take turns."""
+
+
+WORTH: Final = 0.5
+"""A move lowers the greater of the two boards' peaks by at least this part of the instance's load, unless a board is
+over its room. 0 moves instances to and fro for as little as the errors of predictions; from 1 on the boards would not
+change places, and a board of a few large instances would give none away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +145,12 @@ class Exchange:
     def choose(self, instance: str, footprint: Footprint, crowd: Crowd, others: Sequence[Candidate]) -> Move | None:
         """The best move of an offered instance, if it gains enough. `others`: boards that may run it and do not cool
         down. None is a refusal: tell it to `refused`."""
-        here, high = crowd.within(footprint), self.peaks.load.most
+        here, most = crowd.within(footprint), self.most_there(footprint, crowd)
         scores = {other.gateway: other.crowd.joined(footprint) for other in others}
         costs = {
             other.gateway: 1 + other.cost
             for other in others
-            if self.bearable(other.high.plus(other.crowd.share(footprint.ring)), high)
+            if self.bearable(other.high.plus(other.crowd.share(footprint.ring)), most)
         }
         if not costs:
             return None
@@ -152,14 +159,20 @@ class Exchange:
         move = Move(instance, best, here, scores[best] * costs[best], least)
         return move if move.gain > least else None
 
-    def bearable(self, there: Load, here: float) -> bool:
-        """True if a board that will need `there` can take an instance of one that needed `here`."""
-        return there.most <= self.rules.full and there.most < here
+    def most_there(self, footprint: Footprint, crowd: Crowd) -> float:
+        """The part of its room below which another board has to stay, the instance included, for a move to be worth
+        it."""
+        high = self.peaks.load.most
+        return high if high > self.rules.full else high - WORTH * crowd.share(footprint.ring).most
 
-    def admits(self, footprint: Footprint, crowd: Crowd, here: float, now: float) -> bool:
-        """True if this board takes an instance that another offers, by its own newest state. `here`: peak of the board
-        that it comes from."""
-        return not self.cooling(now) and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), here)
+    def bearable(self, there: Load, most: float) -> bool:
+        """True if a board that will need `there` can take an instance of one that allows it `most`."""
+        return there.most <= self.rules.full and there.most < most
+
+    def admits(self, footprint: Footprint, crowd: Crowd, most: float, now: float) -> bool:
+        """True if this board takes an instance that another offers, by its own newest state. `most`: the other one's
+        `most_there`."""
+        return not self.cooling(now) and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), most)
 
     def refused(self, instance: str, now: float) -> None:
         """No board takes `instance`, or the one chosen did not admit it: a signal to add capacity, or to shed."""

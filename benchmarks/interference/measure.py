@@ -57,6 +57,8 @@ def measure(options: Options, report: Report) -> None:
             made = scenarios.moves_per_board_and_hour(seed, 3, period_s)
             report.add(f"moves per board in the first hour, sine of {period_s:g} s", made[0], "", limit=MOVES)
             report.add(f"the same in the third hour, sine of {period_s:g} s", made[2], "", limit=MOVES)
+        settled = scenarios.moves_under_constant_load(seed, 3)
+        report.add("moves per board in the second and third hour, constant load", sum(settled[1:]), "", limit=0.0)
         report.add("memory after a day / after 2 h", _growth(2 if options.quick else DAY_H), "", limit=GROWTH)
 
 

@@ -166,8 +166,8 @@ def _spread(fleet: Fleet) -> Load:
 def moves_per_board_and_hour(
     seed: int, hours: int, period_s: float, boards: int = 6, instances: int = 12
 ) -> list[float]:
-    """Section 5.5: the load of each board is a sine, at its top near all it has; the boards' phases differ. The moves
-    of each hour, given and taken, by board."""
+    """Section 5.5: the load of each board is a sine, at its top near all it has; the boards' phases differ. See
+    `_by_hour`."""
     random = Random(seed)
     made = []
     for n in range(boards):
@@ -180,7 +180,18 @@ def moves_per_board_and_hour(
                 {f"{n}.{i}": Work(rate, need * weights[i] / ROWS, 100.0) for i, rate in enumerate(rates)},
             )
         )
-    fleet = Fleet(made, random)
+    return _by_hour(Fleet(made, random), hours)
+
+
+def moves_under_constant_load(seed: int, hours: int, size: Size = SMALL) -> list[float]:
+    """The hot boards of section 5.3, all rates fixed. See `_by_hour`."""
+    numbers = [size.all if n < size.hot else size.active for n in range(size.boards)]
+    return _by_hour(Fleet(_dealt(seed, False, numbers, USED), Random(seed)), hours)
+
+
+def _by_hour(fleet: Fleet, hours: int) -> list[float]:
+    """The moves of each hour, given and taken, by board."""
     for _ in fleet.run(0.0, 3_600.0 * hours):
         pass
+    boards = len(fleet.boards)
     return [2 * sum(hour == int(now // 3_600) for now, _, _ in fleet.moves) / boards for hour in range(hours)]

@@ -127,8 +127,8 @@ class Fleet:
         footprint, others = board.footprints[name], [b for b in self.boards.values() if b is not board]
         candidates = [other.candidate() for other in others if not other.exchange.cooling(now)]
         move = board.exchange.choose(name, footprint, board.crowd, candidates)
-        here = board.exchange.peaks.load.most
-        if move is None or not self.boards[move.to].exchange.admits(footprint, self.boards[move.to].crowd, here, now):
+        most = board.exchange.most_there(footprint, board.crowd)
+        if move is None or not self.boards[move.to].exchange.admits(footprint, self.boards[move.to].crowd, most, now):
             board.exchange.refused(name, now)
             self.refused += 1
             return

@@ -222,6 +222,7 @@ class Parts:
         """Makes this gateway's part of the next plan durable. `imports`: the exports of all gateways, this one
         included."""
         flow = from_plain(dict(document), self._flows.registry, what="flow")
+        self._flows.plans.check_copies(flow, assignment)
         # no other change begins a run of the flow meanwhile
         async with self._busy, self._flows.flow_registry.changing:
             self._check_undecided(flow.name)
@@ -330,7 +331,8 @@ class Parts:
         run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
         stored = self._flows.plans.next_part(flow, prepared.assignment, prepared.plan, progress.position())
         run.version, run.epoch = stored.version, stored.epoch
-        leaves = not run.local
+        # by the assignment, as coordinators see it: one that names this gateway for a key only still asks for its part
+        leaves = self._gateway not in {location.gateway for location in prepared.assignment.values()}
         streams = await self._store(self._database.link_streams)
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}

@@ -11,7 +11,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError, show
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
-from edgert.flow.plan import Assignment, Location, Plan, copy_name, uncopied
+from edgert.flow.plan import Assignment, Location, Plan, copy_name, operator_copies, uncopied
 from edgert.flow.spec import Registry
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
@@ -152,6 +152,17 @@ class Plans:
             await self._checkpointer.write_stopped(run)
             run.ended = True
 
+    def check_copies(self, flow: Flow, assignment: Assignment) -> None:
+        """Raises `EdgertError` where a coordinator's assignment names copies of operators that this gateway does not
+        make: the coordinator's own gateway has another `pool.fission`, and rows would go to copies that are nowhere."""
+        copies = {copy for node in flow.nodes.values() for copy in operator_copies(node, self._fission)}
+        if unknown := assignment.keys() - copies:
+            raise EdgertError(
+                f"flow {flow.name}: expected a place for each of {_list(copies)} (pool.fission is"
+                f" {str(self._fission).lower()} on {self._flow_registry.database.gateway}), got one for"
+                f" {_list(unknown)}: the boards of one flow need the same pool.fission"
+            )
+
     def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
         """This gateway's part of a flow, as it would run by a plan."""
         stored = self._flow_registry.stored.get(flow.name) or self.next_version(flow, FLEET)
@@ -167,8 +178,8 @@ class Plans:
     async def go_on_by(
         self, stored: StoredFlow, run: FlowRun, old: FlowRun | None, blobs: Sequence[bytes], queue: bytes
     ) -> None:
-        """A flow that stands still (or comes to this gateway) goes on by another plan, from this state. Without an
-        instance here it leaves the gateway. Where it raises it may be called again: nothing is changed then."""
+        """A flow that stands still (or comes to this gateway) goes on by another plan, from this state; one that is
+        removed from this gateway leaves it. Where it raises it may be called again: nothing is changed then."""
         name = stored.name
         async with self._flow_registry.changing:
             if stored.removed:

@@ -8,7 +8,7 @@ from agent.interference.peaks import Load
 from benchmarks import machine
 from benchmarks.interference import BENCHMARK, scenarios
 from benchmarks.interference import measure as measured
-from benchmarks.interference.scenarios import SMALL, Result
+from benchmarks.interference.scenarios import SMALL, Result, Size
 from benchmarks.report import Report
 
 
@@ -37,6 +37,14 @@ def test_under_a_sinusoidal_load_few_instances_move() -> None:
     print(made)
     assert max(made) < 4
     assert made[1] <= 1
+
+
+def test_under_a_constant_load_nothing_moves_after_settling() -> None:
+    """2 s of CPU: two simulated hours of three boards, one of them hot."""
+    made = scenarios.moves_under_constant_load(seed=1, hours=2, size=Size(3, 1, 3, 15))
+    print(made)
+    assert made[0] > 0
+    assert made[1] == 0
 
 
 def test_a_day_leaves_no_memory_behind() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgert.core.checkpoint.position import Position
-from edgert.core.errors import MisfitError
+from edgert.core.errors import EdgertError, MisfitError
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
@@ -21,8 +21,10 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.instance.source_queue import SourceQueue
+from gateway.flows.plans import FLEET
 from gateway.hosts.slotted_flow import Hosted
 from tests.gateway.test_flows import Gateway
+from tests.gateway.test_parts import parts_of
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop
 
@@ -93,6 +95,28 @@ def test_the_state_of_one_board_of_several_is_not_divided_anew() -> None:
     again = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), fission=False, gateway="g1", assignment=on)
     with pytest.raises(MisfitError, match="fission = true: set it back"):
         again.restore([state], b"", now)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@in_loop
+async def test_boards_of_one_flow_with_another_pool_fission_are_refused(ours: bool, tmp_path: Path) -> None:
+    """Rows for `minute#2` would go to a board that has only `minute`."""
+    flow, here, there = split(1, 2), Location("g1", -1), Location("g2", -1)
+    copies = {True: ["minute#1", "minute#2"], False: ["minute"]}
+    own, other = ({"in": there, "out": there} | dict.fromkeys(copies[one], here) for one in (ours, not ours))
+    gateway = Gateway(tmp_path / "db")
+    gateway.flows.plans._fission = ours
+    parts, _ = parts_of(gateway)
+    refusal = f"pool.fission is {str(ours).lower()} on g1.*, got one for {', '.join(copies[not ours])}: the boards"
+    with pytest.raises(EdgertError, match=refusal):
+        await gateway.flows.deploy(flow, FLEET, other, 1)
+    with pytest.raises(EdgertError, match=refusal):
+        await parts.prepare(dict(flow.document), other, 2, [])
+    assert parts.status() == {}
+    await parts.prepare(dict(flow.document), own, 2, [])
+    await parts.commit("f", 2)
+    assert parts.status()["f"]["plan"] == 2
+    gateway.crash()
 
 
 @in_loop

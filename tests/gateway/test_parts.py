@@ -312,3 +312,41 @@ async def test_a_removed_flow_says_which_coordinator_it_obeys_and_a_later_one_ge
     with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 7, got 3"):
         await parts.fence("gone", 3)
     assert await parts.obey("gone", 9) == 9
+
+
+@in_loop
+async def test_a_board_that_a_plan_names_for_a_key_only_keeps_its_part_across_a_restart_and_leaves_by_a_later_plan(
+    tmp_path: Path,
+) -> None:
+    """A `key_by` runs where its neighbours do. Its board had no instance, and gave its part up; coordinators waited for
+    that part from then on, so that the flow could be neither moved nor removed."""
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "apart": {"type": "key_by", "input": "in", "keys": ["source"]},
+        "minute": {"type": "tumbling_window", "input": "apart", "size_s": 10, "aggregates": {"n": "count()"}},
+        "out": {"type": "ship", "input": "minute"},
+    }
+    flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
+    here, there = Location("g1", -1), Location("g2", -1)
+    at = {"in": there, "apart": here, "minute": here, "out": here}
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(flow, FLEET, at, 1)
+    parts, _ = parts_of(gateway)
+
+    async def change(plan: int, after: dict[str, Location]) -> None:
+        await parts.fence("f", plan)
+        await parts.stop("f")
+        exports = [await parts.export("f", [o for o in after if at[o] == here != after[o]], {})]
+        await parts.prepare(dict(flow.document), after, plan, exports)
+        await parts.commit("f", plan)
+
+    await change(2, at := dict.fromkeys(operators, there) | {"apart": here})
+    assert (parts.status()["f"]["state"], parts.status()["f"]["plan"]) == ("running", 2)
+    assert await gateway.checkpoint()
+    gateway.crash()
+    gateway = Gateway(tmp_path / "db")
+    parts, _ = parts_of(gateway)
+    assert (parts.status()["f"]["state"], parts.status()["f"]["plan"]) == ("running", 2)
+    await change(3, dict.fromkeys(operators, there))
+    assert parts.status() == {}
+    gateway.crash()

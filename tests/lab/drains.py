@@ -91,12 +91,13 @@ class Outcome:
 
 
 class Flow:
-    """One flow, and what it was fed."""
+    """One flow, and what it was fed. Flows whose sources share a board have topics of their own."""
 
     def __init__(self, seed: int, number: int, boards: list[str]) -> None:
         """Its source is on a board of the edge; its operators are spread so that every board has some."""
         self.name, self.source = f"flow-{number}", boards[-1 - number % len(boards)]
         self.document = {**document(), "name": self.name}
+        self.document["operators"]["readings"]["topic"] = f"{self.name}/{{source}}/sense"
         places = [boards[(len(MOVABLE) * number + n) % len(boards)] for n in range(len(MOVABLE))]
         self.pins = {operator: at for some, at in zip(MOVABLE, places, strict=True) for operator in some}
         self.packs: list[dict[str, Any]] = []
@@ -108,7 +109,8 @@ class Flow:
             number = len(self.packs)
             pack = reading(self._draw, number, number % SENSORS)
             self.packs.append(pack)
-            yield from truth.as_messages([pack])
+            for topic, payload in truth.as_messages([pack]):
+                yield f"{self.name}/{topic.split('/', 1)[1]}", payload
             if (ahead := began + number / RATE - time.monotonic()) > 0.01:
                 time.sleep(ahead)
 

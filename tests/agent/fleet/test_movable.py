@@ -53,6 +53,24 @@ def test_operators_that_are_fused_with_a_source_stay_and_leave_a_board_that_is_d
     assert [one.operators for one in found] == [("window",), ("central",)]
 
 
+def test_a_key_leaves_with_the_operator_that_reads_it() -> None:
+    """It runs in no instance: left behind, it would keep the board in the flow."""
+    operators = {
+        "readings": OPERATORS["readings"],
+        "by-room": {"source": False, "type": "key_by", "inputs": ["readings"]},
+        "by-sensor": {"source": False, "type": "key_by", "inputs": ["by-room"]},
+        "window": {**OPERATORS["window"], "inputs": ["by-sensor"]},
+    }
+    figures = {"instances": {name: FIGURES["instances"][name] for name in ("readings", "window")}}
+    told = {"assignment": {operator: ["g1", -1] for operator in operators}}
+    for found in (movable("f", told, operators, figures, RINGS, "g1").values(),
+                  leaving("f", told, operators, figures, RINGS, "g1")):  # fmt: skip
+        assert [set(one.operators) for one in found] == [{"window", "by-sensor", "by-room"}]
+    pinned = told | {"rules": {"pins": {"by-room": "g1"}}}
+    (one,) = movable("f", pinned, operators, figures, RINGS, "g1").values()
+    assert one.operators == ("window", "by-sensor")
+
+
 def test_copies_of_an_operator_leave_one_by_one() -> None:
     operators = {"window#1": OPERATORS["window"], "window#2": OPERATORS["window"]}
     figures = {"instances": {"window#1": {"operators": ["window"]}, "window#2": {"operators": ["window"]}}}

@@ -101,8 +101,9 @@ class World:
         candidates = [
             Candidate(b, self.crowd(b), self.exchanges[b].peaks.load, crossing(found[name], b)) for b in others
         ]
-        move, high = exchange.choose(name, footprints[name], crowd, candidates), exchange.peaks.load.most
-        if move is None or not self.exchanges[move.to].admits(footprints[name], self.crowd(move.to), high, now):
+        move = exchange.choose(name, footprints[name], crowd, candidates)
+        most = exchange.most_there(footprints[name], crowd)
+        if move is None or not self.exchanges[move.to].admits(footprints[name], self.crowd(move.to), most, now):
             exchange.refused(name, now)
             return
         load = crowd.share(footprints[name].ring)

@@ -81,7 +81,7 @@ def test_the_freest_board_is_chosen_and_the_reason_says_why() -> None:
 
 def test_the_placements_cost_of_a_move_can_tip_the_choice() -> None:
     crowd, instances = board(a=0.5, b=0.4)
-    others = [candidate("far", 0.3), candidate("near", 0.1, cost=0.9)]
+    others = [candidate("far", 0.14), candidate("near", 0.1, cost=0.9)]
     move = exchange_of(crowd).choose("a", instances["a"], crowd, others)
     assert move is not None
     assert move.to == "far"
@@ -99,7 +99,18 @@ def test_a_board_that_needed_more_within_half_an_hour_takes_nothing() -> None:
     exchange = exchange_of(crowd)
     assert exchange.choose("a", instances["a"], crowd, [at_its_foot]) is None, "0.6 + 0.5 is over its room"
     assert exchange.choose("b", instances["b"], crowd, [at_its_foot]) is None, "0.6 + 0.4 is not below 0.9"
-    assert exchange.choose("b", instances["b"], crowd, [at_its_foot._replace(high=Load(0.4, 0.0))]) is not None
+    assert exchange.choose("b", instances["b"], crowd, [at_its_foot._replace(high=Load(0.2, 0.0))]) is not None
+
+
+def test_a_move_that_would_make_the_other_board_nearly_as_crowded_is_refused_unless_this_one_is_over_its_room() -> None:
+    crowd, instances = board(a=0.5, b=0.4)
+    nearly = Candidate("x", board(x=0.1)[0], Load(0.35, 0.0))
+    assert exchange_of(crowd).choose("b", instances["b"], crowd, [nearly]) is None, "0.75 is over 0.9 - 0.4 / 2"
+    freer = nearly._replace(high=Load(0.25, 0.0))
+    assert exchange_of(crowd).choose("b", instances["b"], crowd, [freer]) is not None
+    over, large = board(a=0.6, b=0.5)
+    nearly = nearly._replace(high=Load(0.45, 0.0))
+    assert exchange_of(over).choose("b", large["b"], over, [nearly]) is not None, "0.95 fits, and 1.1 does not"
 
 
 def test_a_board_admits_what_it_has_room_for_and_what_came_stays() -> None:
@@ -107,7 +118,7 @@ def test_a_board_admits_what_it_has_room_for_and_what_came_stays() -> None:
     footprint, exchange = instances["a"], Exchange(Rules(warm_s=0, in_a_row=1, crowded=0.2, cool_down_s=10, stay_s=100))
     exchange.peaks.observe(Load(0.5, 0.0), 0.0)
     assert exchange.admits(footprint, crowd, 0.9, 0.0)
-    assert not exchange.admits(footprint, crowd, 0.7, 0.0), "the other board needed less"
+    assert not exchange.admits(footprint, crowd, 0.7, 0.0), "the other board needed too little for this move"
     exchange.took("a", Load(0.3, 0.0), 0.0)
     assert exchange.peaks.load.cpu == pytest.approx(0.8)
     assert not exchange.admits(footprint, crowd, 2.0, 5.0), "it cools down"

@@ -54,8 +54,9 @@ class SimulatedFleet:
         others = {b.gateway: b for b in self.boards if b is not board and not b.exchange.cooling(now)}
         candidates = [Candidate(b.gateway, b.crowd, b.exchange.peaks.load) for b in others.values()]
         move = board.exchange.choose(name, board.instances[name], board.crowd, candidates)
-        footprint, high = board.instances[name], board.exchange.peaks.load.most
-        if move is None or not others[move.to].exchange.admits(footprint, others[move.to].crowd, high, now):
+        footprint = board.instances[name]
+        most = board.exchange.most_there(footprint, board.crowd)
+        if move is None or not others[move.to].exchange.admits(footprint, others[move.to].crowd, most, now):
             board.exchange.refused(name, now)
             return
         target = others[move.to]
