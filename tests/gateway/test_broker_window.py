@@ -124,6 +124,14 @@ def test_those_of_mosquitto_and_emqx_are_found_in_less_than_a_second(size: int, 
     assert broker.most_waiting <= 0.7 * rate
 
 
+@pytest.mark.parametrize("burst", [1, 3, 30])
+@pytest.mark.parametrize("period_s", [0.15, 0.25, 0.45, 0.65, INTERVAL_S, 2 * INTERVAL_S])
+def test_sensors_that_send_together_just_after_a_checkpoint_are_no_window(burst: int, period_s: float) -> None:
+    together = [n * period_s + 0.05 for n in range(round(300 / period_s)) for _ in range(burst)]
+    broker = Broker(RECEIVE_MAXIMUM, together)
+    assert broker.run(300.0).met == 0
+
+
 @pytest.mark.parametrize("size", [20, 40, 60])
 def test_a_broker_that_goes_beyond_its_window_more_and_more_holds_nothing_up_either(size: int) -> None:
     draw = Random(size)
