@@ -29,7 +29,7 @@ from edgert.expr.tree import Literal
 from edgert.flow import builder
 from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter, Registry
 from edgert.operators.registry import REGISTRY
-from edgert.operators.state.aggregates import FUNCTIONS
+from edgert.operators.state.aggregate_calls import FUNCTIONS
 
 
 class _Aggregates:

@@ -21,15 +21,8 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.base.logic import Build, Emission, Now
-from edgert.operators.state.aggregates import (
-    FUNCTIONS,
-    Aggregate,
-    Aggregates,
-    Slots,
-    aggregate_named,
-    all_aggregates,
-    compile_function,
-)
+from edgert.operators.state.aggregate_calls import FUNCTIONS, Aggregate, aggregate_named, all_aggregates
+from edgert.operators.state.aggregates import Aggregates, Slots, compile_function
 from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
 from edgert.operators.state.columns import check_names, check_table
 from edgert.operators.state.groups import Groups, Key, Room, make_source

@@ -46,8 +46,6 @@ HOLD_S = 2.0
 SOON_S, LATE_S = 0.0005, 0.05
 """When a thread that works makes way for another: in a pause while it waits for locks that the reading thread takes and
 gives back all the time, and while it takes what changed. Otherwise each would cost 5 ms more where much comes in."""
-
-
 _ANYWHERE: Final = Location("")
 
 
@@ -104,7 +102,6 @@ class FlowRun:
         """Queue entries of instances that a capture stopped, by instance."""
         self._kept: dict[Instance, int] = {}
         """How much of what its sources keep belongs to the last capture, or spill."""
-        self._queue_was_empty = True
         self.size = StoredSize()
 
     def _build(self, here: Callable[[Location], bool]) -> None:
@@ -217,8 +214,7 @@ class FlowRun:
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""
-        self.size.read(blobs)
-        self._queue_was_empty = not queue
+        self.size.read(blobs, queue)
 
     # -- checkpoints (store thread)
 
@@ -344,7 +340,7 @@ class FlowRun:
         deltas, whole = self.pending_state()
         queue = pack_queues(last.queues)
         links = pack([one for captured in self.pending for one in captured.departures])
-        nothing = not (rows or deltas or queue or drops or links) and self._queue_was_empty
+        nothing = not (rows or deltas or queue or drops or links or self.size.queue)
         if nothing and last.position == self.progress.committed:
             self.pending.clear()
             return None
@@ -375,7 +371,6 @@ class FlowRun:
         del self.pending[: form.captures]
         self.input_is_safe()
         self.rows_shipped += len(form.rows)
-        self._queue_was_empty = not form.queue
         self.size.committed(form)
 
     def damaged(self, error: DamagedError) -> None:

@@ -24,9 +24,7 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
 from edgert.operators.base.memory import Memory
-from edgert.runtime.checkpoint.departures import departure
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import Report
 from edgert.runtime.slot.run import slot_of
@@ -333,21 +331,12 @@ class Slots:
                 hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
         elif kind == frames.DATA:
             _, place, source, producer, packed = rest
-            self._depart(hosted, place, source, producer, frames.unpack_batch(packed))
+            hosted.depart(place, source, producer, frames.unpack_batch(packed))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))
         elif kind == frames.FAILED:
             self._recovery.fail(hosted.run, rest[1])
-
-    def _depart(self, hosted: Hosted, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
-        """Keeps a batch that a slot gave for an instance of another gateway. It leaves with the slot's next capture."""
-        name = list(hosted.run.plan.instances)[place]
-        planned = hosted.run.plan.instances[name]
-        assert isinstance(batch, Batch)
-        target = Target(hosted.run.instances[name], source, producer)
-        with hosted.lock:
-            hosted.departures.append(departure(planned, hosted.run.registry, target, batch))
 
     # -- the rest of a host
 

@@ -17,8 +17,9 @@ from edgert.core.checkpoint.position import Position
 from edgert.flow.plan import DAEMON, Assignment, Location, PhysicalInstance, copy_name
 from edgert.links import frames
 from edgert.runtime.checkpoint.capture import Captured
-from edgert.runtime.checkpoint.departures import Departure
+from edgert.runtime.checkpoint.departures import Departure, departure
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import Report
@@ -135,6 +136,14 @@ class Hosted:
             self.kept_bytes += batch.size
             if self.kept_bytes > KEPT_BYTES:
                 self._forget()
+
+    def depart(self, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
+        """Keeps a batch that a slot gave for an instance of another gateway, until the slot's next capture."""
+        planned = self.run.plan.instances[list(self.run.plan.instances)[place]]
+        assert isinstance(batch, Batch)
+        target = Target(self.run.instances[planned.name], source, producer)
+        with self.lock:
+            self.departures.append(departure(planned, self.run.registry, target, batch))
 
     def _forget(self) -> None:
         """Forgets the older half of the batches for which no acknowledgement is owed."""

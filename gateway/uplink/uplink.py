@@ -37,6 +37,7 @@ from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill
 from gateway.uplink.macs import Macs
 from gateway.uplink.send_window import Sending
+from gateway.uplink.status import UplinkStatus
 from gateway.uplink.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
@@ -58,20 +59,6 @@ HELLO_S = 10.0
 
 Stream = tuple[str, int, int]
 """(flow, epoch, stream)."""
-
-
-@dataclass(slots=True)
-class UplinkStatus:
-    acknowledged: int = 0
-    """Batches deleted from the outbox since the start."""
-    sent_bytes: int = 0
-    """Since the start, with topics and headers."""
-    last_ack: float | None = None
-    """Monotonic time of the last acknowledgement."""
-    bad_acks: int = 0
-    lost_by_tables: int = 0
-    """Batches that the tables had and have no more, since the start."""
-    error: str = ""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import Inbox, Message
 from edgert.central.landing.arrow_rows import Batch
 from edgert.central.landing.flow_table import FlowTable
-from edgert.central.landing.landing import Landing, Report
+from edgert.central.landing.landing import Landing
+from edgert.central.landing.report import Report
 from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size

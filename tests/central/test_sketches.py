@@ -16,7 +16,7 @@ from edgert.core.batch import Batch
 from edgert.core.results.result_schema import Schema, row_columns
 from edgert.core.results.results import RowsBatch, pack_result, unpack_result_untrusted
 from edgert.operators.base.logic import Now
-from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.sketch_kinds import KINDS
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from tests.central.sketch_examples import KIND_OF, damaged, sketch

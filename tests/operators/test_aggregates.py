@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import GREATEST
 from edgert.core.results.result_schema import Schema, partial_columns
-from edgert.operators.state.aggregates import (
-    FUNCTIONS,
-    SKETCHES,
-    Aggregates,
-    Slots,
-    compile_function,
-    parse_aggregate,
-    plain_sum,
-)
+from edgert.operators.state.aggregate_calls import FUNCTIONS, SKETCHES, parse_aggregate
+from edgert.operators.state.aggregates import Aggregates, Slots, compile_function, plain_sum
 
 EXACT = [f for f in FUNCTIONS if f not in SKETCHES]
 """Those with sketches: `test_sketch_aggregates.py`."""

@@ -14,7 +14,7 @@ from edgert.core.packing import pack, unpack
 from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.state import bounded_keys
-from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.aggregate_calls import parse_aggregate
 
 NOW = Now(0.0, 0.0)
 AGGREGATES = [parse_aggregate("m", "mean(v)"), parse_aggregate("n", "count()"), parse_aggregate("var", "variance(v)")]

@@ -24,7 +24,7 @@ from edgert.operators.fusion.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import Source
-from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.sketch_kinds import KINDS as SKETCHES
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
 from edgert.runtime.checkpoint.progress import Progress

@@ -15,9 +15,9 @@ from edgert.core.results.result_schema import Schema, row_columns
 from edgert.operators import count_windows as counts_module
 from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
-from edgert.operators.state import aggregates as aggregates_module
+from edgert.operators.state import aggregate_calls
 from edgert.operators.state import groups as groups_module
-from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.sketch_kinds import KINDS
 from edgert.operators.windows import CONTRIBUTION, EARLY, RESULT, TumblingWindow
 
@@ -214,7 +214,7 @@ def test_a_count_window_goes_on_where_it_was(before: list[float], after: list[fl
 
 
 def test_without_the_package_the_flow_is_refused_and_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregates_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(aggregate_calls, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'edgert\[sketches\]'"):
         parse_aggregate("kinds", "distinct(v)")
     assert parse_aggregate("n", "count(v)").function == "count"

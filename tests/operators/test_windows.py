@@ -24,7 +24,8 @@ from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import Emission, Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.state.aggregates import Aggregate, Aggregates, parse_aggregate
+from edgert.operators.state.aggregate_calls import Aggregate, parse_aggregate
+from edgert.operators.state.aggregates import Aggregates
 from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
 from edgert.operators.state.groups import WINDOW_BYTES, Groups
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow

@@ -25,7 +25,7 @@ from edgert.operators.observations import JoinObservations
 from edgert.operators.sketched import DistinctCount
 from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.source import Source
-from edgert.operators.state.aggregates import parse_aggregate
+from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.marks import TAKEN_BACK
 from edgert.operators.state.partitioning import Divider
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow

@@ -12,22 +12,23 @@ from typing import Final
 from edgert.central.collector.flow_backoff import Troubles
 from edgert.central.collector.inbox import Message
 from edgert.central.collector.known_gateway import Counters, KnownGateway
+from edgert.central.collector.messages import partition_of_topic, read_untrusted
 from edgert.central.collector.reassembly import Reassembly
 from edgert.central.collector.turns import Turns
 from edgert.central.landing.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
 from edgert.central.landing.arrow_rows import Batch
 from edgert.central.landing.hourly_budget import HourlyBudget
-from edgert.central.landing.landing import Landing, Report
+from edgert.central.landing.landing import Landing
 from edgert.central.landing.lru import Recent
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.lease import LeaseLost
 from edgert.central.tables.table import Conflict, TableError
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
-from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP, epoch_ordinal, is_credible
 from edgert.core.results.pieces import Piece
-from edgert.core.results.results import Acknowledgement, Hello, Result, unpack_result_untrusted
+from edgert.core.results.results import Acknowledgement, Hello, Result
 
 log = logging.getLogger("edgert.central.collector")
 HANDLE_S: Final = 0.25
@@ -187,7 +188,7 @@ class Collector:
         """Takes one message. A fault of one message delays no other; where a shared table fails, the message comes
         first in the next call."""
         try:
-            result = _read_untrusted(message)
+            result = read_untrusted(message)
             if isinstance(result, Piece):
                 payload = self._pieces.add(result)
                 self.counters.broken_results = self._pieces.broken
@@ -195,7 +196,7 @@ class Collector:
                     return
                 # instead of the last piece, should it have to be taken once more
                 message = Message(message.topic, payload)
-                result = _read_untrusted(message)
+                result = read_untrusted(message)
                 if isinstance(result, Piece):
                     raise PayloadError("expected a result in pieces, got pieces of a piece")
             if not self._troubles.rests(result.flow):
@@ -314,7 +315,9 @@ class Collector:
         for key in lost:
             # The tables hold less than they did (a restored copy?): the outbox has to send again from there.
             self._acceptance.forget(key)
-        self._count(report)
+        self.counters.landed(report)
+        for reason in report.reasons[:3]:
+            log.warning("to quarantine: %s", reason)
         for key in report.versions:
             self._touch(key)
 
@@ -339,17 +342,6 @@ class Collector:
             if str(error) != self._junk_waits:
                 log.error("malformed messages cannot be kept, results go on: %s", error)
             self._junk_waits = str(error)
-
-    def _count(self, report: Report) -> None:
-        c = self.counters
-        c.rows += report.rows
-        c.commits += report.commits
-        c.refused_rows += report.refused_rows
-        c.refused_batches += report.refused_batches
-        c.gaps += report.gaps
-        c.held_back += report.held_back
-        for reason in report.reasons[:3]:
-            log.warning("to quarantine: %s", reason)
 
     def _failed(self, error: Exception) -> None:
         self.counters.failures += 1
@@ -393,35 +385,6 @@ class Collector:
         self._touched.add(name)
 
     def _acknowledgements(self) -> list[Acknowledgement]:
-        made = []
-        for name in sorted(self._touched):
-            gateway = self._gateways.get(name)
-            if gateway is None:
-                continue
-            answers = tuple(sorted(gateway.answers))
-            tokens = {flow: token for flow, token in gateway.answers.items() if token}
-            gateway.answers.clear()
-            acks = {(flow, *stream): n for flow, streams in gateway.acks.items() for stream, n in streams.items()}
-            acks |= gateway.news
-            gateway.news = {}
-            told = Acknowledgement(gateway=name, collector=self._name, acks=acks, answers=answers, tokens=tokens)
-            made.append(told)
+        known = [(name, self._gateways.get(name)) for name in sorted(self._touched)]
         self._touched.clear()
-        return made
-
-
-def partition_of_topic(topic: str) -> str:
-    """The partition that a result was published to: edgert/v1/<fleet>/@results/<partition>/<gateway>/<flow>."""
-    return topic.rsplit("/", 3)[-3] if topic.count("/") >= 3 else ""
-
-
-def _read_untrusted(message: Message) -> Result | Piece:
-    result = unpack_result_untrusted(message.payload)
-    _check_topic(message.topic, result)
-    return result
-
-
-def _check_topic(topic: str, result: Result | Piece) -> None:
-    """A broker lets a gateway publish under its own name only; so the topic says who speaks, not the payload."""
-    if topic.split("/")[-2:] != [result.gateway, result.flow]:
-        raise PayloadError(f"expected a result of {topic}, got one of {result.gateway}/{result.flow}: {show(result)}")
+        return [gateway.acknowledgement(name, self._name) for name, gateway in known if gateway is not None]

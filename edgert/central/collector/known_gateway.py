@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from edgert.central.landing.acceptance import Key
+from edgert.central.landing.report import Report
 from edgert.core.results.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
+from edgert.core.results.results import Acknowledgement
 
 _STREAMS_PER_FLOW: Final = 64
 """Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
@@ -49,6 +51,15 @@ class Counters:
     """Now: flows whose landing table cannot be used."""
     last_error: str = ""
 
+    def landed(self, report: Report) -> None:
+        """Adds what a call of the landing did."""
+        self.rows += report.rows
+        self.commits += report.commits
+        self.refused_rows += report.refused_rows
+        self.refused_batches += report.refused_batches
+        self.gaps += report.gaps
+        self.held_back += report.held_back
+
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
         return asdict(self)
@@ -86,3 +97,13 @@ class KnownGateway:
         most = min(_STREAMS_PER_FLOW, max(MOST_STREAMS_OF_EPOCH, _STREAMS_PER_GATEWAY // len(self.acks)))
         for old in sorted(acks)[:-most]:
             del acks[old]
+
+    def acknowledgement(self, name: str, collector: str) -> Acknowledgement:
+        """The next acknowledgement for this gateway. What is told once is told with it."""
+        answers = tuple(sorted(self.answers))
+        tokens = {flow: token for flow, token in self.answers.items() if token}
+        self.answers.clear()
+        acks = {(flow, *stream): n for flow, streams in self.acks.items() for stream, n in streams.items()}
+        acks |= self.news
+        self.news = {}
+        return Acknowledgement(gateway=name, collector=collector, acks=acks, answers=answers, tokens=tokens)

@@ -20,9 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.collector.collector import MOST_GATEWAYS, Collector, partition_of_topic
+from edgert.central.collector.collector import MOST_GATEWAYS, Collector
 from edgert.central.collector.inbox import Inbox, Message
 from edgert.central.collector.macs import ResultMacs
+from edgert.central.collector.messages import partition_of_topic
 from edgert.central.collector.partition_leases import Shares
 from edgert.central.landing.landing import Landing
 from edgert.central.tables import fleet_claim, object_store

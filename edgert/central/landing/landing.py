@@ -20,7 +20,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables, flow_of
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.lineage import Epoch, Opening
+from edgert.central.landing.report import Report
 from edgert.central.landing.rounds import BESIDE, due, key_of, places_of, share_out, versions_of
 from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
 from edgert.central.tables.query import literal
@@ -49,29 +49,6 @@ LATER_TABLES: Final = 16
 a flow is looked at whenever something of the flow lands."""
 LOOK_S: Final = 60.0
 """How often at most all landing tables are looked at for the sake of gateways that are new to this process."""
-
-
-@dataclass(slots=True)
-class Report:
-    """Result of a call of `land`."""
-
-    versions: dict[Key, int] = field(default_factory=dict)
-    """For every stream that was given: all of it up to this sequence is in the tables."""
-    rows: int = 0
-    refused_rows: int = 0
-    refused_batches: int = 0
-    gaps: int = 0
-    commits: int = 0
-    reasons: list[str] = field(default_factory=list)
-    """Why something went to quarantine, a few of them."""
-    held_back: int = 0
-    """Openings of epochs that wait, since their gateway has made too many tables in the last hour."""
-    left: list[Batch] = field(default_factory=list)
-    """Batches that were not reached; they may be given again."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """By gateway: the time that its batches took."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Flows whose own table could not be read or written, and why: what is not in it yet may be given again."""
 
 
 def application(key: Key) -> str:

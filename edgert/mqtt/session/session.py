@@ -14,7 +14,6 @@ from edgert.core.errors import ProtocolError
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import (
-    MAX_PACKET_ID,
     V5,
     Connack,
     Disconnect,
@@ -32,19 +31,12 @@ from edgert.mqtt.packets.packets import (
     Unsuback,
 )
 from edgert.mqtt.packets.reasons import sentence
-from edgert.mqtt.session.events import (
-    Closed,
-    Connected,
-    Event,
-    Messages,
-    Published,
-    Refused,
-    Released,
-)
+from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Published, Refused, Released
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, Verdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
 from edgert.mqtt.session.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
+from edgert.mqtt.session.packet_ids import PacketIds
 from edgert.mqtt.session.requests import Requests
 from edgert.mqtt.session.states import TRANSITIONS, Input, State
 from edgert.mqtt.session.suspicion import HUNG_UP, STABLE_S, Suspicion
@@ -70,7 +62,7 @@ class Session:
         self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
         self._limits = Limits()
         self._requests = Requests()
-        self._last_id = 1
+        self._packet_ids = PacketIds(self._outgoing, self._requests)
         self._began_at = self._accepted_at = self._now = 0.0
         self._suspicion = Suspicion()
         self._left = False
@@ -254,7 +246,7 @@ class Session:
             self._output.append(packet)
             return 0
         message = Message(topic, payload, retain, properties)
-        packet_id = self._new_id()
+        packet_id = self._packet_ids.free()
         size = len(message.encode(V5, packet_id))  # also finds out now what could not be encoded later
         if self.state is State.CONNECTED and (problem := self._limits.problem(1, retain, size)):
             raise refusal(problem)
@@ -330,14 +322,10 @@ class Session:
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
         events.append(
             Connected(
-                packet.session_present,
-                self.protocol,
-                self.connection,
-                self.client_id,
-                self._limits.receive_maximum,
+                packet.session_present, self.protocol, self.connection, self.client_id, self._limits.receive_maximum,
                 packet.properties,
             )
-        )
+        )  # fmt: skip
         self._outgoing.reconnected(packet.session_present)
         self._send_waiting(events)
 
@@ -398,16 +386,7 @@ class Session:
     def _ask(self, filters: Sequence[str], groups: Sequence[Sequence[int]], adds: bool) -> dict[int, Sequence[int]]:
         if self.state is not State.CONNECTED:
             raise ProtocolError(f"expected a connection to subscribe or unsubscribe, got '{self.state.value}'")
-        return self._requests.add(filters, groups, adds, self._new_id)
-
-    def _new_id(self) -> int:
-        """From the greatest down. Brokers count up, and some (mochi-mqtt 2) do not tell our identifiers from theirs:
-        they refuse a subscription under one that they use, and forget their message when we publish under its own."""
-        for _ in range(MAX_PACKET_ID):
-            self._last_id = (self._last_id - 2) % MAX_PACKET_ID + 1
-            if self._last_id not in self._outgoing and self._last_id not in self._requests:
-                return self._last_id
-        raise PublishRefused("expected a free packet identifier, got none")
+        return self._requests.add(filters, groups, adds, self._packet_ids.free)
 
     def _send_waiting(self, events: list[Event]) -> None:
         if self.state is State.CONNECTED:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from edgert.core.errors import PayloadError, Problem
 from edgert.core.results.result_schema import Schema, schema_untrusted
 from edgert.flow.graph import Flow, Node
-from edgert.operators.state.aggregates import COLUMN, RESERVED, Aggregate
+from edgert.operators.state.aggregate_calls import COLUMN, RESERVED, Aggregate
 
 
 def key_names(node: Node, flow: Flow) -> frozenset[str]:

@@ -33,21 +33,25 @@ class Captured:
 
 @dataclass(slots=True)
 class StoredSize:
-    """Size of a flow's state in the database, bytes: the snapshot, and the deltas since."""
+    """Bytes that the database holds of a flow: the snapshot of its state, the deltas since, and its queues."""
 
     snapshot: int = 0
     deltas: int = 0
+    queue: int = 0
 
     @property
     def total(self) -> int:
+        """Of the state."""
         return self.snapshot + self.deltas
 
-    def read(self, blobs: Sequence[bytes]) -> None:
-        """The database holds these: the snapshot, and deltas."""
+    def read(self, blobs: Sequence[bytes], queue: bytes) -> None:
+        """The database holds these: the snapshot and deltas, and queues."""
+        self.queue = len(queue)
         self.snapshot, self.deltas = sum(map(len, blobs[:1])), sum(map(len, blobs[1:]))
 
     def committed(self, form: Checkpoint) -> None:
         """The database holds it, too."""
+        self.queue = len(form.queue)
         added = sum(map(len, form.deltas))
         if form.whole:
             self.snapshot, self.deltas = added, 0

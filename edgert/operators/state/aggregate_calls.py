@@ -1,0 +1,74 @@
+"""Aggregates of a window, as a document names them: `mean_t = "mean(temperature)"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Literal, cast
+
+from edgert.core.errors import show
+from edgert.core.results.result_schema import FINALS, RESERVED_COLUMNS
+
+Function = Literal["count", "sum", "mean", "variance", "min", "max", "distinct", "distinct_set", "quantiles"]
+FUNCTIONS: Mapping[Function, str] = {
+    "count": "Rows, or with a field the rows in which it has a value.",
+    "sum": "Sum of a numeric field.",
+    "mean": "Arithmetic mean of a numeric field.",
+    "variance": "Sample variance (n - 1) of a numeric field; null below two values.",
+    "min": "Smallest value of a numeric field.",
+    "max": "Greatest value of a numeric field.",
+    "distinct": "How many different values, estimated (HLL).",
+    "distinct_set": "The same of a set that can be intersected and subtracted later (theta).",
+    "quantiles": "5 %, 50 % and 95 % quantile of a numeric field, estimated (KLL).",
+}
+SKETCHES: Final[Mapping[str, str]] = {"distinct": "hll", "distinct_set": "theta", "quantiles": "kll"}
+"""Aggregate -> its kind of sketch. All other aggregates have a fixed few slots."""
+_CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
+COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+RESERVED = RESERVED_COLUMNS | {"time", "source"}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One named aggregate of a window, as written: `mean_t = "mean(temperature)"`."""
+
+    name: str
+    function: Function
+    field: str | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields that it gives to a window's result."""
+        return tuple(self.name + suffix for suffix, kind in FINALS[self.function] if kind != "binary")
+
+
+def parse_aggregate(name: str, text: str) -> Aggregate:
+    """Raises `ValueError` ("expected ..., got ...")."""
+    match = _CALL.fullmatch(text)
+    known = ", ".join(FUNCTIONS)
+    if not match:
+        raise ValueError(f"expected function(field) with one of {known}, got {show(text)}")
+    function, column = match.groups()
+    if function not in FUNCTIONS:
+        raise ValueError(f"expected one of {known}, got {show(function)}")
+    if column is None and function != "count":
+        raise ValueError(f"expected {function}(field), got {show(text)}")
+    if function in SKETCHES and find_spec("datasketches") is None:
+        raise ValueError(f"expected Python's package datasketches for {function} (pip install 'edgert[sketches]')")
+    return Aggregate(name, cast(Function, function), column)
+
+
+def aggregate_named(name: str, text: str) -> Aggregate:
+    """As `parse_aggregate`, if `name` can be that of a column, too."""
+    if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
+        raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
+    return parse_aggregate(name, text)
+
+
+def all_aggregates(parsed: Mapping[str, Aggregate]) -> tuple[Aggregate, ...]:
+    """All aggregates of one window. Raises `ValueError` if there are none."""
+    if not parsed:
+        raise ValueError('expected at least one aggregate, for instance { n = "count()" }, got none')
+    return tuple(parsed.values())
