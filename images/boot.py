@@ -23,10 +23,12 @@ from images.check import memory
 from images.qemu.fleet import Fleet
 from images.qemu.machine import BootError, Machine
 from images.qemu.outside import Outside
+from images.qemu.updates import SCENES as UPDATE_SCENES
 from images.qemu.updates import Updates
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARD_ID: Final = "probe-board"
+SCENES: Final = ("power", *UPDATE_SCENES, "cuts")
 CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
@@ -36,21 +38,20 @@ def say(text: str) -> None:
     print(f"boot: {text}", flush=True)
 
 
-def try_board(board: str, images: Path, cuts: int, seed: int) -> int:
-    """Boots, measures, cuts the power, updates. Raises `BootError`."""
+def try_board(board: str, images: Path, scenes: Sequence[str], cuts: int, seed: int) -> int:
+    """Provisions a board at its first start, then plays `scenes` in the order of `SCENES`. Raises `BootError`."""
     with tempfile.TemporaryDirectory(prefix="edgert-boot-", dir=memory()) as folder:
         fleet = Fleet(Path(folder) / "fleet", BOARD_ID)
         machine = Machine(board, images, Path(folder), fleet.provisioning())
         try:
             machine.start()
             _first_start(machine)
-            time.sleep(3.0)
-            machine.cut()
-            machine.start()
-            _after_power_cut(machine)
-            if machine.has_slots:
-                Updates(board, images, Path(folder), machine, fleet, say).all()
-            _cuts(machine, cuts, random.Random(seed))
+            if "power" in scenes:
+                _power_cut(machine)
+            if machine.has_slots and (chosen := [scene for scene in UPDATE_SCENES if scene in scenes]):
+                Updates(board, images, Path(folder), machine, fleet, say).play(chosen)
+            if "cuts" in scenes:
+                _cuts(machine, cuts, random.Random(seed))
         finally:
             machine.cut()
     say(sizes(images))
@@ -93,7 +94,10 @@ def _agent(machine: Machine) -> None:
     say(f"{total - available:.0f} MiB of memory are in use")
 
 
-def _after_power_cut(machine: Machine) -> None:
+def _power_cut(machine: Machine) -> None:
+    time.sleep(3.0)
+    machine.cut()
+    machine.start()
     again = Outside(machine)
     say(f"after a power cut CONNACK after {again.connect():.0f} s")
     again.wait(lambda: bool(again.online()), "the gateway after the power cut")
@@ -139,11 +143,22 @@ def _packed(path: Path) -> int:
     return size + len(packer.flush())
 
 
+def _scenes(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in SCENES]:
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCENES)}, got {','.join(unknown)}")
+    return names
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Tries one image; returns the exit status."""
     parser = argparse.ArgumentParser("images.boot", description="Boots an image in QEMU and shows that it works.")
     parser.add_argument("board")
     parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
+    parser.add_argument(
+        "--scenes", type=_scenes, default=SCENES, metavar="NAME,...",
+        help=f"what to play after the first start, of {','.join(SCENES)} (default: all)",
+    )  # fmt: skip
     parser.add_argument("--cuts", type=int, default=CUTS, help=f"power cuts at random moments (default: {CUTS})")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default: 1)")
     args = parser.parse_args(argv)
@@ -151,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         say(f"{args.board}, seed {args.seed}")
-        status = try_board(args.board, images.absolute(), args.cuts, args.seed)
+        status = try_board(args.board, images.absolute(), args.scenes, args.cuts, args.seed)
     except BootError as error:
         print(f"boot: {error}", file=sys.stderr)
         return 1
