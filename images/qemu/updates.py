@@ -18,8 +18,8 @@ from images.qemu.outside import Outside
 from images.qemu.serving import Server
 
 EDGERT: Final = "/opt/edgert/bin/edgert"
-INSTALL_S: Final = 900.0
-TRIAL_S: Final = 1800.0
+INSTALL_S: Final = 3600.0
+TRIAL_S: Final = 5400.0
 """An emulated board restarts up to four times in it, and waits for a gateway that does not come."""
 HOST: Final = "10.0.2.2"
 """The address under which QEMU's own network has this machine."""
@@ -39,18 +39,26 @@ class Updates:
     ) -> None:
         self._board, self._machine, self._fleet, self._say = board, machine, fleet, say
         self._image, self._folder = images / "root.ext4", folder / "bundles"
-        self._folder.mkdir()
-        self._own = bundle.version_of(self._image)
-        self._slot, self._minute = "A", 1_700_100_000
+        self._folder.mkdir(exist_ok=True)
+        self._seen = 0
 
     def play(self, scenes: Collection[str]) -> None:
         """Plays those of `SCENES`. Raises `BootError` at the first that does not end as it should."""
         with Server(self._folder) as self._server:
             self._url = f"http://{HOST}:{self._server.port}"
-            self._expect_slot()
+            self._settle()
             for name, play in SCENES.items():
                 if name in scenes:
                     play(self)
+
+    def _settle(self) -> None:
+        """Until an update of a run that was broken off is decided; then the slot that runs is the one to begin with."""
+        ends = time.monotonic() + TRIAL_S
+        while (found := self._status())["pending"]:
+            if time.monotonic() > ends:
+                raise BootError(f"waited {TRIAL_S:.0f} s for a decision about {found['pending']}")
+            time.sleep(2.0)
+        self._slot, self._own = found["slot"], found["version"]
 
     # -- scenes
 
@@ -61,7 +69,7 @@ class Updates:
         other = Fleet(self._folder.parent / "other", "other-board")
         bundle.make(root, self._board, "9", *other.signer, self._folder / "other.raucb")
         identity = self._folder.parent / "identity"
-        identity.mkdir()
+        identity.mkdir(exist_ok=True)
         for name in ("board.pem", "board.key"):
             (identity / name).write_text(self._ask(f"cat /var/edgert/identity/{name}"))
         signer = (identity / "board.pem", identity / "board.key")
@@ -138,6 +146,7 @@ class Updates:
 
     def _make(self, name: str, version: str, changes: dict[str, str]) -> None:
         """A bundle of the image, with the content of some files changed (an empty one: removed)."""
+        self._seen = len(self._history())
         root = self._folder / "root.img"
         shutil.copy(self._image, root)
         plain = json.dumps({"board": self._board, "version": version, "updates": True})
@@ -150,7 +159,8 @@ class Updates:
         """Waits until the history tells what became of a version, and nothing else."""
         ends = time.monotonic() + TRIAL_S
         while time.monotonic() < ends:
-            found = [one for one in self._history() if one.get("version") == version and one["event"] != "installed"]
+            later = self._history()[self._seen :]
+            found = [one for one in later if one.get("version") == version and one["event"] != "installed"]
             if found:
                 if found[-1]["event"] != event:
                     raise BootError(f"expected version {version} to be {event}, got {found}\n{self._machine.tail()}")
@@ -163,14 +173,17 @@ class Updates:
         outside = Outside(self._machine)
         outside.connect()
         outside.wait(lambda: bool(outside.online()), "the gateway")
-        self._minute += 600
-        outside.measure(start=self._minute)
+        outside.measure()
         outside.client.loop_stop()
 
     def _expect_slot(self) -> None:
-        found = json.loads(self._ask(f"{EDGERT} board status --json"))
+        found = self._status()
         if (found["slot"], found["version"], found["pending"]) != (self._slot, self._own, None):
             raise BootError(f"expected slot {self._slot} with version {self._own}, got {found}")
+
+    def _status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._ask(f"{EDGERT} board status --json"))
+        return found
 
     def _history(self) -> list[dict[str, Any]]:
         status, said = self._machine.ask("cat /var/edgert/update/history.jsonl", TRIAL_S)
