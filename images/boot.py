@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,12 @@ from images.check import memory
 from images.qemu.fleet import Fleet
 from images.qemu.machine import BootError, Machine
 from images.qemu.outside import Outside
+from images.qemu.updates import SCENES as UPDATE_SCENES
 from images.qemu.updates import Updates
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARD_ID: Final = "probe-board"
+SCENES: Final = ("power", *UPDATE_SCENES, "cuts")
 CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
@@ -36,25 +39,34 @@ def say(text: str) -> None:
     print(f"boot: {text}", flush=True)
 
 
-def try_board(board: str, images: Path, cuts: int, seed: int) -> int:
-    """Boots, measures, cuts the power, updates. Raises `BootError`."""
-    with tempfile.TemporaryDirectory(prefix="edgert-boot-", dir=memory()) as folder:
-        fleet = Fleet(Path(folder) / "fleet", BOARD_ID)
-        machine = Machine(board, images, Path(folder), fleet.provisioning())
-        try:
-            machine.start()
-            _first_start(machine)
-            time.sleep(3.0)
-            machine.cut()
-            machine.start()
-            _after_power_cut(machine)
-            if machine.has_slots:
-                Updates(board, images, Path(folder), machine, fleet, say).all()
-            _cuts(machine, cuts, random.Random(seed))
-        finally:
-            machine.cut()
+def try_board(board: str, images: Path, scenes: Sequence[str], cuts: Sequence[float], keep: Path | None) -> None:
+    """Plays `scenes` in the order of `SCENES`, after a first start that provisions the board. Raises `BootError`.
+
+    `keep` is a folder in which the board stays; with a board in it the run goes on with that one."""
+    with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="edgert-boot-", dir=memory())
+        folder = keep or Path(stack.enter_context(made))
+        folder.mkdir(exist_ok=True)
+        known = (folder / "card.img").exists()
+        fleet = Fleet(folder / "fleet", BOARD_ID)
+        machine = Machine(board, images, folder, fleet.provisioning())
+        stack.callback(machine.cut)
+        machine.start()
+        (_later_start if known else _first_start)(machine)
+        if "power" in scenes:
+            _power_cut(machine)
+        if machine.has_slots and (chosen := [scene for scene in UPDATE_SCENES if scene in scenes]):
+            Updates(board, images, folder, machine, fleet, say).play(chosen)
+        if "cuts" in scenes:
+            _cuts(machine, cuts)
     say(sizes(images))
-    return 0
+
+
+def _later_start(machine: Machine) -> None:
+    outside = Outside(machine)
+    say(f"CONNACK {outside.connect():.0f} s after power on (emulated; load {os.getloadavg()[0]:.1f})")
+    outside.wait(lambda: bool(outside.online()), "the gateway")
+    outside.client.loop_stop()
 
 
 def _first_start(machine: Machine) -> None:
@@ -93,7 +105,10 @@ def _agent(machine: Machine) -> None:
     say(f"{total - available:.0f} MiB of memory are in use")
 
 
-def _after_power_cut(machine: Machine) -> None:
+def _power_cut(machine: Machine) -> None:
+    time.sleep(3.0)
+    machine.cut()
+    machine.start()
     again = Outside(machine)
     say(f"after a power cut CONNACK after {again.connect():.0f} s")
     again.wait(lambda: bool(again.online()), "the gateway after the power cut")
@@ -102,24 +117,21 @@ def _after_power_cut(machine: Machine) -> None:
     again.client.loop_stop()
 
 
-def _cuts(machine: Machine, cuts: int, chance: random.Random) -> None:
-    """Power cuts at random moments of a start, or of running; then the board must come up, with its flow."""
-    if not cuts:
-        return
-    moments = []
-    for _ in range(cuts):
+def _cuts(machine: Machine, moments: Sequence[float]) -> None:
+    """Power cuts so long (s) after a start; then the board must come up, with its flow."""
+    for moment in moments:
         machine.cut()
         machine.start()
-        moments.append(chance.uniform(0.5, CUT_WITHIN_S))
-        time.sleep(moments[-1])
+        time.sleep(moment)
     machine.cut()
     machine.start()
     outside = Outside(machine)
     outside.connect()
     outside.wait(lambda: bool(outside.online()), "the gateway after power cuts")
-    outside.measure(start=1_800_000_000)
+    outside.measure()
     outside.client.loop_stop()
-    say(f"{cuts} power cuts, after {', '.join(f'{moment:.1f}' for moment in moments)} s: it came up, its flow counts")
+    said = ", ".join(f"{moment:.1f}" for moment in moments)
+    say(f"{len(moments)} power cuts, after {said} s: the board came up, its flow counts")
 
 
 def sizes(images: Path) -> str:
@@ -139,24 +151,45 @@ def _packed(path: Path) -> int:
     return size + len(packer.flush())
 
 
+def _scenes(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in SCENES]:
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(SCENES)}, got {','.join(unknown)}")
+    return names
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Tries one image; returns the exit status."""
     parser = argparse.ArgumentParser("images.boot", description="Boots an image in QEMU and shows that it works.")
     parser.add_argument("board")
     parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
+    parser.add_argument(
+        "--scenes", type=_scenes, default=SCENES, metavar="NAME,...",
+        help=f"what to play after the first start, of {','.join(SCENES)} (default: all)",
+    )  # fmt: skip
     parser.add_argument("--cuts", type=int, default=CUTS, help=f"power cuts at random moments (default: {CUTS})")
+    parser.add_argument(
+        "--within", type=float, default=CUT_WITHIN_S, metavar="S",
+        help=f"each of them at most so long after a start (default: {CUT_WITHIN_S:.0f})",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default: 1)")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER",
+        help="the board stays in this folder, and a later run goes on with it (default: a new board each time)",
+    )  # fmt: skip
     args = parser.parse_args(argv)
+    chance = random.Random(args.seed)
+    cuts = [chance.uniform(0.5, args.within) for _ in range(args.cuts)]
     images = args.images or ROOT / "build" / "images" / args.board
     began = time.monotonic()
     try:
         say(f"{args.board}, seed {args.seed}")
-        status = try_board(args.board, images.absolute(), args.cuts, args.seed)
+        try_board(args.board, images.absolute(), args.scenes, cuts, args.keep and args.keep.absolute())
     except BootError as error:
         print(f"boot: {error}", file=sys.stderr)
         return 1
     say(f"all of it took {time.monotonic() - began:.0f} s")
-    return status
+    return 0
 
 
 if __name__ == "__main__":

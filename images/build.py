@@ -97,7 +97,13 @@ class Image:
     @property
     def _foreign(self) -> bool:
         """True if this machine runs the board's programs by emulation only."""
-        return os.uname().machine != {"amd64": "x86_64", "arm64": "aarch64"}[self.architecture]
+        return self.architecture != self._native
+
+    @property
+    def _native(self) -> str:
+        """The architecture of this machine, by Debian's name."""
+        machine = os.uname().machine
+        return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
     def build(self) -> None:
         """All steps."""
@@ -131,15 +137,19 @@ class Image:
             raise BuildError(f"missing here: apt-get install {' '.join(missing)}")
 
     def _bootstrap(self) -> None:
+        self._base(self.architecture, self.tree)
+
+    def _base(self, architecture: str, tree: Path) -> None:
+        """The base system of an architecture, in a folder that is not there yet."""
         key = hashlib.sha256(json.dumps([debian.SUITE, PACKAGES, debian.UNREAD]).encode()).hexdigest()[:12]
-        kept = self.cache / f"base-{self.architecture}-{key}.tar"
+        kept = self.cache / f"base-{architecture}-{key}.tar"
         if not kept.exists():
             self.cache.mkdir(parents=True, exist_ok=True)
-            if self._foreign:
+            if architecture != self._native:
                 debian.emulate_arm64(self.cache)
-            debian.bootstrap(self.architecture, PACKAGES, kept)
-        self.tree.mkdir()
-        run("tar", "-xf", kept, "-C", self.tree, "--numeric-owner")
+            debian.bootstrap(architecture, PACKAGES, kept)
+        tree.mkdir()
+        run("tar", "-xf", kept, "-C", tree, "--numeric-owner")
 
     def _kernel(self) -> None:
         """Kernel, modules, and what else needs no script of its package, so that nothing is emulated."""
@@ -202,11 +212,19 @@ class Image:
             script.chmod(0o755)
 
     def _compile(self) -> None:
-        """The root is read-only, so Python could not keep what it compiles; at each start it would compile anew."""
+        """The root is read-only, so Python could not keep what it compiles; at each start it would compile anew.
+
+        The result is the same on all architectures, and the Python of this machine's base system needs no emulation."""
+        python, ours = self.tree, self.tree / "opt/edgert"
         if self._foreign:
-            debian.emulate_arm64(self.cache)
-        run("chroot", self.tree, "/usr/bin/python3", "-P", "-m", "compileall", "-q",
+            python = self.work / "native"
+            self._base(self._native, python)
+            ours.rename(python / "opt/edgert")
+        run("chroot", python, "/usr/bin/python3", "-P", "-m", "compileall", "-q",
             "--invalidation-mode", "unchecked-hash", "/opt/edgert/lib")  # fmt: skip
+        if self._foreign:
+            (python / "opt/edgert").rename(ours)
+            shutil.rmtree(python)
 
     def _configure(self) -> None:
         """No host key, password or machine id is in an image; the root file system is never written."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Final
 
-from images.programs import run
+from images.programs import SYSTEM_FOLDERS, BuildError, run
 
 BLOCK: Final = 4096
 INODE: Final = 256
@@ -55,3 +57,21 @@ def _times(tree: Path, image: Path, epoch: int, env: dict[str, str]) -> None:
     names = ["/", "/lost+found", *(f"/{path.relative_to(tree)}" for path in tree.rglob("*"))]
     orders = "".join(f'sif "{name}" {field} @{epoch}\n' for name in sorted(names) for field in ("atime", "ctime"))
     run("debugfs", "-w", "-f", "-", image, env=env, given=orders)
+
+
+def change(image: Path, path: str, content: str) -> None:
+    """Gives a file of an image new content; empty content removes the file. Raises `BuildError` if there is none."""
+    orders = [f"rm {path}"]
+    with tempfile.NamedTemporaryFile("w", prefix="edgert-content-") as given:
+        if content:
+            given.write(content)
+            given.flush()
+            orders.append(f"write {given.name} {path}")
+        for order in orders:  # debugfs tells of a fault in words alone
+            variables = {**os.environ, "PATH": f"{os.environ['PATH']}:{SYSTEM_FOLDERS}", "LC_ALL": "C"}
+            done = subprocess.run(
+                ["debugfs", "-w", "-R", order, image], capture_output=True, text=True, env=variables, check=False
+            )
+            said = [line for line in done.stderr.splitlines() if not line.startswith("debugfs ")]
+            if done.returncode or said:
+                raise BuildError(f"{image}: cannot change {path}: {'; '.join(said) or done.returncode}")

@@ -20,10 +20,14 @@ host = "0.0.0.0"
 
 
 class Fleet:
-    """Made by the commands of `edgert fleet`, in a folder that is not there yet."""
+    """Made by the commands of `edgert fleet`, in a folder; one that is there has the fleet already."""
 
     def __init__(self, folder: Path, board: str) -> None:
         self._folder, self._board = folder, board
+        if not folder.exists():
+            self._make(folder, board)
+
+    def _make(self, folder: Path, board: str) -> None:
         folder.mkdir()
         self._edgert("fleet", "ca", "init", folder / "ca")
         self._edgert("fleet", "ca", "updates", "release", "--ca", folder / "ca", "--out", folder / "updates")

@@ -29,7 +29,10 @@ RestartSec=1
 WANTS_RULE: Final = 'SUBSYSTEM=="virtio-ports", TAG+="systemd", ENV{SYSTEMD_WANTS}+="x.service"\n'
 CREDENTIALS: Final = {"systemd.extra-unit.x.service": SHELL_UNIT, "udev.rules.x": WANTS_RULE}
 """QEMU takes no longer names."""
-ANSWER_S: Final = 300.0
+ANSWER_S: Final = 900.0
+READY_S: Final = 60.0
+"""Until a shell that was just started says something: many seconds on a busy machine."""
+FIRST_S: Final = 1_700_000_000
 
 
 class BootError(Exception):
@@ -43,7 +46,7 @@ def free_port() -> int:
 
 
 class Machine:
-    """One board in QEMU; its card is a copy, so the image stays as it is."""
+    """One board in QEMU; its card is a copy, so the image stays as it is. A card that is in `folder` is used again."""
 
     def __init__(self, board: str, images: Path, folder: Path, provisioning: str) -> None:
         """`provisioning` is the text of edgert.toml."""
@@ -59,12 +62,16 @@ class Machine:
         self.log = folder / "serial.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.card = folder / "card.img"
-        subprocess.run(["cp", "--sparse=always", images / "card.img", self.card], check=True)
         self._fat = f"{self.card}@@{FAT_OFFSET}"
-        given = folder / "edgert.toml"
+        if not self.card.exists():
+            self._copy(images / "card.img", provisioning)
+        self._arguments = self._virtio() if self.has_slots else self._raspberry()
+
+    def _copy(self, image: Path, provisioning: str) -> None:
+        subprocess.run(["cp", "--sparse=always", image, self.card], check=True)
+        given = self._folder / "edgert.toml"
         given.write_text(provisioning)
         subprocess.run(["mcopy", "-i", self._fat, given, "::"], check=True)
-        self._arguments = self._virtio() if self.has_slots else self._raspberry()
 
     def _virtio(self) -> list[str]:
         """The boot loader of the card (or QEMU's) does what it does on a board."""
@@ -86,7 +93,7 @@ class Machine:
         with self.card.open("rb+") as file:
             file.truncate(1 << (self.card.stat().st_size - 1).bit_length())  # QEMU takes only powers of two
         for name in ("vmlinuz", "initrd.img", "cmdline.txt", self._qemu["device_tree"]):
-            subprocess.run(["mcopy", "-i", self._fat, f"::{name}", self._folder], check=True)
+            subprocess.run(["mcopy", "-o", "-i", self._fat, f"::{name}", self._folder], check=True)
         arguments = (self._folder / "cmdline.txt").read_text().strip()
         return [
             "-kernel", str(self._folder / "vmlinuz"), "-initrd", str(self._folder / "initrd.img"),
@@ -135,7 +142,7 @@ class Machine:
                 shell.settimeout(5.0)
                 shell.connect(str(self._shell))
                 shell.sendall(f"echo ready-{mark}\n".encode())
-                self._read(shell, f"ready-{mark}\n", min(ends, time.monotonic() + 5.0))
+                self._read(shell, f"ready-{mark}\n", min(ends, time.monotonic() + READY_S))
                 shell.sendall(f"sh -c {shlex.quote(command)} 2>&1; echo {mark} $?\n".encode())
                 said = self._read(shell, rf"{mark} \d+\n", ends)
         except OSError:
@@ -160,6 +167,13 @@ class Machine:
         """The names on the FAT partition that the provisioning file was on."""
         listed = subprocess.run(["mdir", "-b", "-i", self._fat], capture_output=True, text=True, check=False)
         return [name.removeprefix("::/") for name in listed.stdout.split()]
+
+    def minute(self) -> int:
+        """The start (event time, s) of a minute in which no sensor has measured yet."""
+        noted = self._folder / "minute"
+        minute = int(noted.read_text()) + 600 if noted.exists() else FIRST_S
+        noted.write_text(str(minute))
+        return minute
 
     @property
     def running(self) -> bool:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
 from images import bundle
-from images.programs import run
+from images.build import PYTHON
+from images.ext4 import change
 from images.qemu.fleet import Fleet
 from images.qemu.machine import BootError, Machine
 from images.qemu.outside import Outside
 from images.qemu.serving import Server
 
 EDGERT: Final = "/opt/edgert/bin/edgert"
-INSTALL_S: Final = 900.0
-TRIAL_S: Final = 1800.0
+INSTALL_S: Final = 3600.0
+TRIAL_S: Final = 5400.0
 """An emulated board restarts up to four times in it, and waits for a gateway that does not come."""
 HOST: Final = "10.0.2.2"
 """The address under which QEMU's own network has this machine."""
 OTHER: Final = {"A": "B", "B": "A"}
-BROKEN: Final = 'raise SystemExit("this gateway is broken on purpose")\n'
+BROKEN: Final = {
+    "/opt/edgert/lib/gateway/__main__.py": 'raise SystemExit("this gateway is broken on purpose")\n',
+    f"/opt/edgert/lib/gateway/__pycache__/__main__.cpython-{PYTHON}.pyc": "",
+}
+"""Python would run what it compiled, without a look at the source."""
 
 
 class Updates:
@@ -34,32 +39,41 @@ class Updates:
     ) -> None:
         self._board, self._machine, self._fleet, self._say = board, machine, fleet, say
         self._image, self._folder = images / "root.ext4", folder / "bundles"
-        self._folder.mkdir()
-        self._own = bundle.version_of(self._image)
-        self._slot, self._minute = "A", 1_700_100_000
+        self._folder.mkdir(exist_ok=True)
+        self._seen = 0
 
-    def all(self) -> None:
-        """Raises `BootError` at the first that does not end as it should."""
-        with Server(self._folder) as server:
-            self._url = f"http://{HOST}:{server.port}"
-            self._expect_slot()
-            self._wrong_signature()
-            self._good()
-            self._broken("gateway", {"/opt/edgert/lib/gateway/__main__.py": BROKEN}, "edgert-gateway.service")
-            self._broken("no init", {"/usr/lib/systemd/systemd": ""}, "did not come up")
-            self._cut_while_installing()
+    def play(self, scenes: Collection[str]) -> None:
+        """Plays those of `SCENES`. Raises `BootError` at the first that does not end as it should."""
+        with Server(self._folder) as self._server:
+            self._url = f"http://{HOST}:{self._server.port}"
+            self._settle()
+            for name, play in SCENES.items():
+                if name in scenes:
+                    play(self)
+
+    def _settle(self) -> None:
+        """Until an update of a run that was broken off is decided; then the slot that runs is the one to begin with."""
+        ends = time.monotonic() + TRIAL_S
+        while (found := self._status())["pending"]:
+            if time.monotonic() > ends:
+                raise BootError(f"waited {TRIAL_S:.0f} s for a decision about {found['pending']}")
+            time.sleep(2.0)
+        self._slot, self._own = found["slot"], found["version"]
 
     # -- scenes
 
     def _wrong_signature(self) -> None:
-        """Of another fleet, and of a certificate of this fleet that is not for updates."""
+        """Of another fleet, and of a certificate of this fleet that is not for updates. Their content is never read."""
+        root = self._folder / "zeros.img"
+        root.write_bytes(bytes(1 << 20))
         other = Fleet(self._folder.parent / "other", "other-board")
-        self._make("other.raucb", "9", {}, *other.signer)
+        bundle.make(root, self._board, "9", *other.signer, self._folder / "other.raucb")
         identity = self._folder.parent / "identity"
-        identity.mkdir()
+        identity.mkdir(exist_ok=True)
         for name in ("board.pem", "board.key"):
             (identity / name).write_text(self._ask(f"cat /var/edgert/identity/{name}"))
-        self._make("board.raucb", "9", {}, identity / "board.pem", identity / "board.key")
+        signer = (identity / "board.pem", identity / "board.key")
+        bundle.make(root, self._board, "9", *signer, self._folder / "board.raucb")
         for name in ("other.raucb", "board.raucb"):
             status, said = self._machine.ask(f"{EDGERT} board update {self._url}/{name}", INSTALL_S)
             if status == 0 or "signature" not in said:
@@ -71,20 +85,18 @@ class Updates:
 
     def _good(self) -> None:
         version = f"{self._own}.good"
-        took = self._install("good.raucb", version, {})
+        installed = self._install("good.raucb", version, {})
         began = time.monotonic()
         self._decided("confirmed", version)
         self._own, self._slot = version, OTHER[self._slot]
         self._expect_slot()
-        self._say(
-            f"installed in {took:.0f} s; slot {self._slot}, version {version} is confirmed {self._since(began)} s later"
-        )
+        self._say(f"{installed}; slot {self._slot}, version {version} is confirmed {self._since(began)} s later")
         self._counts()
 
     def _broken(self, what: str, changes: dict[str, str], why: str) -> None:
         version, name = f"{self._own}.{what.replace(' ', '-')}", f"{what.replace(' ', '-')}.raucb"
         before = len(self._machine.starts())
-        took = self._install(name, version, changes)
+        installed = self._install(name, version, changes)
         began = time.monotonic()
         said = self._decided("rolled back", version)
         if why not in said["why"]:
@@ -93,12 +105,12 @@ class Updates:
         self._expect_slot()
         starts = " ".join(self._machine.starts()[before:])
         back = f"slots started: {starts}; back after {self._since(began)} s"
-        self._say(f"broken bundle ({what}): installed in {took:.0f} s; {back}")
+        self._say(f"broken bundle ({what}): {installed}; {back}")
         self._say(f"  its history says: {said['why']}")
 
     def _cut_while_installing(self) -> None:
         """The slot that runs is not touched, so the board starts from it."""
-        self._make("cut.raucb", f"{self._own}.cut", {}, *self._fleet.signer)
+        self._make("cut.raucb", f"{self._own}.cut", {})
         self._ask(f"systemd-run --collect {EDGERT} board update {self._url}/cut.raucb")
         for _ in range(600):
             if self._machine.ask("test -e /var/edgert/update/pending.json")[0] == 0:
@@ -112,37 +124,43 @@ class Updates:
         self._expect_slot()
         self._say(f"power cut while a slot was written: {said['why']}")
 
+    def _broken_gateway(self) -> None:
+        self._broken("gateway", BROKEN, "edgert-gateway.service")
+
+    def _no_init(self) -> None:
+        self._broken("no init", {"/usr/lib/systemd/systemd": ""}, "did not come up")
+
     # -- steps
 
-    def _install(self, name: str, version: str, changes: dict[str, str]) -> float:
-        self._make(name, version, changes, *self._fleet.signer)
-        began = time.monotonic()
+    def _install(self, name: str, version: str, changes: dict[str, str]) -> str:
+        """Starts the new slot; returns what the installation took."""
+        self._make(name, version, changes)
+        began, sent, size = time.monotonic(), self._server.sent, (self._folder / name).stat().st_size
         status, said = self._machine.ask(f"{EDGERT} board update --no-restart {self._url}/{name}", INSTALL_S)
         if status:
             raise BootError(f"expected {name} to be installed, got status {status}: {said}")
-        took = time.monotonic() - began
+        fetched = self._server.sent - sent
+        text = f"installed in {self._since(began)} s ({fetched / 1e6:.1f} of {size / 1e6:.0f} MB fetched)"
         self._machine.ask("systemctl reboot --no-block")
-        return took
+        return text
 
-    def _make(self, name: str, version: str, changes: dict[str, str], certificate: Path, key: Path) -> None:
+    def _make(self, name: str, version: str, changes: dict[str, str]) -> None:
         """A bundle of the image, with the content of some files changed (an empty one: removed)."""
+        self._seen = len(self._history())
         root = self._folder / "root.img"
         shutil.copy(self._image, root)
         plain = json.dumps({"board": self._board, "version": version, "updates": True})
         for path, content in {"/etc/edgert/image.json": plain, **changes}.items():
-            given = self._folder / "given"
-            given.write_text(content)
-            run("debugfs", "-w", "-R", f"rm {path}", root)
-            if content:
-                run("debugfs", "-w", "-R", f"write {given} {path}", root)
-        bundle.make(root, self._board, version, certificate, key, self._folder / name)
+            change(root, path, content)
+        bundle.make(root, self._board, version, *self._fleet.signer, self._folder / name)
         root.unlink()
 
     def _decided(self, event: str, version: str) -> dict[str, Any]:
         """Waits until the history tells what became of a version, and nothing else."""
         ends = time.monotonic() + TRIAL_S
         while time.monotonic() < ends:
-            found = [one for one in self._history() if one.get("version") == version and one["event"] != "installed"]
+            later = self._history()[self._seen :]
+            found = [one for one in later if one.get("version") == version and one["event"] != "installed"]
             if found:
                 if found[-1]["event"] != event:
                     raise BootError(f"expected version {version} to be {event}, got {found}\n{self._machine.tail()}")
@@ -155,14 +173,17 @@ class Updates:
         outside = Outside(self._machine)
         outside.connect()
         outside.wait(lambda: bool(outside.online()), "the gateway")
-        self._minute += 600
-        outside.measure(start=self._minute)
+        outside.measure()
         outside.client.loop_stop()
 
     def _expect_slot(self) -> None:
-        found = json.loads(self._ask(f"{EDGERT} board status --json"))
+        found = self._status()
         if (found["slot"], found["version"], found["pending"]) != (self._slot, self._own, None):
             raise BootError(f"expected slot {self._slot} with version {self._own}, got {found}")
+
+    def _status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._ask(f"{EDGERT} board status --json"))
+        return found
 
     def _history(self) -> list[dict[str, Any]]:
         status, said = self._machine.ask("cat /var/edgert/update/history.jsonl", TRIAL_S)
@@ -177,3 +198,13 @@ class Updates:
     @staticmethod
     def _since(began: float) -> str:
         return f"{time.monotonic() - began:.0f}"
+
+
+SCENES: Final[dict[str, Callable[[Updates], None]]] = {
+    "signature": Updates._wrong_signature,
+    "good": Updates._good,
+    "gateway": Updates._broken_gateway,
+    "init": Updates._no_init,
+    "install-cut": Updates._cut_while_installing,
+}
+"""In the order in which they are played; each begins with a confirmed slot and ends with one."""

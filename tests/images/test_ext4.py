@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from images import ext4
-from images.programs import SYSTEM_FOLDERS
+from images.programs import SYSTEM_FOLDERS, BuildError, run
 
 EPOCH = 1_700_000_000
 pytestmark = pytest.mark.skipif(
@@ -59,3 +59,15 @@ def test_another_file_is_another_image(tmp_path: Path) -> None:
         (made / "old").write_text(name)
         ext4.write(made, tmp_path / name, "edgert-root", 16, EPOCH, journal=False)
     assert (tmp_path / "one").read_bytes() != (tmp_path / "two").read_bytes()
+
+
+def test_a_file_of_an_image_gets_new_content_or_goes(tmp_path: Path) -> None:
+    made, image, back = tree(tmp_path / "a", 1_800_000_000), tmp_path / "image", tmp_path / "back"
+    ext4.write(made, image, "edgert-root", 16, EPOCH, journal=False)
+    ext4.change(image, "/old", "of an update")
+    back.mkdir()
+    run("debugfs", "-R", f"rdump / {back}", image)
+    assert (back / "old").read_text() == "of an update"
+    ext4.change(image, "/old", "")
+    with pytest.raises(BuildError, match="cannot change /old: rm: File not found"):
+        ext4.change(image, "/old", "of a later update")
