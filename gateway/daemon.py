@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings.folders import data_folder
-from edgert.core.settings.gateway import GatewaySettings, agent_socket, update_request
+from edgert.core.settings.gateway import GatewaySettings, agent_socket, revoked_request, update_request
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.limits import service_memory
@@ -36,6 +36,7 @@ from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
 from gateway.control.live_settings import apply_settings
 from gateway.control.mqtt_api import Deployment
+from gateway.control.revoked import RevokedList
 from gateway.control.updates import BoardUpdates
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
@@ -120,15 +121,18 @@ class Daemon:
         )  # fmt: skip
         about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
         commands = Commands(*about)
+        root = os.geteuid() == 0
         self.updates = BoardUpdates(
-            settings.updates, update_request(settings, os.environ, os.geteuid() == 0),
-            lambda state: self.central.publish(f"{self.deployment.base}/update/state", state, retain=True),
-            lambda: self.central.connection.connects if self.central.connection else 0,
-        )  # fmt: skip
+            settings.updates, update_request(settings, os.environ, root), self._tell("update/state"), self._connects
+        )
+        self.revoked = RevokedList(
+            settings.links.crl, revoked_request(settings, os.environ, root), self._tell("crl/state"), self._connects
+        )
         self.deployment = Deployment(
             settings.gateway.fleet, self.gateway, self.flows, self.central.publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
             commands.of_control_plane() | {"update": self.updates.update},
+            self.revoked.take_untrusted if settings.links.crl else None,
         )  # fmt: skip
         self.central.connect(self.deployment, self.uplink, self.flows)
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
@@ -137,6 +141,13 @@ class Daemon:
         self._tasks: list[asyncio.Task[None]] = []
         self._fault = ""
         self._garbage: Garbage | None = None
+
+    def _tell(self, below: str) -> Callable[[bytes], bool]:
+        """Publishes retained states of the board."""
+        return lambda state: self.central.publish(f"{self.deployment.base}/{below}", state, retain=True)
+
+    def _connects(self) -> int:
+        return self.central.connection.connects if self.central.connection else 0
 
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
@@ -271,6 +282,7 @@ class Daemon:
             self.uplink.run(),
             self._tick(),
             self.updates.run(),
+            *([self.revoked.run()] if self.settings.links.crl else []),
             *self.central.serving(files),
         )
         self._tasks = [asyncio.create_task(w) for w in work]

@@ -50,7 +50,7 @@ LOADER: Final = {
     "grub": {"grub-mkimage": "grub-common"}, "u-boot": {"mkimage": "u-boot-tools"}, "firmware": {},
 }  # fmt: skip
 UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
-OWN_UNITS: Final = ("edgert-provision.service", "edgert-confirm.service", "edgert-update.path")
+OWN_UNITS: Final = ("edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path")
 """Of `files/`, to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
 """Reads the key of the board's certificate; see provisioning/on_board.py and the drop-in of the gateway's unit."""

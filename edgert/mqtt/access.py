@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from edgert.core.text.model_topic import model_topic
+from edgert.core.text.revoked_topic import revoked_topic
 
 Rule = tuple[str, str]
 """("read" or "write", topic filter)."""
@@ -18,10 +19,11 @@ def gateway_rules(fleet: str, gateway: str) -> list[Rule]:
     """A gateway writes under its own name only, and reads what is meant for it. `gateway`: its name, or `%u`."""
     own = f"edgert/v1/{fleet}/{gateway}"
     reads = ("config", "flows/+", "models/+", "cmd/+")
-    writes = ("status", "config/state", "flows/+/state", "models/+/state", "update/state", "answers/#")
+    writes = ("status", "config/state", "flows/+/state", "models/+/state", "update/state", "crl/state", "answers/#")
     return [
         *(("read", f"{own}/{below}") for below in reads),
         ("read", model_topic(fleet, "+")),
+        ("read", revoked_topic(fleet)),
         ("read", f"edgert/v1/{fleet}/@acks/{gateway}"),
         *(("write", f"{own}/{below}") for below in writes),
         ("write", f"edgert/v1/{fleet}/@results/+/{gateway}/+"),
@@ -50,6 +52,7 @@ def operator_rules(fleet: str) -> list[Rule]:
         ("read", f"{base}/#"),
         *(("write", f"{base}/+/{below}") for below in writes),
         ("write", model_topic(fleet, "+")),
+        ("write", revoked_topic(fleet)),
     ]
 
 

@@ -10,6 +10,8 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
                            /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint,
                                              place, weigh, update (a JSON document with its arguments)
                            /update/state     retained: slot, version and last update of the board (`updates`)
+                           /crl/state        retained: which list of revoked certificates the board has (`revoked`)
+edgert/v1/<fleet>/@crl                       retained list of revoked certificates, for all boards
 edgert/v1/<fleet>/@models/<name>             retained model for all gateways; one of the gateway's own comes before it
 """
 
@@ -24,6 +26,7 @@ from typing import Any
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import TABLE_NAME
 from edgert.core.text.model_topic import model_topic
+from edgert.core.text.revoked_topic import revoked_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
 from edgert.mqtt.clients.control_plane import Request
@@ -50,6 +53,8 @@ class Deployment:
     apply_settings: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
     """Takes a partial settings document; returns what the answer shall add, or raises `DocumentError`."""
     commands: Mapping[str, Command] = field(default_factory=dict)
+    revoked: Callable[[bytes], Awaitable[None]] | None = None
+    """Takes the fleet's list of revoked certificates; None: this gateway has no use for one."""
     rejected: int = 0
     config_version: int = 0
 
@@ -61,10 +66,15 @@ class Deployment:
     def subscriptions(self) -> list[tuple[str, int]]:
         # Brokers send what they keep in this order: a gateway's own models before those of the fleet.
         own = [(f"{self.base}/{below}", 1) for below in ("config", "flows/+", "models/+", "cmd/+")]
-        return [*own, (model_topic(self.fleet, "+"), 1)]
+        lists = [(revoked_topic(self.fleet), 1)] if self.revoked else []
+        return [*own, (model_topic(self.fleet, "+"), 1), *lists]
 
     async def handle_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         """One message. Nothing that it holds can raise."""
+        if topic == revoked_topic(self.fleet):
+            if self.revoked is not None:
+                await self.revoked(payload)
+            return
         of_fleet = model_topic(self.fleet, "")
         if topic.startswith(of_fleet):
             self._model(topic.removeprefix(of_fleet), payload, of_fleet=True)

@@ -29,18 +29,26 @@ UNIT: Final = "edgert-update.service"
 
 def take_untrusted() -> UpdateRequest | None:
     """The request that the gateway left, which is then gone. Raises `EdgertError` for what is none."""
+    content = left_untrusted(REQUEST, MOST_BYTES)
+    return None if content is None else read_request_untrusted(content)
+
+
+def left_untrusted(path: Path, most_bytes: int) -> bytes | None:
+    """The first `most_bytes` + 1 bytes of a file that the gateway left, which is then gone; None: there is none. Raises
+    `EdgertError` for a link, a pipe, and all that is no plain file."""
     try:
-        descriptor = os.open(REQUEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
-        _remove(REQUEST)
-        raise EdgertError(f"{REQUEST}: expected a request for an update: {error.strerror}") from None
+        _remove(path)
+        raise EdgertError(f"{path}: expected a plain file: {error.strerror}") from None
     try:
-        _remove(REQUEST)  # whatever it is: the unit would be started for it again and again
+        _remove(path)  # whatever it is: the unit would be started for it again and again
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise EdgertError(f"{REQUEST}: expected a plain file")
-        return read_request_untrusted(os.read(descriptor, MOST_BYTES + 1))
+            raise EdgertError(f"{path}: expected a plain file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes + 1)
     finally:
         os.close(descriptor)
 

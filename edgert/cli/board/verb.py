@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     requested = actions.add_parser("requested", help=text, description=text)
     requested.set_defaults(act=_requested)
     add_socket(requested)
+    text = "store the list of revoked certificates that came over MQTT (edgert fleet crl); the board does it by itself"
+    taken = actions.add_parser("revoked", help=text, description=text)
+    taken.set_defaults(act=_revoked)
     text = "the slot that runs, its version, and what became of updates"
     status = actions.add_parser("status", help=text, description=text)
     status.add_argument("--json", action="store_true", help="as one JSON object")
@@ -70,6 +73,13 @@ def _update(args: argparse.Namespace) -> int:
 
 def _requested(args: argparse.Namespace) -> int:
     install.requested(lambda: _gateway(args))
+    return 0
+
+
+def _revoked(args: argparse.Namespace) -> int:
+    from edgert.cli.board import revoked  # with the library of certificates, which is large
+
+    print(revoked.take(), file=sys.stderr)
     return 0
 
 

@@ -180,7 +180,8 @@ def _revoke(args: argparse.Namespace) -> int:
         return 0
     print(f"{args.name}: {count} certificates revoked" if count else f"{args.name}: was revoked before")
     print(
-        f"give {path} to the broker (crlfile) and to the boards, then change the fleet's key: edgert fleet key --help"
+        f"give {path} to the broker (crlfile), and to the boards (edgert fleet crl --help), then change the fleet's "
+        "key: edgert fleet key --help"
     )
     return 0
 

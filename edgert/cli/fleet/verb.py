@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from edgert.cli._control import AGENT_CONFIG, ask_agent
-from edgert.cli.fleet import acl, boards, flows, keys, update
+from edgert.cli.fleet import acl, boards, flows, keys, revoked, update
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 TIMEOUT_S: Final = 180.0
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     boards.add(actions)
     keys.add(actions)
     update.add(actions)
+    revoked.add(actions)
 
 
 def _add_socket(action: argparse.ArgumentParser) -> None:

@@ -332,6 +332,11 @@ def update_request(settings: GatewaySettings, env: Mapping[str, str], root: bool
     return settings.updates.request or f"{_socket_folder(settings, env, root)}/update.request"
 
 
+def revoked_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
+    """Path of the file in which a list of revoked certificates is left for root."""
+    return f"{_socket_folder(settings, env, root)}/crl.request"
+
+
 def _socket_folder(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     data = settings.gateway.data_dir
     return data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
