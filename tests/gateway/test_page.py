@@ -177,8 +177,10 @@ def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gatewa
     assert page.run("return document.querySelector('h1').textContent") == "pi-7f3a"
     assert page.console_errors() == []
     page.emulate(1280, 900)
+    assert page.violations() == []
     page.screenshot(ARTEFACTS / "page.png")
     page.emulate(1280, 900, dark=True)
+    assert page.violations() == []
     page.screenshot(ARTEFACTS / "page-dark.png")
 
 
@@ -204,6 +206,7 @@ def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gatewa
         notes = page.run("return document.querySelector('#scheduling-notes').textContent")
         assert "not scheduled there (city-air): set pool.slots" in notes
         page.emulate(1280, 1400)
+        assert page.violations() == []
         page.screenshot(ARTEFACTS / "page-scheduling.png")
     finally:
         agent.terminate()
@@ -235,6 +238,7 @@ def test_a_board_with_an_agent_has_a_map_of_its_fleet(
             "return [...document.querySelectorAll('#fleet-table tbody tr')].map((r) => r.cells[0].textContent)"
         )
         assert sorted(rows) == ["board-2", "board-3", "g1 (this board)"]
+        assert page.violations() == []
         page.screenshot(ARTEFACTS / "page-fleet.png")
         others[1].kill()
         page.wait_for("return document.querySelectorAll('#fleet-map .dead').length === 1", 90)
@@ -254,6 +258,7 @@ def test_nothing_is_wider_than_a_phone_and_the_graph_runs_downwards(page: Browse
         "return new Set(tops).size >= 4"
     )
     page.wait_for("return document.querySelector('svg.graph').getBoundingClientRect().right <= window.innerWidth")
+    assert page.violations() == []
     page.screenshot(ARTEFACTS / "page-phone.png")
 
 

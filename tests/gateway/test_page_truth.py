@@ -201,6 +201,10 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         assert_readable(page, dark=False)
         assert page.run("return document.querySelectorAll('ul > [role], ol > [role]').length") == 0
         assert page.run("return document.querySelector('[role=status]').tagName") != "LI"
+        assert page.violations() == []
+        page.emulate(1280, 900, dark=True)
+        assert page.violations() == []
+        page.emulate(1280, 900, dark=False)
         page.screenshot(ARTEFACTS / "page-twelve.png")
         assert_fits_a_phone(page, "page-twelve")
         assert [e for e in page.console_errors() if "503" not in e] == []
@@ -219,5 +223,6 @@ def test_a_dead_collector_is_not_green() -> None:
         assert "7 min" in problem
         assert get(f"{url}healthz")[0] == 503
         assert_readable(page, dark=False)
+        assert page.violations() == []
         page.screenshot(ARTEFACTS / "page-dead-collector.png")
         assert_fits_a_phone(page, "page-dead-collector")

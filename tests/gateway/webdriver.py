@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -26,6 +27,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 START_S = 20.0
+AXE = Path(str(find_spec("axe_core_python").origin)).with_name("axe.min.js")  # type: ignore[union-attr]
 
 
 def missing() -> str:
@@ -83,6 +85,15 @@ class Browser:
     def wait_for(self, script: str, deadline_s: float = 20.0) -> Any:
         """The first truthy value of `script`; `AssertionError` after the deadline."""
         return wait_for(lambda: self.run(script), deadline_s, script)
+
+    def violations(self) -> list[str]:
+        """What axe finds wrong on the page for people who use it by keyboard or screen reader, or see little."""
+        if not self.run("return 'axe' in window"):
+            self.run(AXE.read_text(encoding="utf-8"))
+        self.run("window.found = null; axe.run().then(result => { window.found = result.violations; })")
+        self.wait_for("return window.found !== null")
+        found = self.run("return window.found.map(v => [v.id, v.help, v.nodes.map(n => n.target.join(' '))])")
+        return [f"{rule}: {text}: {', '.join(places)}" for rule, text, places in found]
 
     def close(self) -> None:
         self._call("DELETE", self._session)
