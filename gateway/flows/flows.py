@@ -109,7 +109,7 @@ class Flows:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
                 at = resumption(self._database, stored)
                 stored = self.flow_registry.stored[stored.name] = at.stored
-                run = self.plans.run_of(flow, stored, Progress(stored.position))
+                run = self.plans.resumed(flow, stored, at.blobs, at.queue)
                 if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
                     # rescued: only now it is known what it ships
                     self._writes.put(NewVersion(stored, run, stored.position), None, {}, inbox.next_index)
@@ -251,7 +251,6 @@ class Flows:
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
         self._refuse_loop(flow)
-        self.plans.check_copies(flow, assignment)
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
         run = self.plans.run_of(flow, stored, Progress(Position()))
         for refused in self.models.started(run):
