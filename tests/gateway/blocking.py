@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgert.mqtt.packets.packets import Publish
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 
 
 class Blocking:

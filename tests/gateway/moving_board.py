@@ -15,7 +15,7 @@ from gateway.base.tasks import to_its_end
 from gateway.control.commands import Commands
 from gateway.flows.parts import Parts
 from gateway.links.flow_links import FlowLinks
-from tests.gateway.test_flows import Gateway
+from tests.gateway.whole_gateway import Gateway
 
 HOST: Final = "127.0.0.1"
 

@@ -19,7 +19,7 @@ from gateway.flows import retire
 from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted
 from tests.gateway.test_fallback import results, rot
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

@@ -20,7 +20,7 @@ from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
 from gateway.ingest.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
 from gateway.ingest.ingest import ID_IN_USE
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
 TOPIC = Sensors().drops_topic

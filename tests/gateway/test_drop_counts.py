@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgert.mqtt.packets.packets import Publish
 from gateway.ledger.drop_counts import DropCounts, Drops
-from tests.gateway.test_flows import Gateway, document
-from tests.gateway.test_slots import JOINED, Walk
+from tests.gateway.slots_walk import JOINED, Walk
+from tests.gateway.whole_gateway import Gateway, document
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
 

@@ -13,7 +13,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish
 from edgert.operators.registry import REGISTRY
 from gateway.ledger.drop_ledger import DROPS_EVERY_S, NO_ROOM
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 BAD = b"{"

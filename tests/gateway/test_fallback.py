@@ -12,7 +12,7 @@ from edgert.central.landing.lineage import Opening, counted
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.store.database import Database
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

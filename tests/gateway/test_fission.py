@@ -16,10 +16,10 @@ from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.instance.report import drops_of
+from edgert.runtime.instance.source_queue import SourceQueue
 from gateway.hosts.slotted_flow import Hosted
-from tests.gateway.test_flows import Gateway
+from tests.gateway.whole_gateway import Gateway
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop
 

@@ -23,7 +23,7 @@ from gateway.ledger import gaps as gateway_gaps
 from gateway.ledger.gaps import ABANDONED
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.test_fallback import results, rot, with_messages
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

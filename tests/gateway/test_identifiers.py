@@ -22,7 +22,7 @@ from edgert.operators.registry import REGISTRY
 from gateway.ingest.delivery import Route
 from gateway.ingest.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

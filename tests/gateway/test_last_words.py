@@ -14,7 +14,7 @@ from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows import retire
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

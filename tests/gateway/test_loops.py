@@ -11,7 +11,7 @@ from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.operators.registry import REGISTRY
-from tests.gateway.test_flows import Gateway
+from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
 

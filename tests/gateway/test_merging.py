@@ -18,7 +18,7 @@ from edgert.runtime.checkpoint import capture
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from gateway.checkpoint import checkpointer, compaction
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
 START = 1_700_000_000

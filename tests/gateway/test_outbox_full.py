@@ -18,7 +18,7 @@ from edgert.store.outbox import quota
 from edgert.store.outbox.quota import FULL, TOO_OLD
 from gateway.checkpoint import outbox_room
 from gateway.checkpoint.checkpointer import Checkpointer
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.store.test_outbox_quota import results
 from tests.waiting import in_loop, until
 

@@ -28,7 +28,7 @@ from gateway.flows.plans import FLEET
 from gateway.registry import registry as registry_module
 from gateway.registry.registry import FlowRegistry
 from tests.gateway import test_flows
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))

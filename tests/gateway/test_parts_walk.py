@@ -21,8 +21,8 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint import departures
 from gateway.flows.plans import FLEET
-from tests.gateway.test_flows import Gateway
 from tests.gateway.test_parts import parts_of
+from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
 NAMES = ("g1", "g2", "g3")

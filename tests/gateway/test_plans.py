@@ -17,7 +17,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows import retire
 from gateway.flows.plans import FLEET, moved
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", 0))

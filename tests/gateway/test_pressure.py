@@ -13,7 +13,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish, Publishes
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.pressure import UNCOMMITTED_BYTES
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

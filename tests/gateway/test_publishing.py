@@ -15,7 +15,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
-from tests.gateway.test_flows import Gateway
+from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
 

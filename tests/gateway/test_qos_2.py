@@ -10,7 +10,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import V5
 from edgert.operators.registry import REGISTRY
-from tests.gateway.test_flows import Gateway
+from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
 PUBREC_1, PUBREL_1, PUBCOMP_1 = (encode.acknowledgement(kind, 1) for kind in (0x50, 0x62, 0x70))

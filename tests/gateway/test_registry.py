@@ -10,7 +10,7 @@ from typing import Any
 from edgert.core.clock import VirtualClock
 from edgert.store.database import Database
 from gateway.registry.registry import FlowRegistry
-from tests.gateway.test_flows import Gateway, document
+from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
 

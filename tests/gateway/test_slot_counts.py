@@ -14,7 +14,7 @@ import pytest
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from gateway.ledger.drop_ledger import DropLedger
-from tests.gateway.test_slots import MESSAGES, Walk
+from tests.gateway.slots_walk import MESSAGES, Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
-from tests.gateway.test_slots import JOINED, MESSAGES, SPLIT, Walk, truth
+from tests.gateway.slots_walk import JOINED, MESSAGES, SPLIT, Walk, truth
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
 

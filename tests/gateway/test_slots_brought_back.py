@@ -12,7 +12,7 @@ from edgert.core.batch import RawBatch
 from edgert.links import frames
 from edgert.links.frames import frame
 from gateway.hosts.slotted_flow import KEPT_BYTES, Hosted
-from tests.gateway.test_slots import Walk
+from tests.gateway.slots_walk import Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
 

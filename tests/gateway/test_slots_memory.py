@@ -21,7 +21,7 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.slot.run import SlotRun
-from tests.gateway.test_slots import SPLIT, Walk
+from tests.gateway.slots_walk import SPLIT, Walk
 from tests.runtime.test_slot_run import Wire
 from tests.slots_here import located
 

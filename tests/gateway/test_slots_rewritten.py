@@ -7,7 +7,7 @@ import random
 import pytest
 
 from gateway.hosts.slotted_flow import Hosted
-from tests.gateway.test_slots import SPLIT, Walk, truth
+from tests.gateway.slots_walk import SPLIT, Walk, truth
 from tests.waiting import in_loop
 
 

@@ -14,7 +14,7 @@ from edgert.links.unix import SOCKET_BYTES
 from edgert.runtime.instance.schedule import PROFILED_ROWS
 from edgert.runtime.slot.__main__ import REPORT_S
 from edgert.runtime.slot.credit import UNDER_WAY_BYTES
-from tests.gateway.test_slots import Walk
+from tests.gateway.slots_walk import Walk
 from tests.slots_here import InThisProcess
 
 APART: dict[str, Any] = {

@@ -19,7 +19,7 @@ from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.candidates import Candidates
 from gateway.hosts.in_process import InProcess
 from gateway.hosts.weights import Weights
-from tests.gateway.test_slots import SPLIT, Walk
+from tests.gateway.slots_walk import SPLIT, Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
