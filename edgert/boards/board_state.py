@@ -30,8 +30,9 @@ ATTEMPTS: Final = 5
 """An installation that is cut off is begun so often."""
 FIRST_WAIT_S: Final = 30.0
 FINAL: Final = re.compile(
-    r"signature|certificate|ompatible|keyring|bundle format|HTTP error code (4[0-9][0-9])|range requests not supported"
-    r"|invalid bundle|not a (valid )?bundle|no such file|too small"
+    r"signature|certificate|compatible|keyring|bundle format|HTTP error code 4[0-9][0-9]|unauthorized|no such file"
+    r"|range requests not supported|too small",
+    re.IGNORECASE,
 )
 """In what RAUC says of a bundle that another attempt would not make better."""
 

@@ -106,6 +106,7 @@ def test_what_cannot_be_done_is_said_and_no_board_is_asked(central: Broker, upda
         (("http://h/2.raucb", "--board", "g9"), "board g9 is offline"),
         (("file:///x",), "url: expected http"),
         (("http://h/2.raucb", "--wave", "9%,3%"), "rising percentages"),
+        (("http://h/2.raucb", "--max-failures", "-1"), "expected 0 or more"),
         (("http://h/2.raucb", "--board", "a/b"), "--board: expected a name"),
     ):
         status, _, said = update(*arguments)

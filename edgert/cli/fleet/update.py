@@ -70,6 +70,8 @@ def _update(args: argparse.Namespace) -> int:
     token = secrets.token_hex(8)
     plain = {"id": token, "url": args.url, "version": args.version, "drain": args.drain}
     request, percents = request_untrusted(plain), waves_untrusted(args.wave)
+    if args.max_failures < 0:
+        raise EdgertError(f"--max-failures: expected 0 or more, got {args.max_failures}")
     for option, name in (("--fleet", args.fleet), *(("--board", board) for board in args.board)):
         if not GATEWAY_NAME.fullmatch(name):
             raise EdgertError(f"{option}: expected a name of letters, digits, '_', '.' and '-', got {name!r}")
