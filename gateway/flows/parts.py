@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -189,9 +190,24 @@ class Parts:
                     self._release_links(flow)
                     raise
                 stopped = self._stopped[flow] = Stopped(run, time.monotonic())
-                loop = asyncio.get_running_loop()
-                stopped.patience = loop.call_later(PATIENCE_S, self._impatient, flow)
+                self._have_patience(flow)
             return {"links": {origin: list(at) for origin, at in stopped.run.progress.committed.links.items()}}
+
+    def _have_patience(self, flow: str) -> None:
+        stopped = self._stopped[flow]
+        stopped.patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._impatient, flow)
+
+    @contextmanager
+    def _not_going_on(self, flow: str, stopped: Stopped | None) -> Iterator[None]:
+        """Within the context a part that stands still does not go on by itself: what is prepared meanwhile, which may
+        take long on a busy board, is what it has now. Where that fails its patience begins anew."""
+        _wait_no_more(stopped)
+        try:
+            yield
+        except BaseException:
+            if stopped is not None:
+                self._have_patience(flow)
+            raise
 
     def _impatient(self, flow: str) -> None:
         if flow in self._stopped and flow not in self._prepared:
@@ -230,13 +246,14 @@ class Parts:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
-            blobs, queue = await self._checkpoint(flow.name) if old else ([], b"")
-            states = [*blobs, *(state for one in imports for state in one["states"])]
-            # batches that a gateway took stand before those it had not taken yet
-            queues = [queue, *(one["queue"] for one in imports), *(one["pending"] for one in imports)]
-            form = await asyncio.to_thread(self._form, flow, assignment, plan, states, join_queues(queues))
-            await self._store(lambda: self._database.put_prepared(flow.name, form))
-            self._prepared[flow.name] = form
+            with self._not_going_on(flow.name, old):
+                blobs, queue = await self._checkpoint(flow.name) if old else ([], b"")
+                states = [*blobs, *(state for one in imports for state in one["states"])]
+                # batches that a gateway took stand before those it had not taken yet
+                queues = [queue, *(one["queue"] for one in imports), *(one["pending"] for one in imports)]
+                form = await asyncio.to_thread(self._form, flow, assignment, plan, states, join_queues(queues))
+                await self._store(lambda: self._database.put_prepared(flow.name, form))
+                self._prepared[flow.name] = form
 
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
         """The part runs by the next plan. Returns for how long it stood still."""

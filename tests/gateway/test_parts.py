@@ -23,6 +23,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
+from gateway.flows import parts as parts_module
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.registry import registry as registry_module
@@ -349,4 +350,45 @@ async def test_a_board_that_a_plan_names_for_a_key_only_keeps_its_part_across_a_
     assert (parts.status()["f"]["state"], parts.status()["f"]["plan"]) == ("running", 2)
     await change(3, dict.fromkeys(operators, there))
     assert parts.status() == {}
+    gateway.crash()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@in_loop
+async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prepared(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on by the old plan, and had the next one prepared: a commit took back what it had done since."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), FLEET, AT, 1)
+    parts, _ = parts_of(gateway)
+    gateway.feed(1, 1.0)
+    await parts.fence("f", 2)
+    loop, form, go_on = asyncio.get_running_loop(), parts._form, threading.Event()
+
+    def slow(*given: Any) -> Prepared:
+        go_on.wait(10)
+        if fails:
+            raise MisfitError("its state does not fit")
+        return form(*given)
+
+    monkeypatch.setattr(parts, "_form", slow)
+    monkeypatch.setattr(parts_module, "PATIENCE_S", 0.5)
+    await parts.stop("f")
+    exported = await parts.export("f", [], {})
+    preparing = asyncio.ensure_future(parts.prepare(dict(document().document), AT, 2, [exported]))
+    began = loop.time()
+    await until(lambda: loop.time() > began + 0.7, "the end of its patience")
+    assert parts.status()["f"]["state"] == "stopped"
+    go_on.set()
+    if fails:
+        with pytest.raises(MisfitError):
+            await preparing
+        await until(lambda: parts.status()["f"]["state"] == "running", "that the flow goes on by itself")
+    else:
+        await preparing
+        await parts.commit("f", 2)
+    gateway.feed(2, 2.0)
+    assert await gateway.flows.remove("f")
+    assert gateway.shipped() == 2
     gateway.crash()
