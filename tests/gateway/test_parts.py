@@ -28,7 +28,7 @@ from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.registry import registry as registry_module
 from gateway.registry.registry import FlowRegistry
-from tests.gateway import test_flows
+from tests.gateway import whole_gateway
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -83,7 +83,7 @@ async def test_after_a_start_with_a_prepared_plan_batches_of_others_wait_for_the
     await parts.prepare(dict(document().document), AT, 2, [exported])
     first.crash()
 
-    monkeypatch.setattr(test_flows, "FlowRegistry", standing)
+    monkeypatch.setattr(whole_gateway, "FlowRegistry", standing)
     second = Gateway(tmp_path / "db")
     parts, links = parts_of(second)
     assert links.held == {"f"}
