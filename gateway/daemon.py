@@ -160,7 +160,7 @@ class Daemon:
             from gateway.hosts.slots import Slots  # costs a megabyte, so only where it is wanted
 
             return Slots(
-                settings, cast(Fusion, settings.fusion), settings.fission, self.registry, self.clock,
+                settings, self.registry, self.clock,
                 level=self.settings.log.level, send=self._send, recovery=self.flow_registry,
                 state_limit_bytes=state_limit,
             )  # fmt: skip

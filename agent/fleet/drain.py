@@ -180,9 +180,7 @@ def _read(file: Path) -> tuple[bool, dict[str, dict[str, str]]]:
         raise EdgertError(
             f"{file}: expected what `edgert fleet drain` wrote: {error}; remove it to end that"
         ) from error
-    if isinstance(found, dict) and type(found.get("drained")) is not bool:
-        found = {"drained": True, "moved": found}  # of an older version
-    moved = found.get("moved") if isinstance(found, dict) else None
+    moved = found.get("moved") if isinstance(found, dict) and type(found.get("drained")) is bool else None
     if not isinstance(moved, dict) or not all(isinstance(moves, dict) for moves in moved.values()):
         raise EdgertError(f"{file}: expected what `edgert fleet drain` wrote, got {show(found)}; remove it to end that")
     return found["drained"], {str(flow): dict(moves) for flow, moves in moved.items()}

@@ -57,7 +57,7 @@ async def measure(application: str, slots: int, warm_up: float, seconds: float) 
     """Rows per second of all slots, the CPU that a row costs, how long it took, and what was shed."""
 
     host = Slots(
-        PoolSettings(slots=slots), "full", True, REGISTRY, SystemClock(),
+        PoolSettings(slots=slots), REGISTRY, SystemClock(),
         level="warning", send=lambda instance, messages: None, recovery=NoRecovery(),
         make_process=FeedingProcess,
     )  # fmt: skip

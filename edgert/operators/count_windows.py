@@ -15,7 +15,6 @@ from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Aggregates, S
 from edgert.operators.state.bounded_keys import MAX_KEYS, MEMORY_BYTES, SHORT, SLOT_BYTES, ByKey
 from edgert.operators.state.columns import check_names
 from edgert.operators.state.keys import CONSTANTS, key_source, may_fail
-from edgert.operators.state.partitioning import shared_by_key
 
 WINDOW_BYTES: Final = 80
 """Bytes of an open window beside its slots, as measured; its sketches have a bound of their own."""
@@ -162,9 +161,6 @@ class CountWindow(Inlinable):
     def restore(self, state: Any) -> None:
         for key, slots in self._by_key.told(state):
             self.open[key] = self.aggregates.restored(slots)
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        return shared_by_key("open", snapshots, copies, copy_of)
 
 
 def _fields(node: Node) -> FieldUse:

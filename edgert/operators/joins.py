@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, inde
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.bounded_keys import ByKey, forgets
 from edgert.operators.state.marks import AHEAD_S, SLACK_S
-from edgert.operators.state.partitioning import shared_by_key
 
 ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60
@@ -131,9 +130,6 @@ class JoinLatest(Inlinable):
             values = list(map(stored.get, self._fields))
             self.latest[key] = (time, *values)
             self._by_key.weighs(key, great_bytes(values))
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        return shared_by_key("latest", snapshots, copies, copy_of)
 
 
 def _behind_markers(name: str, flow: Flow) -> str:

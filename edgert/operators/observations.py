@@ -7,7 +7,7 @@ a 12:00 dust 380       ─┘           dust 380                       or the wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from sys import getsizeof
@@ -21,7 +21,6 @@ from edgert.operators.base.fields import field_name, field_names, hashable, key_
 from edgert.operators.base.logic import Build, Emission, Logic, Now
 from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, Bounded
 from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
-from edgert.operators.state.partitioning import divided
 
 At = tuple[float, Any]
 """Event time and key."""
@@ -210,16 +209,6 @@ class JoinObservations(Logic):
             self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
             self._saved_marks = list(self._marks)
             self.watermark = state["watermark"]
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        """The smallest watermark counts: what one copy still waited for is not out of time to another."""
-        head = {
-            "gone": [],
-            "marks": [min(column) for column in zip(*(s["marks"] for s in snapshots), strict=True)],
-            "watermark": min(s["watermark"] for s in snapshots),
-        }
-        waiting = [entry for snapshot in snapshots for entry in snapshot["open"]]
-        return [{**head, "open": part} for part in divided(waiting, copies, lambda entry: copy_of(entry[1]))]
 
 
 def _wanted(names: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from edgert.operators.base.inline import Fields, Inlinable, Lines
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.bounded_keys import ByKey
 from edgert.operators.state.marks import AHEAD_S, SLACK_S, TAKEN_BACK
-from edgert.operators.state.partitioning import as_they_are, shared_by_key
+from edgert.operators.state.partitioning import as_they_are
 from edgert.sketches import hyperloglog, second_moment
 from edgert.sketches.hashing import hash_of
 from edgert.sketches.hyperloglog import HyperLogLog, precision_for
@@ -165,9 +165,6 @@ class Sketched(Inlinable, ABC):
             if held is None or held.period != period:
                 held = self.kept[key] = Kept(period, self.fresh())
             held.sketch.apply(changes)
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        return shared_by_key("kept", snapshots, copies, copy_of)
 
 
 class DistinctCount(Sketched):

@@ -8,7 +8,7 @@ interpolate          the mean of the last n values where there is none
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.aggregates import plain_sum
 from edgert.operators.state.bounded_keys import SLOT_BYTES, ByKey, forgets
-from edgert.operators.state.partitioning import as_they_are, shared_by_key
+from edgert.operators.state.partitioning import as_they_are
 
 Track = list[float]
 _IS_NUMBER = "(type({v}) is float or type({v}) is int)"
@@ -146,9 +146,6 @@ class Tracker(Inlinable, ABC):
     def restore(self, state: Any) -> None:
         for key, track in self._by_key.told(state):
             self.tracks[key] = list(track)
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        return shared_by_key("tracks", snapshots, copies, copy_of)
 
 
 class Kalman(Tracker):

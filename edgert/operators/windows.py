@@ -12,7 +12,7 @@ A window is emitted when the watermark passes its end, and again for late rows w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
@@ -28,7 +28,6 @@ from edgert.operators.state.columns import check_names, check_table
 from edgert.operators.state.groups import Groups, Key, Room, make_source
 from edgert.operators.state.keys import AS_KEY, CONSTANTS, key_source, may_fail
 from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
-from edgert.operators.state.partitioning import divided
 
 RESULT, CONTRIBUTION = 0, 1
 EARLY: Final = "window ended early (groups)"
@@ -283,17 +282,6 @@ class TumblingWindow(Inlinable):
         self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
         self._saved_marks = list(self._marks)
         self.watermark = state["watermark"]
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        """The smallest watermark counts: what one copy still waited for is not late to another."""
-        marks = [min(column) for column in zip(*(s["marks"] for s in snapshots), strict=True)]
-        watermark = min(s["watermark"] for s in snapshots)
-        windows, emitted = (
-            divided([entry for s in snapshots for entry in s[name]], copies, lambda entry: copy_of(entry[1]))
-            for name in ("windows", "emitted")
-        )
-        head = {"gone": [], "forgotten": [], "marks": marks, "watermark": watermark}
-        return [{**head, "windows": windows[n], "emitted": emitted[n]} for n in range(copies)]
 
 
 def make_window(build: Build) -> TumblingWindow:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from edgert.core.batch import Batch, Row
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
-from edgert.core.errors import DamagedError, MisfitError
+from edgert.core.errors import DamagedError
 from edgert.core.results.result_schema import row_columns
 from edgert.core.results.results import Drop
 from edgert.flow.graph import Flow
@@ -186,31 +186,13 @@ class FlowRun:
     @as_errors()
     def restore(self, blobs: Sequence[bytes], queue: bytes, now: Now, mine: Container[str] | None = None) -> None:
         """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`. Raises
-        `StoreError` where they do not fit the flow, and for `mine` or a flow on several gateways if operators were
-        split otherwise then (`moved`): what one process has of them cannot be divided anew."""
+        `StoreError` where they do not fit the flow."""
         mine = self.mine if mine is None else mine
         states, queues = resume.states_of(blobs), unpack_queues(queue, now.monotonic)
-        fission = self._split_then(states, queues)
-        stored = self.built
-        if fission != self.fission:
-            if mine is not None:
-                text = f"flow {self.flow.name} does not run here alone, and its state was stored with pool.fission ="
-                raise MisfitError(f"{text} {str(fission).lower()}: set it back")
-            stored = build(plan(self.flow, self.registry, self.fusion, fission=fission), self.registry)
         for state in states:
-            resume.apply(state, stored, mine)
-        resume.resumed(stored, queues, now, mine)
-        if stored is not self.built:
-            self.taken.append(resume.move(stored, self.built, now))
+            resume.apply(state, self.built, mine)
+        resume.resumed(self.built, queues, now, mine)
         self.stored(blobs, queue)
-
-    def moved(self, blobs: Sequence[bytes], queue: bytes) -> bool:
-        """True if an operator runs in copies now and did not when the state was stored, or the other way round."""
-        return self._split_then(resume.states_of(blobs), unpack_queues(queue, 0.0)) != self.fission
-
-    def _split_then(self, states: Sequence[resume.State], queues: Mapping[str, Any]) -> bool:
-        names = [*(name for state in states for name in state), *queues]
-        return resume.was_split(self.flow, names, self.fission)
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""

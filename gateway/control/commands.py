@@ -150,7 +150,8 @@ class Commands:
             raise EdgertError(f"expected a document, got {show(document)}")
         registry = self._flows.registry
         flow = from_plain(dict(document), registry, what="flow")
-        fission = self._pool.fission
+        run = self._flows.runs.get(flow.name)
+        fission = run.fission if run and run.flow.document == flow.document else self._pool.fission
         copies = {name: operator_copies(node, fission) for name, node in flow.nodes.items()}
         return {
             "operators": {

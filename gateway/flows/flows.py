@@ -109,7 +109,7 @@ class Flows:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
                 at = resumption(self._database, stored)
                 stored = self.flow_registry.stored[stored.name] = at.stored
-                run = self.plans.run_of(flow, stored, Progress(stored.position))
+                run = self.plans.resumed(flow, stored, at.blobs, at.queue)
                 if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
                     # rescued: only now it is known what it ships
                     self._writes.put(NewVersion(stored, run, stored.position), None, {}, inbox.next_index)

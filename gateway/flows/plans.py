@@ -14,6 +14,7 @@ from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, Plan, copy_name, operator_copies, uncopied
 from edgert.flow.spec import Registry
 from edgert.runtime.checkpoint.progress import Progress
+from edgert.runtime.checkpoint.restore import names_of, was_split
 from edgert.runtime.flow_run import FlowRun
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from edgert.store.state.records import StoredFlow
@@ -51,10 +52,24 @@ class Plans:
         self._flow_registry, self._host, self._ingest = flow_registry, host, ingest
         self._checkpointer, self._retirement, self._dropped = checkpointer, retirement, dropped
 
-    def run_of(self, flow: Flow, stored: StoredFlow, progress: Progress) -> FlowRun:
-        """A run of the flow by its stored plan. Raises `EdgertError` where it cannot be built."""
+    def resumed(self, flow: Flow, stored: StoredFlow, blobs: Sequence[bytes], queue: bytes) -> FlowRun:
+        """The run of a flow that goes on from what is stored of it, in the copies in which it was stored. Raises as
+        `run_of`."""
+        in_copies = any(node.instances > 1 for node in flow.nodes.values())
+        run = self.run_of(flow, stored, Progress(stored.position), names_of(blobs, queue) if in_copies else ())
+        if run.fission != self._fission:
+            log.warning(
+                "flow %s goes on %s copies, as it is stored: pool.fission = %s counts from its next version on",
+                flow.name, "in" if run.fission else "without", str(self._fission).lower(),
+            )  # fmt: skip
+        return run
+
+    def run_of(self, flow: Flow, stored: StoredFlow, progress: Progress, kept: Iterable[str] = ()) -> FlowRun:
+        """A run of the flow by its stored plan; in copies if its plan is, or `kept`, the places with stored state; by
+        the setting if these do not tell. Raises `EdgertError` where it cannot be built."""
+        fission = was_split(flow, [*stored.assignment, *kept], self._fission)
         return FlowRun(
-            flow, self._operators, stored.version, stored.epoch, progress, self._fusion, self._fission,
+            flow, self._operators, stored.version, stored.epoch, progress, self._fusion, fission,
             self._flow_registry.database.gateway, stored.assignment, stored.plan,
         )  # fmt: skip
 
@@ -116,7 +131,7 @@ class Plans:
     def _scheduled(self, run: FlowRun, by: str, slots: Sequence[int]) -> dict[str, Location]:
         """Returns the locations that a scheduler gives to the operators of a running flow, except those that the
         document assigns to a slot. The operators are placed one by one; then those that share a slot are fused."""
-        sets = plan(run.flow, self._operators, "none", fission=self._fission).sets()
+        sets = plan(run.flow, self._operators, "none", fission=run.fission).sets()
         at = scheduled(run.flow.name, sets, PLACEMENTS[by], slots)
         return {
             copy_name(operator, copy.copy): Location(run.gateway, at[copy.name])
@@ -153,14 +168,13 @@ class Plans:
             run.ended = True
 
     def check_copies(self, flow: Flow, assignment: Assignment) -> None:
-        """Raises `EdgertError` where a coordinator's assignment names copies of operators that this gateway does not
-        make: the coordinator's own gateway has another `pool.fission`, and rows would go to copies that are nowhere."""
-        copies = {copy for node in flow.nodes.values() for copy in operator_copies(node, self._fission)}
+        """Raises `EdgertError` where a coordinator's assignment names copies of operators that there are not. Whether
+        there are copies is told by the assignment, so that all boards of a flow have the same."""
+        fission = was_split(flow, assignment, self._fission)
+        copies = {copy for node in flow.nodes.values() for copy in operator_copies(node, fission)}
         if unknown := assignment.keys() - copies:
             raise EdgertError(
-                f"flow {flow.name}: expected a place for each of {_list(copies)} (pool.fission is"
-                f" {str(self._fission).lower()} on {self._flow_registry.database.gateway}), got one for"
-                f" {_list(unknown)}: the boards of one flow need the same pool.fission"
+                f"flow {flow.name}: expected a place for each of {_list(copies)}, got one for {_list(unknown)}"
             )
 
     def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:

@@ -1,20 +1,18 @@
-"""A flow in slots, copied into the daemon's process: to bring a checkpoint over to other instances, or a flow that was
-halted to its end. No slot takes part in that, so it does not matter whether they live."""
+"""A flow in slots, copied into the daemon's process to be brought to its end. It does not matter whether slots live."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from edgert.core.clock import Clock
-from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint.packing import pack_queues, pack_state
 from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from gateway.hosts.host import Recovery, Send
+from gateway.hosts.host import Recovery
 from gateway.hosts.slotted_flow import Hosted
 
 log = logging.getLogger(__name__)
@@ -23,26 +21,8 @@ log = logging.getLogger(__name__)
 class LocalCopies:
     """Makes them; each lives for one call."""
 
-    def __init__(
-        self, registry: Registry, fusion: Fusion, fission: bool, clock: Clock, *, send: Send, recovery: Recovery
-    ) -> None:
-        self._registry, self._fusion, self._fission, self._clock = registry, fusion, fission, clock
-        self._send, self._recovery = send, recovery
-
-    def adapt(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> tuple[Sequence[bytes], bytes]:
-        """A checkpoint as the slots can begin with it. One that was made while operators were split, and are not now
-        (or the other way round), is brought over here; what that gives goes with the next checkpoint."""
-        run = hosted.run
-        if not run.moved(blobs, queue):
-            return blobs, queue
-        local = self._copy(run)
-        local.restore(blobs, queue, self._now())
-        for instance in local.all:
-            if messages := instance.take_messages():
-                self._send(run.instances[instance.name], messages)
-        run.taken += local.taken
-        hosted.rows += [row for ship in local.ships for row in ship.take()]
-        return [pack_state(state) for state in local.taken], b""
+    def __init__(self, registry: Registry, clock: Clock, recovery: Recovery) -> None:
+        self._registry, self._clock, self._recovery = registry, clock, recovery
 
     def drain(self, hosted: Hosted) -> Iterator[Said]:
         """See `Host.drain`: from the database and what was captured when it was halted."""
@@ -67,7 +47,7 @@ class LocalCopies:
 
     def _copy(self, run: FlowRun) -> FlowRun:
         return FlowRun(
-            run.flow, self._registry, run.version, run.epoch, run.progress, self._fusion, self._fission, run.gateway,
+            run.flow, self._registry, run.version, run.epoch, run.progress, run.fusion, run.fission, run.gateway,
             run.plan.assignment(), run.plan.number,
         )  # fmt: skip
 

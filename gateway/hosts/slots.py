@@ -19,7 +19,6 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import MisfitError
 from edgert.core.settings.gateway import Pool as PoolSettings
-from edgert.flow.physical import Fusion
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
@@ -52,8 +51,6 @@ class Slots:
     def __init__(
         self,
         settings: PoolSettings,
-        fusion: Fusion,
-        fission: bool,
         registry: Registry,
         clock: Clock,
         *,
@@ -65,9 +62,9 @@ class Slots:
     ) -> None:
         """`state_limit_bytes`: for what operators of all flows keep by key; each slot has an even share."""
         self.memory = Memory(state_limit_bytes)
-        self._fusion, self._fission, self._clock = fusion, fission, clock
+        self._clock = clock
         self._send, self._recovery = send, recovery
-        self._copies = LocalCopies(registry, fusion, fission, clock, send=send, recovery=recovery)
+        self._copies = LocalCopies(registry, clock, recovery)
         self.weights = Weights()
         self._place = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
@@ -121,16 +118,15 @@ class Slots:
                 return  # its slot died while it stood still: both the death and `go_on` bring it back
             lost = hosted.began_anew()
             run.stored(blobs, queue)
-        begin = self._copies.adapt(hosted, blobs, queue)
         with self._recovery.feeding:
-            self._go_on(hosted, begin, lost)
+            self._go_on(hosted, blobs, queue, lost)
 
-    def _go_on(self, hosted: Hosted, begin: tuple[Sequence[bytes], bytes], lost: int) -> None:
+    def _go_on(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes, lost: int) -> None:
         """Runs a flow from its checkpoint and feeds it the input since then; nothing else can be fed meanwhile."""
         with hosted.lock:
             if hosted.run not in self._hosted:
                 return
-            self._build(hosted, *begin)
+            self._build(hosted, blobs, queue)
             again = 0
             for fed in hosted.fed:
                 if fed.batch is not None:
@@ -148,7 +144,7 @@ class Slots:
         hosted = self._settle(run, blobs, queue)
         hosted.down = stands
         if not stands:
-            self._build(hosted, *self._copies.adapt(hosted, blobs, queue))
+            self._build(hosted, blobs, queue)
         self._enter(hosted)
 
     def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Hosted:
@@ -165,7 +161,7 @@ class Slots:
 
     def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Successor:
         hosted = self._settle(new, blobs, queue)
-        build = self._packed(hosted, *self._copies.adapt(hosted, blobs, queue))  # fails before `old` is gone, if at all
+        build = self._packed(hosted, blobs, queue)  # fails before `old` is gone, if at all
         return _Successor(self, old, hosted, build)
 
     def replace(self, old: FlowRun, hosted: Hosted, build: bytes) -> None:
@@ -222,8 +218,8 @@ class Slots:
             number = self._last
         try:
             build = frame(
-                frames.BUILD, number, run.flow.name, run.flow.document, run.version, run.epoch, self._fusion,
-                self._fission, run.gateway, run.plan.assignment(), run.plan.number, list(blobs), queue,
+                frames.BUILD, number, run.flow.name, run.flow.document, run.version, run.epoch, run.fusion,
+                run.fission, run.gateway, run.plan.assignment(), run.plan.number, list(blobs), queue,
             )  # fmt: skip
         except TooLarge as error:
             raise MisfitError(f"its checkpoint is too large for a slot: {error}") from error

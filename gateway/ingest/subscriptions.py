@@ -57,8 +57,8 @@ Asked = list[tuple[Source, str]]
 class _Saved(msgspec.Struct):
     """The stored part; see `Subscriptions`."""
 
-    ids: dict[str, int]
-    retained: dict[str, list[str]]
+    ids: dict[str, int] = {}
+    retained: dict[str, list[str]] = {}
     old: dict[int, str] = {}
     left: dict[int, dict[str, list[str]]] = {}
     read: dict[str, list[str]] = {}
@@ -104,10 +104,10 @@ class Subscriptions:
         """Token of a subscription that is not answered → for whom retained messages were asked."""
 
     def load(self, text: str) -> None:
-        """Loads the text of `dump`, empty at the first start. An older version stored identifiers only. Raises
-        ValueError for a damaged text, and changes nothing then."""
+        """Loads the text of `dump`, empty at the first start. Raises ValueError for a damaged text, and changes
+        nothing then."""
         try:
-            saved = _decoded(text or "{}")
+            saved = msgspec.json.decode(text or "{}", type=_Saved)
         except msgspec.MsgspecError as error:
             raise ValueError(str(error)) from None
         self.ids, self.old, self.left, self.read = saved.ids, saved.old, saved.left, saved.read
@@ -302,10 +302,3 @@ class Subscriptions:
     def _next(self) -> int:
         """The least identifier that was never used."""
         return max([self._first - 1, *self.ids.values(), *self.old]) + 1
-
-
-def _decoded(text: str) -> _Saved:
-    try:
-        return msgspec.json.decode(text, type=_Saved)
-    except msgspec.ValidationError:
-        return _Saved(msgspec.json.decode(text, type=dict[str, int]), {})

@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint.position import Position
-from edgert.core.errors import EdgertError, MisfitError
+from edgert.core.errors import EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.outgoing import PublishRefused
-from edgert.operators.base.logic import Message, Now
+from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.checkpoint.packing import pack_state
-from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.instance.source_queue import SourceQueue
@@ -86,36 +82,49 @@ async def test_another_number_of_copies_is_a_new_version_which_begins_with_empty
     again.crash()
 
 
-def test_the_state_of_one_board_of_several_is_not_divided_anew() -> None:
-    """It was lost without a word: the names of its places are others without copies."""
-    flow, now = split(1, 2), Now(0.0, 0.0)
-    on = {"in": Location("g2", -1)} | dict.fromkeys(("minute#1", "minute#2", "out"), Location("g1", -1))
-    stored = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), gateway="g1", assignment=on)
-    state = pack_state(stored.snapshot(stored.built, stored.mine))
-    again = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), fission=False, gateway="g1", assignment=on)
-    with pytest.raises(MisfitError, match="fission = true: set it back"):
-        again.restore([state], b"", now)
+@pytest.mark.parametrize("before", [True, False])
+@in_loop
+async def test_the_setting_counts_from_the_next_version_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, before: bool
+) -> None:
+    gateway = Gateway(tmp_path / "db", fission=before)
+    await gateway.flows.deploy(split(3, 2), "mqtt")
+    feed(gateway, 1)
+    names = list(gateway.flows.runs["f"].places)
+    assert ("minute#2" in names) is before
+    assert await gateway.checkpoint()
+    gateway.crash()
+    again = Gateway(tmp_path / "db", fission=not before)
+    assert list(again.flows.runs["f"].places) == names
+    (said,) = (r.getMessage() for r in caplog.records if "pool.fission" in r.getMessage())
+    assert said.startswith(f"flow f goes on {'in' if before else 'without'} copies, as it is stored: pool.fission = ")
+    feed(again, 9)
+    assert await again.flows.deploy(split(3, 3), "mqtt") == 2
+    assert again.shipped() == 16, "the windows were kept"
+    assert ("minute#2" in again.flows.runs["f"].places) is not before
+    again.crash()
 
 
 @pytest.mark.parametrize("ours", [True, False])
 @in_loop
-async def test_boards_of_one_flow_with_another_pool_fission_are_refused(ours: bool, tmp_path: Path) -> None:
+async def test_boards_of_one_flow_have_the_copies_of_its_plan_whatever_their_setting_is(
+    ours: bool, tmp_path: Path
+) -> None:
     """Rows for `minute#2` would go to a board that has only `minute`."""
     flow, here, there = split(1, 2), Location("g1", -1), Location("g2", -1)
     copies = {True: ["minute#1", "minute#2"], False: ["minute"]}
     own, other = ({"in": there, "out": there} | dict.fromkeys(copies[one], here) for one in (ours, not ours))
-    gateway = Gateway(tmp_path / "db")
-    gateway.flows.plans._fission = ours
+    gateway = Gateway(tmp_path / "db", fission=ours)
     parts, _ = parts_of(gateway)
-    refusal = f"pool.fission is {str(ours).lower()} on g1.*, got one for {', '.join(copies[not ours])}: the boards"
+    refusal = "flow f: expected a place for each of .*, got one for "
     with pytest.raises(EdgertError, match=refusal):
-        await gateway.flows.deploy(flow, FLEET, other, 1)
+        await gateway.flows.deploy(flow, FLEET, own | other, 1)
     with pytest.raises(EdgertError, match=refusal):
-        await parts.prepare(dict(flow.document), other, 2, [])
+        await parts.prepare(dict(flow.document), own | other, 2, [])
     assert parts.status() == {}
-    await parts.prepare(dict(flow.document), own, 2, [])
+    await parts.prepare(dict(flow.document), other, 2, [])
     await parts.commit("f", 2)
-    assert parts.status()["f"]["plan"] == 2
+    assert set(copies[not ours]) <= gateway.flows.runs["f"].places.keys()
     gateway.crash()
 
 

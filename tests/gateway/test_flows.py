@@ -43,7 +43,12 @@ class Gateway:
     """All of a gateway but its connections."""
 
     def __init__(
-        self, path: Path, sensors: Sensors | None = None, subscriptions: str | None = None, name: str = "g1"
+        self,
+        path: Path,
+        sensors: Sensors | None = None,
+        subscriptions: str | None = None,
+        name: str = "g1",
+        fission: bool = True,
     ) -> None:
         self.database = Database(path, name)
         self.clock = VirtualClock()
@@ -56,7 +61,9 @@ class Gateway:
             lock=self.flow_registry.feeding,
         )  # fmt: skip
         self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, lambda: None)
-        self.flows = Flows(REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer)
+        self.flows = Flows(
+            REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, fission=fission
+        )  # fmt: skip
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))

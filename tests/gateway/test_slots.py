@@ -75,10 +75,10 @@ class Walk:
         pool = PoolSettings(workers=draw.choice([0, 0, 1]), slots=slots, placement=placement)
         fused: Fusion = draw.choice(get_args(Fusion)) if fusion is None else fusion
         self.slots = Slots(
-            pool, fused, True, REGISTRY, InThisProcess.clock, level="warning",
+            pool, REGISTRY, InThisProcess.clock, level="warning",
             send=self._sent, recovery=self, make_process=InThisProcess,
         )  # fmt: skip
-        self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), self.slots._fusion)
+        self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fused)
         self.fed = 0
         self.stopped: list[str] | None = None
         """Why its flow was, where that is allowed."""

@@ -113,15 +113,6 @@ def test_a_flow_that_is_removed_and_deployed_again_is_a_new_one_and_a_new_versio
     assert subscribe(made) == [("a/+", 1, ALWAYS)]
 
 
-def test_identifiers_saved_by_an_older_version_are_kept() -> None:
-    made = Subscriptions()
-    made.load('{"a/+": 7}')
-    made.swap((), [source("f"), source("g", "b")])
-    assert {f: s.subscription_id for f, s in made.wanted(True).items()} == {"a/+": 7, "b": 8}
-    made.load('{"ids": 7}')
-    assert made.ids == {"ids": 7}
-
-
 def test_without_identifiers_filters_are_merged_and_the_merged_one_is_asked_and_answered() -> None:
     made = Subscriptions()
     made.swap((), [source("f", "a/b", retained=True), source("g", "a/+", qos=0)])

@@ -17,7 +17,7 @@ def operators(gateway: Gateway) -> set[str]:
     return {operator["name"] for operator in status["flows"][0]["operators"]}
 
 
-def test_the_fleet_table_is_right_whatever_is_split_when_the_gateway_is_killed(rig: Rig) -> None:
+def test_the_fleet_table_is_right_whatever_the_setting_is_when_the_gateway_comes_back(rig: Rig) -> None:
     base = truth.packs()
     packs = [p for n in range(4) for p in truth.shifted(base, 120 * n)]
     document = truth.document(interval_s=0.2)
@@ -39,7 +39,7 @@ def test_the_fleet_table_is_right_whatever_is_split_when_the_gateway_is_killed(r
         config.write_text(before.replace(f"fission = {str(not fission).lower()}", f"fission = {str(fission).lower()}"))
         assert config.read_text() != before
         gateway.start_ready()
-        assert ("window#2" in operators(gateway)) == fission
+        assert "window#2" in operators(gateway)
     publisher.join()
     gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
     rig.finish(gateway, "city-air", 0)

@@ -14,12 +14,10 @@ from edgert.core.batch import Row
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.spec import ANY, Keys
 from edgert.operators.base.fields import key_reader
-from edgert.operators.count_windows import CountWindow
-from edgert.operators.sources.source import Captures, Source
+from edgert.operators.sources.source import Captures
 from edgert.operators.state import partitioning
 from edgert.operators.state.keys import AS_KEY
 from edgert.operators.state.partitioning import Copies, CopiesByTopic, Divider
-from edgert.operators.windows import TumblingWindow
 
 TEXTS = st.sampled_from(["1", "1.0", "True", "a", "ä\u0378"])
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, -0.0, 1.0, 1.5]) | TEXTS
@@ -100,34 +98,6 @@ def test_long_keys_and_topics_take_no_room() -> None:
         assert copies[n] == copies[n]
     assert sorted(copies) == list(range(50))
     assert not by_topic
-
-
-def test_a_window_shared_anew_waits_as_long_as_the_copy_that_waits_longest() -> None:
-    head: dict[str, Any] = {"gone": [], "forgotten": []}
-    one = {**head, "windows": [[1.0, "a", [1]]], "emitted": [[0.0, "a", [2]]], "marks": [9.0, 7.0], "watermark": 7.0}
-    two = {**head, "windows": [[0.0, "b", [3]]], "emitted": [], "marks": [5.0, 8.0], "watermark": 5.0}
-    window = TumblingWindow("w", 10.0, [])
-    (whole,) = window.shared([one, two], 1, lambda key: 0)
-    assert (whole["marks"], whole["watermark"]) == ([5.0, 7.0], 5.0)
-    assert whole["windows"] == [[1.0, "a", [1]], [0.0, "b", [3]]]
-    again = window.shared([whole], 3, lambda key: "ab".index(key) + 1)
-    assert [part["windows"] for part in again] == [[], [[1.0, "a", [1]]], [[0.0, "b", [3]]]]
-    assert [part["emitted"] for part in again] == [[], [[0.0, "a", [2]]], []]
-    assert {part["watermark"] for part in again} == {5.0}
-
-
-def test_a_count_window_shared_anew_is_divided_by_key() -> None:
-    window = CountWindow(3, [])
-    parts = window.shared([{"gone": [], "open": [["a", [1]], ["b", [2]]]}, None], 3, "ab".index)
-    assert parts == [{"gone": [], "open": [["a", [1]]]}, {"gone": [], "open": [["b", [2]]]}, None]
-
-
-def test_a_source_shared_anew_keeps_every_device_and_the_smallest_watermark() -> None:
-    one = {"latest": {"a": 5.0, "b": 9.0}, "gone": [], "watermark": 3.0, "greatest": 9.0}
-    two = {"latest": {"b": 7.0, "c": 8.0}, "gone": [], "watermark": 4.0, "greatest": 8.0}
-    first, second = Source.shared(None, [one, two], 2, lambda key: 0)  # type: ignore[arg-type]
-    assert first == {"latest": {"a": 5.0, "b": 9.0, "c": 8.0}, "gone": [], "watermark": 3.0, "greatest": 9.0}
-    assert second == {"latest": {}, "gone": [], "watermark": 3.0, "greatest": 9.0}
 
 
 @given(st.text(st.characters(exclude_characters="/+#\0"), min_size=1, max_size=5), st.integers(2, 5))

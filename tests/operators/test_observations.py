@@ -267,16 +267,6 @@ def test_state_of_before_the_watermarks_were_kept_is_taken() -> None:
     assert fed(made, row(1.0, h=2), watermark=5.0) == [row(1.0, t=1, h=2)]
 
 
-def test_of_several_copies_the_slowest_tells_the_time() -> None:
-    copies = [joins(inputs=2) for _ in range(2)]
-    for at, made in enumerate(copies):
-        fed(made, row(9.0, "ab"[at], t=1), watermark=5.0 + at)
-        fed(made, source=1, watermark=7.0 - at)
-    (one,) = copies[0].shared([made.snapshot() for made in copies], 1, lambda key: 0)
-    assert (one["marks"], one["watermark"]) == ([5.0, 6.0], 5.0)
-    assert sorted(entry[1] for entry in one["open"]) == ["a", "b"]
-
-
 def document(**parameters: Any) -> dict[str, Any]:
     operators = {
         "in": {"type": "mqtt_source", "topic": "x/{source}"},

@@ -154,18 +154,6 @@ def test_a_delta_tells_only_the_groups_that_changed() -> None:
     assert [type(slot) for slot in slots[:3]] == [bytes, bytes, bytes]
 
 
-def test_copies_share_a_window_with_sketches() -> None:
-    made = window()
-    for source in "abcd":
-        fed(made, rows([1.0, 2.0], source=source), 0.0, RESULT)
-    told = []
-    for state in made.shared([made.snapshot()], 2, lambda key: key in "ab"):
-        copy = window()
-        copy.restore(unpack(pack(state)))
-        told += fed(copy, [], 10.0, RESULT)
-    assert sorted((r["source"], r["kinds"]) for r in told) == [(source, 2) for source in "abcd"]
-
-
 def test_sketches_that_take_too_much_memory_end_the_oldest_window_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shipped merges, so nothing is lost by it."""
     made = window()

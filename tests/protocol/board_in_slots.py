@@ -75,7 +75,7 @@ class BoardInSlots(Board):
         InThisProcess.clock = self.clock
         self.asleep = False
         self.slots = Slots(
-            PoolSettings(workers=0, slots=self.SLOTS, placement="even"), self.FUSION, True, REGISTRY, self.clock,
+            PoolSettings(workers=0, slots=self.SLOTS, placement="even"), REGISTRY, self.clock,
             level="warning", send=lambda instance, messages: None,
             recovery=self.flow_registry,
             make_process=InThisProcess,

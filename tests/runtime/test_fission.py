@@ -19,10 +19,9 @@ from edgert.core.clock import VirtualClock
 from edgert.core.errors import DocumentError, StoreError
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
-from edgert.operators.base.logic import Logic, Message, Now, PlainMessage
+from edgert.operators.base.logic import Message, Now, PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.operators.state.partitioning import CopiesByTopic
-from edgert.operators.trackers import Tracker
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
@@ -103,13 +102,13 @@ class Way:
             self.shipped += [dict(zip(form.columns, row, strict=True)) for row in form.rows]
             self.run.committed(form)
 
-    def crash(self, moment: float, fission: bool = True, compact: bool = False) -> None:
+    def crash(self, moment: float, compact: bool = False) -> None:
         """Right after a checkpoint: nothing is lost, so nothing needs to be fed again."""
         self.checkpoint()
         if compact and self.deltas:
             self.deltas = [self.run.compact(self.deltas)]
         self.keep_drops()
-        self.begin(fission)
+        self.begin(self.run.fission)
         self.run.restore(self.deltas, self.queue, Now(moment, WALL + moment))
         self.pool()
 
@@ -233,7 +232,7 @@ def test_copies_say_what_one_says(
 ) -> None:
     one = Way(plain, random.Random(seed), fusion, fission=False)
     many = Way(plain, random.Random(seed + 1), fusion)
-    crashes = data.draw(st.lists(st.tuples(st.integers(0, len(stream) - 1), st.booleans(), st.booleans()), max_size=3))
+    crashes = data.draw(st.lists(st.tuples(st.integers(0, len(stream) - 1), st.booleans()), max_size=3))
     for number, messages in enumerate(stream):
         moment = 4.0 * number
         payloads = [
@@ -246,9 +245,9 @@ def test_copies_say_what_one_says(
             way.feed(payloads, moment)
         one.work(moment)
         many.work(moment, data.draw(st.integers(0, 30)))
-        for at, fission, compact in crashes:
+        for at, compact in crashes:
             if at == number:
-                many.crash(moment, fission, compact)
+                many.crash(moment, compact)
     last = [(f"{room}/{source}/t", json.dumps({"time": WALL + 50.0, "v": 1}).encode()) for room, source in DEVICES]
     for way in (one, many):
         way.work(4.0 * len(stream) - 4.0)  # before a device that is still in a queue would count as silent
@@ -328,24 +327,6 @@ def test_copies_on_threads_under_any_policy_say_what_one_says(policy: str) -> No
     assert many.drops == one.drops == {}
 
 
-@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
-def test_what_waits_when_the_setting_is_changed_is_worked_off_counted_and_shipped(before: bool, after: bool) -> None:
-    one, many = Way(SPLIT, random.Random(1), fission=False), Way(SPLIT, random.Random(1), fission=before)
-    for number in range(30):
-        for way in (one, many):
-            way.feed([*messages(number), (f"x/{number % 5}/t", b"no")], float(number))
-        one.work(float(number))
-        if number < 20:
-            many.work(float(number), only="source")
-    many.crash(30.0, after)
-    assert not any(instance.queue.rows for instance in many.run.all)
-    assert sum(len(ship.rows) for ship in many.run.ships) > 0, "windows had closed on the way"
-    many.crash(30.0, after)
-    assert totals(many.end()) == totals(one.end())
-    assert many.published() == one.published()
-    assert many.drops == one.drops == {"in: bad_payload": 30}
-
-
 def test_what_waited_in_the_midst_of_a_chain_says_from_which_copy_it_came() -> None:
     operators = {**SPLIT["operators"], "more": {"type": "map", "input": "ok", "set": {"u": "v"}, "instances": 3}}
     operators["by"] = {**operators["by"], "input": "more"}
@@ -374,8 +355,7 @@ def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
     way.work(0.0)
     found = [json.loads(message.payload)["p"] for message in way.sent]
     assert found == [6] * len(DEVICES)
-    for fission in (False, True):
-        way.crash(1.0, fission)
+    way.crash(1.0)
     way.feed(messages(5), 2.0)
     way.work(2.0)
     assert [json.loads(message.payload)["p"] for message in way.sent][len(DEVICES) :] == [10] * len(DEVICES)
@@ -384,15 +364,6 @@ def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
             "m", {"kind": "linear_regression", "coefficients": {"x": 2}}
         )
     assert len(caught.value.problems) == 1, "not one for each copy"
-
-
-def test_state_in_copies_that_an_operator_cannot_give_on_raises_store_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    way = Way(SPLIT, random.Random(1))
-    way.feed(messages(1), 0.0)
-    way.work(0.0)
-    monkeypatch.setattr(Tracker, "shared", Logic.shared)
-    with pytest.raises(StoreError, match=r"follow cannot be shared anew.*Kalman cannot be given to another number"):
-        way.crash(1.0, fission=False)
 
 
 def test_state_of_a_copy_that_there_is_not_raises_store_error() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.store.database import Database
-from edgert.store.file.schema import UPGRADES
 from edgert.store.state.records import FlowResults
 from tests.store.test_database import COLUMNS, E1, ROW, SCHEMA, commit, entries, everything, flow
 
@@ -110,15 +108,3 @@ def test_a_flow_that_keeps_all_waits_for_room(database: Database) -> None:
     database.quota_bytes = 1e9
     assert database.put_ahead([results(row(1))]) == set()
     assert sent(database) == [(2, [row(1)])]
-
-
-def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.db"
-    raw = sqlite3.connect(path)
-    raw.executescript("".join(UPGRADES[:2]) + "PRAGMA user_version = 2;")
-    raw.close()
-    database = Database(path, "g1")
-    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
-    assert database.put_ahead([results(row(1))]) == set()
-    assert database.outbox_size.rows == 1
-    database.close()

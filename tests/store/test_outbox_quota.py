@@ -15,7 +15,6 @@ from edgert.core.ids import make_epoch
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.file.schema import UPGRADES
 from edgert.store.outbox import quota, sent_bounds
 from edgert.store.outbox.quota import FULL, TOO_OLD
 from edgert.store.state.records import StoredFlow
@@ -265,23 +264,6 @@ def test_a_gap_of_many_numbers_takes_one_in_another_epoch(make: Callable[..., Da
     assert gaps(found) == [(2, 2, 100 - len(kept), FULL)]
     assert numbers(found) == kept
     assert [b.sequence for b in found] == list(range(1, len(found) + 1))
-
-
-def test_a_database_of_version_1_sheds_nothing_that_it_may_have_sent(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.db"
-    with sqlite3.connect(path) as raw:
-        raw.executescript(f"{UPGRADES[0]} PRAGMA user_version = 1;")
-        raw.execute("INSERT INTO flow VALUES ('f', '{}', 1, 'mqtt', 0, ?, 0, ?)", (E1, b"\x90"))
-        opened = b"\x81\xacflow_version\x01"
-        raw.execute("INSERT INTO opening VALUES ('f', ?, ?)", (E1, opened))
-        raw.execute("INSERT INTO outbox VALUES ('f', ?, 0, 1, 0, ?)", (E1, opened))
-        raw.execute("INSERT INTO outbox VALUES ('f', ?, 0, 2, 1, ?)", (E1, b"x" * 900))
-        size = len(opened) + 900
-        raw.execute("INSERT INTO stream VALUES ('f', ?, 0, 2, NULL, 2, 1, ?)", (E1, size))
-    database = Database(path, "g1", 1_000)
-    put(database, "f", 1, 2, 3)
-    assert database.outbox("f", E1, 0, 1, 1)[0].payload == b"x" * 900
-    assert database.departed("f") == {E1: {0: 2}}
 
 
 def test_what_making_room_asks_is_looked_up_not_searched_for(make: Callable[..., Database]) -> None:

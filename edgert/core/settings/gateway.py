@@ -265,7 +265,9 @@ class Pool:
         choices=("full", "lines", "chains", "none"),
     )
     fission: bool = setting(
-        True, doc="whether operators run in as many instances as their documents say; false: in one each"
+        True,
+        doc="whether operators run in as many instances as their documents say; false: in one each. Counts for new "
+        "flows and new versions",
     )
     slots: int = setting(
         0,

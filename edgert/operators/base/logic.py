@@ -6,7 +6,7 @@ An instance is run by one worker at a time, so logic needs no lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,11 +94,6 @@ class Logic:
     def restore(self, state: Any) -> None:
         """Applies one delta or snapshot of this code or an older version of it."""
         raise TypeError(f"{type(self).__name__} keeps no state")
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        """The snapshots of all copies of this operator, as those of `copies` copies; `copy_of`: the number, from 0, of
-        the copy to which the rows of a key go. Asked of one copy when there are more or fewer than there were."""
-        raise TypeError(f"{type(self).__name__} cannot be given to another number of copies")
 
 
 def foreign(logic: Logic) -> bool:

@@ -25,7 +25,7 @@ from edgert.operators.base.logic import Build, Emission, Logic, Now
 from edgert.operators.state.aggregates import compile_function, plain_sum
 from edgert.operators.state.bounded_keys import SHORT, SLOT_BYTES, ByKey, forgets
 from edgert.operators.state.columns import key_names
-from edgert.operators.state.partitioning import as_they_are, shared_by_key
+from edgert.operators.state.partitioning import as_they_are
 
 EPSILON: Final = float_info.epsilon
 MAX_KEYS: Final = 10_000
@@ -210,9 +210,6 @@ class Training(Logic, ABC):
             self.drops["absent (values)"] += absent
         if bad:
             self.drops["bad_value (values)"] += bad
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        return shared_by_key("windows", snapshots, copies, copy_of)
 
 
 class TrainRegression(Training):

@@ -10,7 +10,7 @@ source share its messages by topic, and have one watermark: that of the devices 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -298,17 +298,6 @@ class Source(Logic):
     def join(self, board: Board, seat: int) -> None:
         """Makes it copy number `seat` of those that share `board`; before it takes anything."""
         self.devices.board, self.devices.seat = board, seat
-
-    def shared(self, snapshots: Sequence[Any], copies: int, copy_of: Callable[[Any], int]) -> Sequence[Any]:
-        """Which copy will hear a device is not known: the first has them all, until their time-outs."""
-        latest: dict[str, float] = {}
-        for device, time in (item for snapshot in snapshots for item in snapshot["latest"].items()):
-            latest[device] = max(time, latest.get(device, NO_WATERMARK))
-        marks = {
-            "watermark": min(snapshot["watermark"] for snapshot in snapshots),
-            "greatest": max(snapshot["greatest"] for snapshot in snapshots),
-        }
-        return [{"latest": latest if n == 0 else {}, "gone": [], **marks} for n in range(copies)]
 
 
 class Captures(dict[str, dict[str, str]]):

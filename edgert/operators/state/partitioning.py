@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import xxhash
@@ -92,23 +92,6 @@ class Divider:
         parts: list[list[Row]] = [[] for _ in range(self._known.copies)]
         self._divide(rows, parts, self._known)
         return parts
-
-
-def divided(entries: Iterable[Any], copies: int, copy_of: Callable[[Any], int]) -> list[list[Any]]:
-    """The entries of each copy."""
-    parts: list[list[Any]] = [[] for _ in range(copies)]
-    for entry in entries:
-        parts[copy_of(entry)].append(entry)
-    return parts
-
-
-def shared_by_key(
-    name: str, snapshots: Iterable[Any], copies: int, copy_of: Callable[[Any], int]
-) -> list[dict[str, Any] | None]:
-    """`Logic.shared` of an operator whose snapshot is a list `name` of entries that begin with their key, or None."""
-    entries = [entry for snapshot in snapshots if snapshot for entry in snapshot[name]]
-    parts = divided(entries, copies, lambda entry: copy_of(entry[0]))
-    return [{"gone": [], name: part} if part else None for part in parts]
 
 
 def as_they_are(node: Node, keys: Keys) -> Keys:

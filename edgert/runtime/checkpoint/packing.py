@@ -83,13 +83,8 @@ def _pack_entry(entry: Entry) -> list[Any]:
 def _unpack_entry(packed: Sequence[Any], monotonic: float) -> Entry:
     source, kind, size, moment, *rest = packed
     if kind == "raw":
-        topics, payloads, *rest = rest
-        owed = bool(rest[1]) if len(rest) > 1 else True  # an older version did not tell
+        topics, payloads, producer, owed = rest
         raw = RawBatch(topics, payloads, monotonic, moment, size, owed=owed)
-        return Entry(source, raw, monotonic, producer=_producer(rest))
-    return Entry(source, Batch(unpack_rows(rest[0]), monotonic, moment, size), monotonic, producer=_producer(rest[1:]))
-
-
-def _producer(rest: Sequence[Any]) -> int:
-    """Absent where an older version wrote it."""
-    return int(rest[0]) if rest else 0
+        return Entry(source, raw, monotonic, producer=producer)
+    rows, producer = rest
+    return Entry(source, Batch(unpack_rows(rows), monotonic, moment, size), monotonic, producer=producer)

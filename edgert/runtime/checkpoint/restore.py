@@ -1,32 +1,27 @@
-"""Back to the last checkpoint: state and queues to the places that have them now, whatever was fused or split when they
-were stored.
+"""Back to the last checkpoint: state and queues to the places that have them now, whatever was fused when they were
+stored.
 
-With more or less fused, each part finds its place by name. Where copies of operators have become one, or one has become
-copies (`pool.fission` was changed; another number in the document is another version of the flow), the flow is first
-built as it was stored and works off what waited; then its state goes over, divided by key. So the order of what waited
-is kept, and no watermark runs ahead of rows that are still in a queue.
+With more or less fused, each part finds its place by name. A flow goes on in the copies in which it was stored: another
+number of copies is another version of the flow.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Raw
 
 from edgert.core.errors import MisfitError, PayloadError
 from edgert.core.packing import unpack
-from edgert.flow.fission import divided_among
 from edgert.flow.graph import Flow
 from edgert.flow.plan import copy_name, uncopied
-from edgert.operators.base.logic import Emission, Logic, Now
+from edgert.operators.base.logic import Emission, Now
 from edgert.operators.fusion.chain import Fused
 from edgert.operators.fusion.region import Region, Waiting
-from edgert.operators.sinks import Ship
 from edgert.operators.sources.source import Source
-from edgert.operators.state.partitioning import Divider
-from edgert.runtime.checkpoint.packing import unpack_parts
+from edgert.runtime.checkpoint.packing import unpack_parts, unpack_queues
 from edgert.runtime.instance.build import Built, Place
 from edgert.runtime.instance.edges import Outgoing
 from edgert.runtime.instance.instance import Instance
@@ -52,8 +47,14 @@ def states_of(blobs: Sequence[bytes]) -> list[State]:
     return states
 
 
+def names_of(blobs: Sequence[bytes], queue: bytes) -> list[str]:
+    """The places of which something is stored. Raises as `states_of`."""
+    return [*(name for state in states_of(blobs) for name in state), *unpack_queues(queue, 0.0)]
+
+
 def was_split(flow: Flow, names: Iterable[str], otherwise: bool) -> bool:
-    """True if the operators of `flow` ran in copies when `names` were stored; `otherwise` if the names do not tell."""
+    """True if operators of `flow` ran in copies when `names`, of places or operator copies, were stored; `otherwise` if
+    the names do not tell."""
     for name in names:
         common, copy = uncopied(name)
         if copy:
@@ -183,65 +184,3 @@ def _stand(instance: Instance, part: int, entry: Entry) -> None:
         instance.queue.put_ahead(entry)
     else:
         instance.queue.append(entry)
-
-
-# -- from copies to one, and from one to copies
-
-
-def move(old: Built, new: Built, now: Now) -> dict[str, Any]:
-    """Lets `old` work off its queues, and moves all its state then to `new`; returns that state.
-
-    The start waits for this. So the log says so before an operator begins that may wait for something, maybe for ever.
-    """
-    for instance in old.instances.values():
-        instance.hurry()
-        if instance.schedule.waits and instance.queue.rows:
-            log.info(
-                "flow %s: works off %d rows that wait for %s before it starts, since pool.fission was changed",
-                old.plan.flow.name, instance.queue.rows, instance.name,
-            )  # fmt: skip
-        turn = instance.run(instance.queue.take_all(), now)
-        for target, batch in turn.out:
-            target.instance.queue.append(Entry(target.source, batch, producer=target.producer))
-        if turn.messages:
-            _heir(instance.operators, new).instance.logic.messages += turn.messages
-    for place in old.places.values():
-        _heir(place.planned.operators, new).logic.drops.update(place.logic.drops)
-    for node in new.plan.flow.nodes.values():
-        before, after = (_logics(node.name, built) for built in (old, new))
-        if before and after and not isinstance(before[0], Fused):
-            keys = divided_among(new.plan.flow, new.registry, node)
-            copy_of = Divider(keys, len(after)).copy_of if keys else lambda key: 0
-            try:
-                _share(before, after, copy_of)
-            except MISFITS as error:
-                raise MisfitError(f"the stored state of {node.name} cannot be shared anew: {error!r}") from error
-    for place in old.places.values():
-        for operator, model in ((place.logic.snapshot() or {}) if isinstance(place.logic, Fused) else {}).items():
-            for logic in _logics(operator, new):
-                logic.restore({operator: model})
-    resumed(new, {}, now)
-    whole = {name: s for name, place in new.places.items() if (s := place.logic.snapshot()) is not None}
-    return {WHOLE: True, **whole}
-
-
-def _share(before: Sequence[Logic], after: Sequence[Logic], copy_of: Callable[[Any], int]) -> None:
-    snapshots = [logic.snapshot() for logic in before]
-    if any(snapshot is not None for snapshot in snapshots):
-        if len(after) != len(before):
-            snapshots = list(after[0].shared(snapshots, len(after), copy_of))
-        for logic, snapshot in zip(after, snapshots, strict=True):
-            if snapshot is not None:
-                logic.restore(snapshot)
-    for logic in before:
-        if isinstance(logic, Ship) and isinstance(after[0], Ship):
-            after[0].rows += logic.take()
-
-
-def _logics(operator: str, built: Built) -> list[Logic]:
-    """The logics of all copies of an operator; empty for a marker, which vanished."""
-    return [place.logic for place in built.places.values() if operator in place.planned.operators]
-
-
-def _heir(operators: Sequence[str], built: Built) -> Place:
-    return next(p for p in built.places.values() if any(operator in p.planned.operators for operator in operators))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,10 +120,8 @@ def test_what_was_moved_on_stays_there_and_the_rest_comes_back(tmp_path: Path) -
     assert ask(drain, "fill")["stays"] == {}
 
 
-def test_the_file_of_an_older_version_is_that_of_a_drained_board(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(json.dumps({"air": {"window": "g2"}}))
-    drain = World().drain(tmp_path)
-    assert (drain.drained, drain.moved) == (True, {"air": {"window": "g2"}})
-    (tmp_path / FILE).write_text("[1]")
+@pytest.mark.parametrize("text", ["[1]", '{"air": {"window": "g2"}}', '{"drained": true, "moved": [1]}'])
+def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
     with pytest.raises(EdgertError, match="remove it to end that"):
         World().drain(tmp_path)
