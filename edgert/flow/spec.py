@@ -97,7 +97,8 @@ class OperatorSpec:
     divides_by: Callable[[Node, Keys], Keys | None] | None = None
     """The fields by which rows may be divided among copies of an operator, given the key that a marker declares. Rows
     that are alike in these fields meet in one copy. None: any row may go to any copy, as with stateless operators,
-    which are not asked. An operator without this function has one copy. A source is divided by the device that a topic names if the function gives that, else by topic."""
+    which are not asked. An operator without this function has one copy. A source is divided by the device that a
+    topic names if the function gives that, else by topic."""
     ordered: bool = True
     """True if the order of rows of one key matters to the operator; not asked of stateless ones."""
     reads_port: int = 0

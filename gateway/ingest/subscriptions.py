@@ -54,7 +54,7 @@ Asked = list[tuple[Source, str]]
 """Sources that wait for retained messages, each with the filter whose subscription brings them."""
 
 
-class _Saved(msgspec.Struct):
+class _Saved(msgspec.Struct, forbid_unknown_fields=True):
     """The stored part; see `Subscriptions`."""
 
     ids: dict[str, int] = {}

@@ -259,10 +259,12 @@ def test_what_identifiers_meant_is_known_after_a_restart_also_if_a_change_was_no
     assert (after.old, after.left) == ({}, {}), "the broker holds nothing of it any more"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"ids": {"a": "b"}, "retained": {}}', '{"ids": {}, "retained": 3}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"a/+": 7}', '{"ids": {"a": "b"}, "retained": {}}', '{"ids": {}, "retained": 3}']
+)
 def test_what_is_damaged_is_refused_as_a_whole(text: str) -> None:
     made = Subscriptions()
-    made.load('{"a/+": 7}')
+    made.load('{"ids": {"a/+": 7}}')
     with pytest.raises(ValueError, match=r"."):
         made.load(text)
     assert made.ids == {"a/+": 7}
