@@ -251,6 +251,7 @@ class Flows:
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
         self._refuse_loop(flow)
+        self.plans.check_copies(flow, assignment)
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
         run = self.plans.run_of(flow, stored, Progress(Position()))
         for refused in self.models.started(run):

@@ -238,6 +238,7 @@ class Parts:
         """Makes this gateway's part of the next plan durable. `imports`: the exports of all gateways, this one
         included."""
         flow = from_plain(dict(document), self._flows.registry, what="flow")
+        self._flows.plans.check_copies(flow, assignment)
         # no other change begins a run of the flow meanwhile
         async with self._busy, self._flows.flow_registry.changing:
             self._check_undecided(flow.name)

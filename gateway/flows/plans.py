@@ -11,7 +11,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError, show
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
-from edgert.flow.plan import Assignment, Location, Plan, copy_name, uncopied
+from edgert.flow.plan import Assignment, Location, Plan, copy_name, operator_copies, uncopied
 from edgert.flow.spec import Registry
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.checkpoint.restore import names_of, was_split
@@ -166,6 +166,16 @@ class Plans:
         async with self._flow_registry.changing, self._retirement.stopped(run):
             await self._checkpointer.write_stopped(run)
             run.ended = True
+
+    def check_copies(self, flow: Flow, assignment: Assignment) -> None:
+        """Raises `EdgertError` where a coordinator's assignment names copies of operators that there are not. Whether
+        there are copies is told by the assignment, so that all boards of a flow have the same."""
+        fission = was_split(flow, assignment, self._fission)
+        copies = {copy for node in flow.nodes.values() for copy in operator_copies(node, fission)}
+        if unknown := assignment.keys() - copies:
+            raise EdgertError(
+                f"flow {flow.name}: expected a place for each of {_list(copies)}, got one for {_list(unknown)}"
+            )
 
     def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
         """This gateway's part of a flow, as it would run by a plan."""

@@ -77,13 +77,14 @@ class Slots:
         for process in self._processes:
             for other in self._processes[: process.number]:
                 process.pair(other)
-        self._hosted: dict[FlowRun, Hosted] = {}
+        self.hosted: dict[FlowRun, Hosted] = {}
+        """The flows in slots, by run."""
         self._orders = Orders(self._processes)
         self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
-        self.figures = SlotFigures(self._hosted, self._processes, clock)
-        self.checkpoints = SlotCheckpoints(self._hosted, self._processes, self._copies, self._orders)
+        self.figures = SlotFigures(self.hosted, self._processes, clock)
+        self.checkpoints = SlotCheckpoints(self.hosted, self._processes, self._copies, self._orders)
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
@@ -104,14 +105,14 @@ class Slots:
 
     def _died(self, process: SlotProcess) -> None:
         """On the loop."""
-        flows = [hosted for hosted in self._hosted.values() if process.number in hosted.slots]
+        flows = [hosted for hosted in self.hosted.values() if process.number in hosted.slots]
         self.figures.died(process, flows)
         self._deaths.died(process, flows)
 
     def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
         run = hosted.run
-        if run not in self._hosted or run.ended:
+        if run not in self.hosted or run.ended:
             return  # halted before; one that stands still begins again with `go_on`
         with hosted.lock:
             if not hosted.down:
@@ -124,7 +125,7 @@ class Slots:
     def _go_on(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes, lost: int) -> None:
         """Runs a flow from its checkpoint and feeds it the input since then; nothing else can be fed meanwhile."""
         with hosted.lock:
-            if hosted.run not in self._hosted:
+            if hosted.run not in self.hosted:
                 return
             self._build(hosted, blobs, queue)
             again = 0
@@ -155,7 +156,7 @@ class Slots:
         return Hosted(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
 
     def _enter(self, hosted: Hosted) -> None:
-        self._hosted[hosted.run] = hosted
+        self.hosted[hosted.run] = hosted
         for place, instance in enumerate(hosted.run.all):
             self._by_instance[instance] = (hosted, place)
 
@@ -166,7 +167,7 @@ class Slots:
 
     def replace(self, old: FlowRun, hosted: Hosted, build: bytes) -> None:
         """Lets a flow go on in the place of `old`, which stands still. `build`: as `_packed` made it."""
-        before, new = self._hosted[old], hosted.run
+        before, new = self.hosted[old], hosted.run
         with before.lock:
             fed, since = list(before.fed), None if before.down else before.since
         models = self._models.get(old)
@@ -199,7 +200,7 @@ class Slots:
             )  # fmt: skip
 
     def go_on(self, run: FlowRun) -> None:
-        if (hosted := self._hosted.get(run)) is not None:
+        if (hosted := self.hosted.get(run)) is not None:
             with hosted.lock:
                 if hosted.down:  # a slot died meanwhile, or it was not built yet
                     self._deaths.bring_back(hosted)
@@ -240,7 +241,7 @@ class Slots:
             self._orders.to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
 
     def remove(self, run: FlowRun) -> None:
-        hosted = self._hosted.pop(run, None)
+        hosted = self.hosted.pop(run, None)
         if hosted is not None:
             with hosted.lock:  # another thread may just bring the flow back, under a new number
                 self._orders.end_life(hosted)
@@ -278,7 +279,7 @@ class Slots:
         self._processes[hosted.where[place]].link.send(data)
 
     def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
-        hosted = self._hosted[run]
+        hosted = self.hosted[run]
         with hosted.lock:
             for instance, source, producer, batch in arrivals:
                 hosted.keep(instance, source, batch, producer)
@@ -286,7 +287,7 @@ class Slots:
                     self._feed(hosted, instance, source, batch, producer)
 
     def has_room(self, run: FlowRun) -> bool:
-        hosted = self._hosted.get(run)
+        hosted = self.hosted.get(run)
         if hosted is None or hosted.down:
             return False
         return all(self._processes[slot].link.backlog_bytes < BACKLOG_BYTES for slot in hosted.slots)
@@ -357,15 +358,15 @@ class Slots:
             )
 
     def offer_model(self, run: FlowRun, operator: str, document: Mapping[str, Any]) -> None:
-        hosted = self._hosted.get(run)
+        hosted = self.hosted.get(run)
         with hosted.lock if hosted else nullcontext():  # if it is just brought back: either that sees it, or it is sent
             self._models.setdefault(run, {})[operator] = document
             if hosted and not hosted.down:
                 self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
-        for run in self.weights.put_untrusted(flow, weights, list(self._hosted)):
-            hosted = self._hosted[run]
+        for run in self.weights.put_untrusted(flow, weights, list(self.hosted)):
+            hosted = self.hosted[run]
             with hosted.lock:  # if it is just brought back: either that sees it, or it is sent
                 if not hosted.down:
                     self._tell_weights(hosted)

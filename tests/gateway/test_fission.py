@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint.position import Position
+from edgert.core.errors import EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.instance.source_queue import SourceQueue
+from gateway.flows.plans import FLEET
 from gateway.hosts.slotted_flow import Hosted
+from tests.gateway.test_parts import parts_of
 from tests.gateway.whole_gateway import Gateway
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop
@@ -104,13 +105,26 @@ async def test_the_setting_counts_from_the_next_version_on(
     again.crash()
 
 
+@pytest.mark.parametrize("ours", [True, False])
 @in_loop
-async def test_a_part_of_a_flow_on_several_boards_is_in_copies_if_its_plan_is(tmp_path: Path) -> None:
-    on = {"in": Location("g2", -1)} | dict.fromkeys(("minute#1", "minute#2", "out"), Location("g1", -1))
-    gateway = Gateway(tmp_path / "db", fission=False)
-    assert gateway.flows.plans.planned(split(1, 2), on, 1, Progress(Position())).fission
-    on = {"in": Location("g2", -1)} | dict.fromkeys(("minute", "out"), Location("g1", -1))
-    assert not gateway.flows.plans.planned(split(1, 2), on, 1, Progress(Position())).fission
+async def test_boards_of_one_flow_have_the_copies_of_its_plan_whatever_their_setting_is(
+    ours: bool, tmp_path: Path
+) -> None:
+    """Rows for `minute#2` would go to a board that has only `minute`."""
+    flow, here, there = split(1, 2), Location("g1", -1), Location("g2", -1)
+    copies = {True: ["minute#1", "minute#2"], False: ["minute"]}
+    own, other = ({"in": there, "out": there} | dict.fromkeys(copies[one], here) for one in (ours, not ours))
+    gateway = Gateway(tmp_path / "db", fission=ours)
+    parts, _ = parts_of(gateway)
+    refusal = "flow f: expected a place for each of .*, got one for "
+    with pytest.raises(EdgertError, match=refusal):
+        await gateway.flows.deploy(flow, FLEET, own | other, 1)
+    with pytest.raises(EdgertError, match=refusal):
+        await parts.prepare(dict(flow.document), own | other, 2, [])
+    assert parts.status() == {}
+    await parts.prepare(dict(flow.document), other, 2, [])
+    await parts.commit("f", 2)
+    assert set(copies[not ours]) <= gateway.flows.runs["f"].places.keys()
     gateway.crash()
 
 

@@ -34,7 +34,7 @@ async def count_through(draw: random.Random) -> None:
     for process in walk.processes:
         process.start()
     bad = said = 0
-    while walk.fed < MESSAGES or walk.slots._hosted[walk.run].down:
+    while walk.fed < MESSAGES or walk.slots.hosted[walk.run].down:
         kind = draw.random()
         if kind < 0.4:
             malformed = draw.random() < 0.3

@@ -20,7 +20,7 @@ from tests.waiting import in_loop
 
 
 async def brought_back(walk: Walk, stopped: list[str]) -> None:
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     async with asyncio.timeout(30.0):
         while hosted.down and not stopped:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -37,7 +37,7 @@ async def test_only_a_flow_that_its_slots_may_have_died_of_each_time_is_stopped(
     for died in range(MOST_DEATHS):
         assert not stopped, died
         process.start()
-        process.doing.begin({"it": walk.slots._hosted[walk.run].number, "nothing": 0, "another": 999}[at])
+        process.doing.begin({"it": walk.slots.hosted[walk.run].number, "nothing": 0, "another": 999}[at])
         process.die()
         await brought_back(walk, stopped)
     why = f"its slots died {MOST_DEATHS} times at work for it, none long after the other"
@@ -51,11 +51,11 @@ async def test_of_flows_that_a_slot_may_have_died_of_one_at_a_time_is_brought_ba
     (process,) = walk.processes
     for run in (walk.run, other):
         walk.slots.begin(run)
-        walk.slots._hosted[run].deaths = SUSPECT
+        walk.slots.hosted[run].deaths = SUSPECT
     process.start()
     process.die()
     process.start()
-    first, second = (walk.slots._hosted[run] for run in (walk.run, other))
+    first, second = (walk.slots.hosted[run] for run in (walk.run, other))
     await brought_back(walk, [])
     assert (first.down, second.down) == (False, True)
     InThisProcess.clock.advance(STEADY_S)

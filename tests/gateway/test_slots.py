@@ -61,7 +61,7 @@ async def walk_through(draw: random.Random) -> None:
         else:
             walk.die()
         await asyncio.sleep(0)  # what was lost is brought back
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     shipped = await walk.finish()
     assert shipped == truth(walk.fed)
     assert not hosted.drops
@@ -91,7 +91,7 @@ async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_b
     size = KEPT_BYTES // 8
     for number in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, size, owed=number == 0))])
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     assert hosted.kept_bytes <= KEPT_BYTES
     kept = [fed for fed in hosted.fed if fed.batch is not None]
     assert kept[0].batch is not None
@@ -110,7 +110,7 @@ def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
     payload = b"x" * 1_000_000
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100))])
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     assert 5 < hosted.drops[source, "a slot does not keep up"] < 15
     before = walk.processes[0].link.backlog_bytes
     walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100, owed=True))])
@@ -154,7 +154,7 @@ def test_a_plan_that_a_slot_cannot_be_told_of_leaves_the_flow_as_it_was(monkeypa
     monkeypatch.setattr(frames, "MAX_FRAME", 10_000)
     with pytest.raises(MisfitError, match="its checkpoint is too large for a slot"):
         walk.slots.successor(walk.run, new, [pack_state({"in": random.Random(1).randbytes(10_000)})], b"")
-    assert list(walk.slots._hosted) == [walk.run]
+    assert list(walk.slots.hosted) == [walk.run]
     assert walk.slots.figures.where(walk.run)
 
 
@@ -168,9 +168,9 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     sent: list[bytes] = []
     walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
     successor.take_over()
-    number = walk.slots._hosted[new].number
+    number = walk.slots.hosted[new].number
     assert sent[-1] == frames.frame(frames.MODEL, number, "more", {"version": 4})
-    assert list(walk.slots._hosted) == [new]
+    assert list(walk.slots.hosted) == [new]
 
 
 def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,12 +180,12 @@ def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(capl
     source = walk.run.places["in"].instance
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
-    before = walk.slots._hosted[walk.run]
+    before = walk.slots.hosted[walk.run]
     kept = sum(fed.batch is not None for fed in before.fed)
     before.deaths = 2
     new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
     walk.slots.successor(walk.run, new, [], b"").take_over()
-    after = walk.slots._hosted[new]
+    after = walk.slots.hosted[new]
     assert 0 < kept < 20
     assert after.drops == {(new.places["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"
     assert f"flow f: {20 - kept} messages of QoS 0 are lost" in caplog.text
@@ -197,7 +197,7 @@ def test_instances_go_where_the_document_or_else_the_placement_says(caplog: pyte
     def where(document: dict[str, Any], placement: str, slots: int) -> dict[str, int]:
         walk = Walk(random.Random(1), document, placement, slots, "none")
         walk.slots.begin(walk.run)
-        return dict(zip(walk.run.plan.instances, walk.slots._hosted[walk.run].where, strict=True))
+        return dict(zip(walk.run.plan.instances, walk.slots.hosted[walk.run].where, strict=True))
 
     assert set(where(CHAINED, "locality", 2).values()) == {0}
     assert list(where(CHAINED, "even", 2).values()) == [0, 1, 0, 1, 0]
@@ -215,7 +215,7 @@ def test_the_next_flow_goes_to_the_emptier_slot() -> None:
     walk.slots.begin(walk.run)
     other = FlowRun(from_plain(CHAINED | {"name": "g"}, REGISTRY), REGISTRY, 1, 1, Progress(Position()), "full")
     walk.slots.begin(other)
-    assert walk.slots._hosted[walk.run].slots != walk.slots._hosted[other].slots
+    assert walk.slots.hosted[walk.run].slots != walk.slots.hosted[other].slots
 
 
 @in_loop
@@ -228,7 +228,7 @@ async def test_a_halt_that_came_to_nothing_takes_nothing_from_what_may_have_to_b
     walk.draw = random.Random(2)
     walk.feed()
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.feeding))
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     since = len(hosted.since_mark())
     for _ in range(3):
         walk.feed()

@@ -25,7 +25,7 @@ async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> t
     or behind it. Returns also what was sent to all slots of the flow behind it."""
     walk.slots.begin(walk.run)
     walk.feed()
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     sent: list[bytes] = []
     thread = threading.Thread(target=call)
     build = walk.slots._build
@@ -76,7 +76,7 @@ def test_a_report_waits_while_the_counts_of_a_life_go_to_those_before() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     walk.slots.begin(walk.run)
     thread = threading.Thread(target=lambda: walk.slots.figures.report(walk.run, "in"))
-    with walk.slots._hosted[walk.run].lock:
+    with walk.slots.hosted[walk.run].lock:
         thread.start()
         thread.join(SHORT_S)
         assert thread.is_alive()
@@ -92,7 +92,7 @@ async def test_what_was_not_kept_and_came_after_a_flow_was_halted_is_counted_whe
     process.start()
     walk.draw = random.Random(2)
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
-    hosted = walk.slots._hosted[walk.run]
+    hosted = walk.slots.hosted[walk.run]
     source = walk.run.places["in"].instance
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
@@ -138,4 +138,4 @@ async def test_a_slot_that_dies_while_its_flow_stands_still_for_a_plan_gives_it_
             process.step()
             process.listen()
     lives = {number for process in walk.processes if process.slot for number in process.slot._runs}
-    assert lives == {walk.slots._hosted[walk.run].number}
+    assert lives == {walk.slots.hosted[walk.run].number}

@@ -23,7 +23,7 @@ async def damaged(seed: int, slots: int) -> tuple[Walk, Hosted]:
     walk.run.rewrite = True
     for _ in range(20):
         walk.feed()
-    return walk, walk.slots._hosted[walk.run]
+    return walk, walk.slots.hosted[walk.run]
 
 
 async def captured(walk: Walk) -> None:

@@ -15,6 +15,7 @@ from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.state import bounded_keys
 from edgert.operators.state.aggregate_calls import parse_aggregate
+from tests.operators.bounds import limit
 
 NOW = Now(0.0, 0.0)
 AGGREGATES = [parse_aggregate("m", "mean(v)"), parse_aggregate("n", "count()"), parse_aggregate("var", "variance(v)")]
@@ -73,14 +74,14 @@ def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_row
     assert rows == 3 * len(out) + made.drops["incomplete window"], "every row is in a result or counted"
 
 
-def test_windows_of_many_aggregates_keep_to_the_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_many_aggregates_keep_to_the_memory_too() -> None:
     memory_bytes = 2_000_000
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", memory_bytes)
     fields = [f"v{n}" for n in range(25)]
     wanted = [
         parse_aggregate(f"{f}_{name}", f"{name}({f})") for f in fields for name in ("mean", "variance", "min", "max")
     ]
     few, many = window(), CountWindow(3, wanted, [("source", "string")])
+    limit(memory_bytes, few, many)
     tracemalloc.start()
     for n in range(600):
         fed(many, [row(f"s{n}", 1, **{f: at + n + more for at, f in enumerate(fields)}) for more in (0.5, 1.5)])
@@ -92,9 +93,9 @@ def test_windows_of_many_aggregates_keep_to_the_memory_too(monkeypatch: pytest.M
     assert not few.drops, "a few take little"
 
 
-def test_long_keys_count_in_the_first_row_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 1_000_000)
+def test_long_keys_count_in_the_first_row_of_a_window() -> None:
     made = window()
+    limit(1_000_000, made)
     fed(made, [row("x" * 10_000 + str(n), 1) for n in range(200)])
     assert 50 < len(made.open) < 100
 

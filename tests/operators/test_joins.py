@@ -17,6 +17,7 @@ from edgert.operators.base.logic import Now
 from edgert.operators.joins import JoinLatest
 from edgert.operators.registry import REGISTRY
 from edgert.operators.state import bounded_keys
+from tests.operators.bounds import limit
 
 NOW = Now(0.0, 0.0)
 
@@ -77,9 +78,9 @@ def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.drops == {"too many keys (keys)": 1}
 
 
-def test_what_is_remembered_is_bounded_by_memory_whatever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 100_000)
+def test_what_is_remembered_is_bounded_by_memory_whatever_it_is() -> None:
     made = JoinLatest(["source"], ["m", "x"])
+    limit(100_000, made)
     for n in range(50):
         fed(made, 1, row(n, f"long-{n}", m="y" * 10_000, x=[1, 2]))
     assert list(made.latest) == [f"long-{n}" for n in range(41, 50)]
@@ -93,14 +94,14 @@ def test_what_is_remembered_is_bounded_by_memory_whatever_it_is(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", ["y" * 10_000, ["y" * 1_000] * 10, {"a": [{"b": "y" * 10_000}]}, [1.5] * 400])
-def test_a_restart_does_not_make_what_is_remembered_light(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 100_000)
-    made, by_deltas = JoinLatest(["source"], ["m"]), JoinLatest(["source"], ["m"])
+def test_a_restart_does_not_make_what_is_remembered_light(value: Any) -> None:
+    made, by_deltas, by_snapshot = (JoinLatest(["source"], ["m"]) for _ in range(3))
+    limit(100_000, made, by_deltas, by_snapshot)
     for n in range(50):
         fed(made, 1, row(n, f"long-{n}", m=value))
         by_deltas.restore(unpack(pack(made.delta())))
     assert len(made.latest) < 12
-    for again in (by_deltas, JoinLatest(["source"], ["m"])):
+    for again in (by_deltas, by_snapshot):
         if again is not by_deltas:
             again.restore(unpack(pack(made.snapshot())))
         assert again.latest == made.latest

@@ -18,7 +18,7 @@ from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Now
 from edgert.operators.observations import JoinObservations
 from edgert.operators.registry import REGISTRY
-from edgert.operators.state import bounded_keys
+from tests.operators.bounds import limit
 
 NOW = Now(0.0, 0.0)
 
@@ -88,15 +88,12 @@ def test_what_waited_longest_goes_when_too_many_wait() -> None:
 
 
 @pytest.mark.parametrize("long", [{"source": "x" * 10_000}, {"t": "x" * 10_000}, {"other": [["x" * 1_000] * 10]}])
-def test_what_waits_is_bounded_by_memory_also_after_a_restart(
-    long: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 300_000)
-
+def test_what_waits_is_bounded_by_memory_also_after_a_restart(long: dict[str, Any]) -> None:
     def came(n: int) -> dict[str, Any]:
         return {**row(n, f"s{n}", t=1), **long}
 
     made, again = joins(), joins()
+    limit(300_000, made, again)
     for n in range(100):
         fed(made, came(n))
         again.restore(unpack(pack(made.delta())))
@@ -113,9 +110,9 @@ def test_what_waits_is_bounded_by_memory_also_after_a_restart(
     assert len(again.open) > 200, "what is gone has made room"
 
 
-def test_what_grows_while_it_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 300_000)
+def test_what_grows_while_it_waits_is_bounded_too() -> None:
     made = joins()
+    limit(300_000, made)
     fed(made, *(row(n, t=1) for n in range(100)))
     out = [gone for n in range(100) for gone in fed(made, row(n, t="x" * 10_000))]
     assert made.drops["too many open (observations)"] == len(out) > 60
@@ -123,11 +120,11 @@ def test_what_grows_while_it_waits_is_bounded_too(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("more", [0, 2, 8, 40])
-def test_the_bound_is_what_rows_take_however_wide_they_are(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_is_what_rows_take_however_wide_they_are(more: int) -> None:
     memory_bytes = 2_000_000
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", memory_bytes)
     names = [f"more{n}" for n in range(more)]
     made, again = joins(max_open=1_000_000), joins(max_open=1_000_000)
+    limit(memory_bytes, made, again)
     tracemalloc.start()
     for n in range(6_000):
         first, then = ({name: n + at + 0.5 for at, name in enumerate(part)} for part in (names[: more // 2], names))

@@ -18,6 +18,7 @@ from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.state import bounded_keys
 from edgert.operators.trackers import Interpolate, Kalman, SlidingRegression, Tracker
+from tests.operators.bounds import limit
 
 NOW = Now(0.0, 0.0)
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=30)
@@ -129,9 +130,9 @@ def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.drops == {"too many keys (keys)": 1}
 
 
-def test_with_long_windows_fewer_keys_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 3 * 4_300)
+def test_with_long_windows_fewer_keys_are_followed() -> None:
     long, short = (SlidingRegression("v", "ahead", ["source"], window, 1) for window in (100, 2))
+    limit(3 * 4_300, long, short)
     for source in "abcde":
         fed(long, row(1.0, source))
         fed(short, row(1.0, source))

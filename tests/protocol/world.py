@@ -57,7 +57,7 @@ class World(State):
         act(self)
         self.fleet.step()
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         uid = len(self.topics) + 1
         if uid > self.most:
             return
@@ -71,73 +71,73 @@ class World(State):
             self.keys[uid] = str(uid) if self.may_rot else self.draw.choice("wxyz")  # so that many have one window
         self.broker.publish(uid, self.topics[uid], f'{{"u": "{self.keys[uid]}"{more}}}'.encode())
 
-    def _broker_sends(self) -> None:
+    def broker_sends(self) -> None:
         self.broker.send()
 
-    def _broker_receives(self) -> None:
+    def broker_receives(self) -> None:
         self.broker.receive()
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
         if self.board and not self.board.wire.paused:
             self.board.receive(self.draw.randint(1, 3))
 
-    def _begin_turn(self) -> None:
+    def begin_turn(self) -> None:
         if self.board:
             self.board.begin_turn()
 
-    def _work(self) -> None:
+    def work(self) -> None:
         if self.board and not (self.may_block and self.draw.random() < 0.8):
             self.board.work()
 
-    def _slot_dies(self) -> None:
+    def slot_dies(self) -> None:
         if isinstance(self.board, BoardInSlots):
             self.board.slot_dies(self.draw.randrange(2))
 
-    def _slots_sleep(self) -> None:
+    def slots_sleep(self) -> None:
         if isinstance(self.board, BoardInSlots):
             self.board.asleep = not self.board.asleep
 
-    def _time_passes(self) -> None:
+    def time_passes(self) -> None:
         self.clock.advance(self.draw.choice([0.1, 1.0, 4.0, 40.0]))
         if self.board:
             self.board.host.tick(self.board.flows.runs.values())
 
-    def _checkpoint(self) -> None:
+    def checkpoint(self) -> None:
         if not self.board:
             return
         if self.may_block:
             self.clock.advance(6.0)  # so that it has been for too long the second time
         if self.may_rot:  # so that there is something to go back to
-            self._publish()
-            self._broker_sends()
-            self._receive()
+            self.publish()
+            self.broker_sends()
+            self.receive()
             self.board.work()
         if self.draw.random() < 0.5:
-            meanwhile = [self._receive, self._receive, self._fill, self._work, *[self._slot_dies] * self.in_slots]
+            meanwhile = [self.receive, self.receive, self.fill, self.work, *[self.slot_dies] * self.in_slots]
             self.board.meanwhile = self.draw.choice(meanwhile)
         self.board.checkpoint(self.draw.choice([(), ("a",), ("b",)]))
         self.board.meanwhile = lambda: None
         cards.note(self)
 
-    def _send_ahead(self) -> None:
+    def send_ahead(self) -> None:
         if self.board:
             for _ in range(self.draw.choice([0, 2, 2])):  # devices fall silent, and windows end
                 self.clock.advance(40.0)
                 self.board.host.tick(self.board.flows.runs.values())
                 self.board.work()
-            self._publish()  # and others begin
-            self._broker_sends()
-            self._receive()
+            self.publish()  # and others begin
+            self.broker_sends()
+            self.receive()
             self.board.work()
             if self.draw.random() < 0.2:
-                self.board.meanwhile = self._fill
+                self.board.meanwhile = self.fill
             self.board.send_ahead()
             self.board.meanwhile = lambda: None
 
-    def _results(self) -> None:
+    def results(self) -> None:
         """A message goes all the way, and what waits before it."""
-        self._publish()
-        self._broker_sends()
+        self.publish()
+        self.broker_sends()
         if self.board:
             self.board.connect()
             self.board.receive(9)
@@ -147,23 +147,23 @@ class World(State):
                 self.board.host.tick(self.board.flows.runs.values())
                 self.board.work()
             self.board.checkpoint()
-            self._uplink()
-        self._collect()
-        self._acknowledge()
+            self.uplink()
+        self.collect()
+        self.acknowledge()
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         if self.board:
             self.board.connect()
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
         if self.board:
             self.board.cut()
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         if self.board:
             self.board.full = not self.board.full
 
-    def _crash(self) -> None:
+    def crash(self) -> None:
         if self.board:
             self.repeated.update(self.board.left_ahead())
             self.shed.update(self.board.shed())
@@ -174,7 +174,7 @@ class World(State):
                 self.broker.cut()
             self.ledger.died(self.broker.holds())
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         if not self.board:
             if self.backups and self.draw.random() < 0.5:
                 cards.go_back(self)
@@ -192,11 +192,11 @@ class World(State):
             if not self.central.broker.away:
                 self.board.uplink.connected()
 
-    def _new_version(self) -> None:
+    def new_version(self) -> None:
         if self.board and self.may_change:
             self.deploy(self.draw.choice("ab"))
 
-    def _other_filter(self) -> None:
+    def other_filter(self) -> None:
         if self.board:
             filters.change(self, self.draw.choice("ab"))
 
@@ -211,9 +211,9 @@ class World(State):
         except EdgertError as error:
             self.say(str(error))
         except Died:
-            self._crash()
+            self.crash()
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
         """A flow is removed, and soon there is another of its name."""
         board = self.board
         if not (board and self.may_change) or board.full:
@@ -242,27 +242,27 @@ class World(State):
         assert self.board
         self.board.full = False
 
-    def _uplink(self) -> None:
+    def uplink(self) -> None:
         if self.board:
             try:
                 drive(self.board.uplink._turn())
             except StoreError as error:
                 self.say(str(error))
 
-    def _acknowledge(self) -> None:
+    def acknowledge(self) -> None:
         if self.board and self.central.broker.acks and not self.central.broker.away:
             drive(self.board.uplink.acknowledged_untrusted(self.central.broker.acks.popleft()))
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         messages = self.central.broker.take(self.draw.randint(1, 6), self.draw.random() < 0.3)
         numbers = range(len(self.central.collectors))
         for number in numbers if self.draw.random() < 0.3 else [self.draw.choice(numbers)]:
             self.central.handle(messages, number, race=len(numbers) > 1 and self.draw.random() < 0.3)
 
-    def _collector_dies(self) -> None:
+    def collector_dies(self) -> None:
         self.central.restart(self.draw.randrange(len(self.central.collectors)))
 
-    def _central_goes(self) -> None:
+    def central_goes(self) -> None:
         broker = self.central.broker
         broker.away = not broker.away
         if self.board:
@@ -271,43 +271,43 @@ class World(State):
             else:
                 self.board.uplink.connected()
 
-    def _central_loses(self) -> None:
+    def central_loses(self) -> None:
         self.central.broker.lose()
         if self.board and not self.central.broker.away:
             self.board.uplink.connected()
 
-    def _broker_snaps(self) -> None:
+    def broker_snaps(self) -> None:
         self.broker.snap()
 
-    def _broker_dies(self) -> None:
-        self._cut()
+    def broker_dies(self) -> None:
+        self.cut()
         self.broker.die()
 
-    def _broker_forgets(self) -> None:
+    def broker_forgets(self) -> None:
         if self.may_forget:
-            self._cut()
+            self.cut()
             self.broker.forget()
 
-    def _back_up(self) -> None:
+    def back_up(self) -> None:
         if self.may_go_back and not self.board:
             cards.back_up(self)
 
-    def _breaks_in_haste(self) -> None:
+    def breaks_in_haste(self) -> None:
         """All that is under way arrives, and nothing of it is committed; the next message gets lost on its way."""
         if self.board and not self.board.wire.paused:
             if self.draw.random() < 0.3:
-                self._broker_forgets()
+                self.broker_forgets()
             self.board.connect()
             while self.broker.receive() or self.board.receive(9):
                 pass
-            self._publish()
-            self._broker_sends()
+            self.publish()
+            self.broker_sends()
             if self.draw.random() < 0.7:
-                self._crash()
-                self._restart()
+                self.crash()
+                self.restart()
             else:
-                self._cut()
-            self._connect()
+                self.cut()
+            self.connect()
 
     # -- the end
 
@@ -315,14 +315,14 @@ class World(State):
         """No more faults: everything is brought to its end."""
         self.say("settles")
         self.most = 0
-        self._restart()
+        self.restart()
         board = self.board
         assert board
         board.full = False
         if isinstance(board, BoardInSlots):
             board.asleep = False
         if self.central.broker.away:
-            self._central_goes()
+            self.central_goes()
         board.connect()
         self._until_quiet(board)
         wanted = {self.flows[name] for name in self.flows.keys() - self.ledger.absent}
@@ -340,11 +340,11 @@ class World(State):
             board.work()
             assert board.checkpoint()
             self.clock.advance(10.0)  # of every wait for an answer
-            self._uplink()
+            self.uplink()
             while self.central.broker.results:
                 self.central.handle(self.central.broker.take(50, disorder=False), 0)
             while self.central.broker.acks:
-                self._acknowledge()
+                self.acknowledge()
             idle = not (self.broker.session.waiting or self.broker.session.flying or self.broker.up or self.broker.down)
             if idle and not board.database.outbox_size.batches:
                 return
@@ -354,25 +354,25 @@ class World(State):
 
 
 ACTS: Final[list[tuple[Callable[[World], None], float]]] = [
-    (World._publish, 5), (World._broker_sends, 6), (World._broker_receives, 5), (World._receive, 6),
-    (World._begin_turn, 2), (World._work, 3), (World._time_passes, 2), (World._checkpoint, 5), (World._connect, 3),
-    (World._cut, 1.5), (World._fill, 0.5), (World._crash, 0.7), (World._restart, 3), (World._new_version, 0.4),
-    (World._begin_anew, 0.3),
-    (World._uplink, 4), (World._acknowledge, 4), (World._collect, 5), (World._collector_dies, 0.5),
-    (World._central_goes, 0.7), (World._central_loses, 0.4), (World._broker_snaps, 0.4), (World._broker_dies, 0.4),
-    (World._broker_forgets, 0.8), (World._back_up, 2),
+    (World.publish, 5), (World.broker_sends, 6), (World.broker_receives, 5), (World.receive, 6),
+    (World.begin_turn, 2), (World.work, 3), (World.time_passes, 2), (World.checkpoint, 5), (World.connect, 3),
+    (World.cut, 1.5), (World.fill, 0.5), (World.crash, 0.7), (World.restart, 3), (World.new_version, 0.4),
+    (World.begin_anew, 0.3),
+    (World.uplink, 4), (World.acknowledge, 4), (World.collect, 5), (World.collector_dies, 0.5),
+    (World.central_goes, 0.7), (World.central_loses, 0.4), (World.broker_snaps, 0.4), (World.broker_dies, 0.4),
+    (World.broker_forgets, 0.8), (World.back_up, 2),
 ]  # fmt: skip
-AHEAD_ACTS: Final = [(World._send_ahead, 6)]
+AHEAD_ACTS: Final = [(World.send_ahead, 6)]
 """Where a flow is at-least-once."""
 EQUAL_ACTS: Final = [
-    (World._publish, 5), (World._broker_sends, 8), (World._cut, 2), (World._connect, 6), (World._receive, 3),
-    (World._breaks_in_haste, 6),
+    (World.publish, 5), (World.broker_sends, 8), (World.cut, 2), (World.connect, 6), (World.receive, 3),
+    (World.breaks_in_haste, 6),
 ]  # fmt: skip
 """Where only packet ids tell messages apart."""
-RESULTS_ACTS: Final = [(World._results, 8)]
+RESULTS_ACTS: Final = [(World.results, 8)]
 """Where results land all the time."""
-SLOT_ACTS: Final = [(World._slot_dies, 2), (World._slots_sleep, 1)]
-FILTER_ACTS: Final = [(World._other_filter, 3)]
+SLOT_ACTS: Final = [(World.slot_dies, 2), (World.slots_sleep, 1)]
+FILTER_ACTS: Final = [(World.other_filter, 3)]
 ALL_ACTS: Final = [*ACTS, *AHEAD_ACTS, *EQUAL_ACTS, *RESULTS_ACTS, *SLOT_ACTS]
 
 
