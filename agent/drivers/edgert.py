@@ -93,7 +93,7 @@ def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool])
     """The report that the answer to `figures` gives. Raises `DriverError` for one of another form."""
     try:
         return _report(figures, recent, owned)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DriverError(f"gateway: expected figures, got {show(figures)} ({error!r})") from error
 
 

@@ -27,6 +27,8 @@ QUEUE: Final = "Shuffle.Netty.Input.Buffers.inputQueueLength"
 PREFIXES: Final = ("", "Legacy Source Thread - ", "OutputFlusher for ")
 """Before the name of a subtask: its own thread, the one that a source of the old kind emits from, and its flusher."""
 FIELDS: Final = (*COUNTERS, QUEUE)
+MOST_COPIES: Final = 1_024
+"""Subtasks of a vertex. Flink itself takes 32,768; each of them follows on each of the vertex before."""
 
 
 class FlinkDriver:
@@ -52,13 +54,13 @@ class FlinkDriver:
             details = [self._get(f"/jobs/{job['jid']}") for job in jobs]
             figures = {(d["jid"], v["id"]): self._metrics(d["jid"], v) for d in details for v in d["vertices"]}
             return report_untrusted(details, figures, self._names.find, self._recent, jvm.now_s())
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DriverError(
                 f"flink: expected an answer as of Flink's REST interface, got another ({error!r})"
             ) from error
 
     def _metrics(self, job: str, vertex: Mapping[str, Any]) -> Any:
-        names = ",".join(f"{k}.{field}" for k in range(int(vertex["parallelism"])) for field in FIELDS)
+        names = ",".join(f"{k}.{field}" for k in range(_copies(vertex)) for field in FIELDS)
         path = f"/jobs/{job}/vertices/{vertex['id']}/metrics?get={names}"
         if (job, vertex["id"]) not in self._asked:
             self._asked.add((job, vertex["id"]))
@@ -77,18 +79,18 @@ def report_untrusted(
     """The report from `/jobs/<id>` of each job, and the metrics of each vertex: (job id, vertex id) -> answer. Jobs of
     the same form have the same vertex ids.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for answers of another form.
+    Raises `KeyError`, `TypeError`, `ValueError`, `AttributeError` or `OverflowError` for answers of another form.
     """
     operators: dict[str, Operator] = {}
     queries: dict[str, Query] = {}
     counters: dict[str, dict[str, float]] = {}
     queue: dict[str, float] = {}
-    wanted = {n for d in details for v in d["vertices"] for k in range(int(v["parallelism"])) for n in _threads(v, k)}
+    wanted = {n for d in details for v in d["vertices"] for k in range(_copies(v)) for n in _threads(v, k)}
     threads, notes = find(wanted)
     for detail in details:
         query, follow = _query(detail, details), _followers(detail)
         queries[query] = Query(query)
-        copies = {v["id"]: int(v["parallelism"]) for v in detail["vertices"]}
+        copies = {v["id"]: _copies(v) for v in detail["vertices"]}
         for vertex in detail["vertices"]:
             values = _values(figures.get((detail["jid"], vertex["id"]), ()))
             for k in range(copies[vertex["id"]]):
@@ -113,6 +115,14 @@ def report_untrusted(
 def plain_name(vertex: Mapping[str, Any]) -> str:
     """A vertex's name as its threads have it: the REST interface escapes it for HTML."""
     return html.unescape(str(vertex["name"])).replace("<br/>", "").strip()
+
+
+def _copies(vertex: Mapping[str, Any]) -> int:
+    """How many subtasks a vertex has. Raises `ValueError` for a number that no Flink has."""
+    copies = int(vertex["parallelism"])
+    if not 0 <= copies <= MOST_COPIES:
+        raise ValueError(f"parallelism: expected at most {MOST_COPIES}, got {copies}")
+    return copies
 
 
 def _threads(vertex: Mapping[str, Any], copy: int) -> list[str]:

@@ -119,7 +119,7 @@ class StormDriver:
             ids = [str(topology["id"]) for topology in listed if topology["status"] != "KILLED"]
             self._known = {name: known for name, known in self._known.items() if name in ids}
             return report_untrusted([self._look(name) for name in ids], self._names.find, self._recent, self._now_s())
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DriverError(
                 f"storm: expected an answer as of the REST interface of Storm's UI, got another ({error!r})"
             ) from error
@@ -152,7 +152,7 @@ def report_untrusted(
 ) -> Report:
     """The report from the answers about each topology.
 
-    Raises `KeyError`, `TypeError` or `ValueError` for answers of another form.
+    Raises `KeyError`, `TypeError`, `ValueError`, `AttributeError` or `OverflowError` for answers of another form.
     """
     operators: dict[str, Operator] = {}
     counters: dict[str, dict[str, float]] = {}

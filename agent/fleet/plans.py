@@ -32,6 +32,8 @@ READ_S: Final = 3.0
 SEARCH_S: Final = 0.3
 UNKNOWN_RTT_S: Final = 0.001
 """Round trip of two boards of which neither coordinates nor a measurement are known yet."""
+MOST_TOLD: Final = 1e9
+"""Of cores, speed and memory (MiB): what a board tells beyond is nonsense."""
 PUBLISH: Final = "publish"
 """Operators of this type stay: they publish to the broker of their own board, where the devices are."""
 
@@ -147,8 +149,9 @@ def _profile_untrusted(member: Member) -> dict[str, Any] | None:
     """The profile of a board for `agent.placement.problem.build`; None of a board that takes no batches of others, or
     tells nonsense."""
     board = section_untrusted(member, "board")
-    cores, speed, memory, link = (board.get(key) for key in ("cores", "speed", "memory_mib", "link"))
-    numbers = [n for n in (cores, speed, memory) if isinstance(n, int | float) and not isinstance(n, bool) and n > 0]
+    told: list[Any] = [board.get(key) for key in ("cores", "speed", "memory_mib")]
+    numbers = [n for n in told if type(n) in (int, float) and 0 < n < MOST_TOLD]
+    link = board.get("link")
     if len(numbers) < 3 or not isinstance(link, list) or len(link) != 2 or not link[1]:
         return None
     cores, speed, memory = numbers

@@ -139,7 +139,7 @@ def _gap(greatest: int, void: bool) -> str:
     what = (
         "results beyond this database's are void, those it computes now take their place"
         if void
-        else "this database never had that epoch; its results stay"
+        else "this database never had that epoch; its results stay, and messages of open windows may count twice"
     )
     return (
         "database went back in time (a restored or cloned card, or one that lost what it had confirmed): the tables "

@@ -102,14 +102,14 @@ class Heard:
         """Of a seed that is over: all but the messages at which the broker hung up were heard, and those are counted
         and in the log."""
         sent, poisoned = path.publisher.times, path.publisher.poisoned
-        return _problems(sent, poisoned, self.times, _given_up(path.status()), path.daemon.text().count(HUNG_UP))
+        return problems(sent, poisoned, self.times, _given_up(path.status()), path.daemon.text().count(HUNG_UP))
 
 
 def _given_up(status: Mapping[str, Any]) -> int:
     return dropped(status, "not sent") if status else 0
 
 
-def _problems(
+def problems(
     sent: Collection[float], poisoned: Collection[float], heard: Collection[float], counted: int, logged: int
 ) -> list[str]:
     found = []

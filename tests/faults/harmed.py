@@ -85,7 +85,8 @@ class Harms:
         wrong = []
         if found.lost > said + self.dropped:
             wrong.append(f"lost {found.lost}, and {said} were said, {self.dropped} counted as dropped: {texts}")
-        if found.doubled > self.repeated:
+        # An epoch that the database never had is kept, since nothing makes its results again.
+        if found.doubled > self.repeated and not any("may count twice" in text for text in texts):
             wrong.append(f"doubled {found.doubled}, and {self.repeated} were counted as perhaps repeated")
         log = path.daemon.text()
         wrong += [f"not in the log: {text}" for text in set(texts) if text.partition(";")[0] not in log]

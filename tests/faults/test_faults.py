@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -24,20 +26,26 @@ from edgert.central.upkeep.upkeep import Work
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from tests import waiting
-from tests.faults import changes, clocks, keeping, plan, repetitions, routes
-from tests.faults.__main__ import summary
+from tests.faults import changes, clocks, hang_ups, hostile, keeping, plan, repetitions, routes
+from tests.faults.__main__ import SCENES, summary
 from tests.faults.changes import PLACED_SLOTS, Place, Redeploy
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.fault import NOTHING
+from tests.faults.hang_ups import HangUp
+from tests.faults.harmed import FIRST_S, HarmFile
+from tests.faults.hostile import Flood
 from tests.faults.plan import JOB_KINDS, KINDS, LEAST_PLANS, PAIR_KINDS, SURE
 from tests.faults.proxy import packets, with_dup
 from tests.faults.publisher import WINDOW_S, compare
 from tests.faults.run import Outcome, run, too_few
+from tests.integration.harms import HARMS, messages_said
 
 SEEDS = (153, 2039, *(pytest.param(seed, marks=pytest.mark.long) for seed in (242, 239)))
 """Faults of nearly all kinds, with and without slots; in 2039 the flow gets other windows, then the old ones."""
 AT_LEAST_ONCE_SEED = 239
 UNTIMED_SEED = 2
+SCENE_SEEDS = {"hung-up": 5, "harmed": 3, "hostile": 3}
+"""Both brokers hang up; what a loss left in the log is lost with it; a peer with MACs in its way."""
 SPARK_SEEDS = (254,)
 """The fleet job's lease is taken by one that dies, then the job is killed."""
 
@@ -59,6 +67,22 @@ def test_rows_without_a_time_survive_a_clock_that_is_wrong_for_a_moment(tmp_path
     print(outcome.plan, *outcome.told, outcome, sep="\n")
     assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {UNTIMED_SEED} --untimed"
     assert outcome.messages >= 400
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("faults", [1, pytest.param(99, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("scene", "seed"), SCENE_SEEDS.items())
+def test_hang_ups_harmed_files_and_a_hostile_peer_cost_only_what_is_said(
+    scene: str, seed: int, faults: int, tmp_path: Path
+) -> None:
+    """Only so many faults of the seed: with one it takes half as long."""
+    made = SCENES[scene](seed)
+    first = made.injections[:faults]
+    outcome = run(replace(made, injections=first, duration_s=min(made.duration_s, first[-1].at + 1.0)), tmp_path)
+    print(outcome.plan, *outcome.told, outcome, sep="\n")
+    assert not outcome.failed, f"{outcome}\nagain: python -m tests.faults --seed {seed} --{scene}"
+    assert outcome.messages >= 50
 
 
 @pytest.mark.integration
@@ -117,6 +141,50 @@ def test_a_seed_means_the_same_each_time_and_seeds_come_to_every_kind(spark: boo
     assert set(windows) == {WINDOW_S, WINDOW_S / 2}
     assert all(p.collectors == 2 for p in plans if any(isinstance(i.fault, PAIR_KINDS) for i in p.injections))
     assert all(i.fault.fits(p.pool["slots"], p.spark) for p in plans for i in p.injections)
+
+
+@pytest.mark.parametrize("scene", ["hung-up", "harmed", "hostile"])
+def test_seeds_of_a_scene_mean_the_same_each_time_and_come_to_every_kind(scene: str) -> None:
+    plans = [SCENES[scene](seed) for seed in range(100)]
+    assert plans == [SCENES[scene](seed) for seed in range(100)]
+    first = {"hung-up": HangUp, "harmed": HarmFile, "hostile": Flood}[scene]
+    assert all(isinstance(p.injections[0].fault, first) for p in plans)
+    injected = [i.fault for p in plans for i in p.injections]
+    if scene == "hung-up":
+        assert {type(fault) for fault in injected} == set(plan.HUNG_UP_KINDS)
+    elif scene == "hostile":
+        assert {type(fault) for fault in injected} == set(plan.HOSTILE_KINDS)
+        assert {fault.what for fault in injected if isinstance(fault, Flood)} == {*hostile.BY_NAME, *hostile.FORGED}
+    else:
+        harms = {(fault.file, fault.how) for fault in injected if isinstance(fault, HarmFile)}
+        assert harms >= {(file, harm.__name__) for file in ("gateway.db", "gateway.db-wal") for harm in HARMS}
+        gaps = [b.at - a.at for p in plans for a, b in itertools.pairwise(p.injections)]
+        assert min(gaps) > HarmFile.draw(Random(0)).length_s + FIRST_S, "a mark is written in between"
+
+
+@pytest.mark.parametrize(
+    ("heard", "counted", "wrong"),
+    [
+        ([1.0, 3.0], 1, ()),
+        ([1.0], 1, ("1 messages were not given out",)),
+        ([1.0, 2.0, 3.0], 1, ("1 messages were heard at which",)),
+        ([1.0, 3.0], 2, ("expected 1 messages to be given up, got 2 counted",)),
+    ],
+)
+def test_what_is_given_out_is_all_but_the_messages_at_which_the_broker_hangs_up(
+    heard: list[float], counted: int, wrong: tuple[str, ...]
+) -> None:
+    found = hang_ups.problems([1.0, 2.0, 3.0], [2.0], heard, counted, 1)
+    assert len(found) == len(wrong)
+    assert all(text.startswith(begin) for text, begin in zip(found, wrong, strict=True))
+
+
+def test_numbers_of_messages_are_found_in_what_is_said_of_a_loss() -> None:
+    first = "the database a has lost its last 3 commits (...): up to 1,200 messages that were acknowledged"
+    both = f"the database a has lost its last 2 commits (...): up to 7 messages; and before that, {first}"
+    assert messages_said([]) == messages_said(["went back in time"]) == 0
+    assert messages_said([first, first]) == 1_200
+    assert messages_said([first, both]) == 1_207
 
 
 def test_placed_seeds_mean_the_same_each_time_and_place_by_hand_and_by_both_schedulers() -> None:

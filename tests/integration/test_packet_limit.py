@@ -42,7 +42,7 @@ def document() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@pytest.mark.parametrize("protocol", ["5", pytest.param("3.1.1", marks=pytest.mark.long)])
 def test_results_above_the_limit_land_in_pieces_and_a_row_that_no_collector_takes_is_said(
     protocol: str, tmp_path: Path, mosquitto: Callable[..., Broker]
 ) -> None:

@@ -1,0 +1,175 @@
+"""Every function of the product that takes what comes from outside has a fuzz test: by its own name, or by that of a
+function through which alone it is reached."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("edgert", "gateway", "agent", "provisioning", "images")
+ALIASES: Final = {"parse_untrusted": "threads_untrusted", "unpack_untrusted": "terms_untrusted"}
+"""Names under which tests import functions that several modules have."""
+FUZZ: Final = re.compile(r"@given|\brandom\.Random|\bRandom\(")
+"""A test that tries many inputs has one of these."""
+
+P, B = "tests/fuzz/test_plain_answers.py", "tests/fuzz/test_bytes.py"
+FUZZED: Final = {
+    "edgert/flow/document.py:read_untrusted": "tests/flow/test_document.py",
+    "images/layout.py:slots_untrusted": "tests/images/test_layout.py",
+    "edgert/runtime/checkpoint/departures.py:unpack_untrusted": "tests/runtime/test_departures.py",
+    "edgert/mqtt/packets/properties.py:read_varint_untrusted": B,
+    "edgert/mqtt/packets/properties.py:read_binary_untrusted": B,
+    "edgert/mqtt/packets/properties.py:read_text_untrusted": B,
+    "edgert/mqtt/packets/properties.py:text_untrusted": B,
+    "edgert/mqtt/packets/properties.py:read_properties_untrusted": B,
+    "edgert/mqtt/packets/decode.py:feed_untrusted": "tests/mqtt/test_decode.py",
+    "edgert/mqtt/session/session.py:receive_untrusted": "tests/mqtt/test_outgoing.py",
+    "edgert/mqtt/clients/deployment.py:read_answer_untrusted": "tests/mqtt/test_deployment.py",
+    "edgert/mqtt/clients/deployment.py:_retained_untrusted": "tests/mqtt/test_deployment.py",
+    "edgert/mqtt/clients/deployment.py:_message_untrusted": "tests/mqtt/test_deployment.py",
+    "edgert/central/collector/macs.py:payload_untrusted": B,
+    "edgert/operators/models/predict.py:checked_untrusted": "tests/operators/test_tree.py",
+    "edgert/operators/models/models.py:model_untrusted": P,
+    "edgert/codecs/senml.py:decode_untrusted": B,
+    "edgert/codecs/senml.py:decode_batch_untrusted": B,
+    "edgert/codecs/json.py:decode_untrusted": B,
+    "edgert/codecs/json.py:decode_batch_untrusted": B,
+    "edgert/codecs/value.py:decode_untrusted": B,
+    "edgert/codecs/value.py:decode_batch_untrusted": B,
+    "edgert/codecs/base.py:parse_untrusted": B,
+    "edgert/codecs/base.py:text_untrusted": B,
+    "edgert/codecs/base.py:repeated_keys_untrusted": B,
+    "edgert/control/messages.py:feed_untrusted": "tests/control/test_messages.py",
+    "edgert/control/messages.py:request_untrusted": "tests/control/test_messages.py",
+    "edgert/control/messages.py:answer_untrusted": "tests/control/test_messages.py",
+    "edgert/boards/slots.py:pending_untrusted": "tests/boards/test_slots.py",
+    "edgert/boards/revocation.py:read_list_untrusted": B,
+    "edgert/boards/revocation.py:revoked_names_untrusted": B,
+    "edgert/boards/table.py:common_untrusted": "tests/boards/test_table.py",
+    "edgert/boards/table.py:boards_untrusted": "tests/boards/test_table.py",
+    "edgert/store/file/commit_mark.py:unpacked_untrusted": "tests/store/test_commit_mark.py",
+    "edgert/demo/trace.py:parse_line_untrusted": B,
+    "edgert/links/messages.py:feed_untrusted": "tests/links/test_messages.py",
+    "edgert/links/tls.py:certificate_identity_untrusted": P,
+    "edgert/core/compression.py:expanded_untrusted": "tests/core/test_compression.py",
+    "edgert/core/packing.py:unpack_untrusted": B,
+    "edgert/core/results/macs.py:split_untrusted": "tests/core/test_macs.py",
+    "edgert/core/results/results.py:unpack_result_untrusted": "tests/central/test_reassembly.py",
+    "edgert/core/results/results.py:unpack_acknowledgement_untrusted": "tests/core/test_results.py",
+    "edgert/core/results/pieces.py:piece_untrusted": P,
+    "edgert/core/results/result_schema.py:schema_untrusted": P,
+    "gateway/web/guard.py:host_name_untrusted": B,
+    "gateway/hosts/weights.py:put_untrusted": P,
+    "gateway/control/central.py:message_untrusted": B,
+    "gateway/control/commands.py:assignment_untrusted": P,
+    "gateway/control/mqtt_api.py:handle_untrusted": B,
+    "gateway/ingest/broker_drops.py:take_untrusted": B,
+    "gateway/uplink/macs.py:payload_untrusted": B,
+    "agent/membership/packets.py:open_untrusted": "tests/agent/membership/test_fuzzed_packets.py",
+    "agent/membership/protocol.py:receive_untrusted": "tests/agent/membership/test_packets.py",
+    "agent/membership/messages.py:decode_untrusted": "tests/agent/membership/test_packets.py",
+    "agent/membership/messages.py:coordinate_untrusted": P,
+    "agent/metrics.py:_answer_untrusted": B,
+    "agent/drivers/flink.py:report_untrusted": P,
+    "agent/drivers/edgert.py:report_untrusted": P,
+    "agent/drivers/storm.py:report_untrusted": P,
+    "agent/drivers/jvm.py:parse_untrusted": P,
+    "agent/osched/cooperation/terms.py:unpack_untrusted": B,
+    "agent/fleet/moves.py:candidate_untrusted": P,
+    "agent/fleet/plans.py:_profile_untrusted": P,
+    "agent/fleet/status.py:section_untrusted": P,
+    "agent/fleet/status.py:labels_untrusted": P,
+    "agent/interference/ring.py:unpack_untrusted": "tests/agent/interference/test_ring.py",
+    "provisioning/on_board.py:take_untrusted": B,
+    "provisioning/document.py:files_untrusted": "tests/provisioning/test_document.py",
+}
+"""Function -> the test that tries many inputs on it."""
+THROUGH: Final = {
+    "edgert/runtime/checkpoint/departures.py:_departure_untrusted": "unpack_untrusted",
+    "edgert/runtime/checkpoint/departures.py:_rows_untrusted": "_departure_untrusted",
+    "edgert/mqtt/clients/deployment.py:_note_untrusted": "_message_untrusted",
+    "edgert/mqtt/clients/transport.py:received_untrusted": "receive_untrusted",
+    "edgert/central/collector/main.py:_received_untrusted": "payload_untrusted",
+    "edgert/central/collector/collector.py:_take_untrusted": "read_untrusted",
+    "edgert/central/collector/messages.py:read_untrusted": "unpack_result_untrusted",
+    "edgert/codecs/json.py:_repeated_untrusted": "repeated_keys_untrusted",
+    "edgert/control/messages.py:_map_untrusted": "unpack_untrusted",
+    "edgert/control/server.py:_request_untrusted": "request_untrusted",
+    "edgert/links/messages.py:decode_untrusted": "feed_untrusted",
+    "edgert/links/session.py:receive_untrusted": "feed_untrusted",
+    "edgert/core/results/results.py:_map_untrusted": "unpack_untrusted",
+    "gateway/flows/models.py:offer_untrusted": "_checked_untrusted",
+    "gateway/flows/models.py:_checked_untrusted": "checked_untrusted",
+    "gateway/control/central.py:_retained_untrusted": "message_untrusted",
+    "gateway/control/mqtt_api.py:_checked_untrusted": "read_untrusted",
+    "gateway/uplink/uplink.py:acknowledged_untrusted": "unpack_acknowledgement_untrusted",
+    "gateway/links/flow_links.py:_arrivals_untrusted": "unpack_untrusted",
+    "gateway/links/peer.py:_received_untrusted": "receive_untrusted",
+    "agent/membership/protocol.py:answer_table_untrusted": "read_untrusted",
+    "agent/membership/protocol.py:merge_untrusted": "read_untrusted",
+    "agent/membership/tables.py:read_untrusted": "decode_untrusted",
+    "agent/membership/keys.py:open_untrusted": "",
+    "agent/metrics.py:_serve_untrusted": "_answer_untrusted",
+    "agent/osched/cooperation/exchange.py:_read_untrusted": "unpack_untrusted",
+}
+"""Function that does little itself -> the one with a fuzz test that it calls, or that calls it. An empty name: it hands
+all to a library."""
+
+LACKING: Final = {
+    "edgert/boards/waves.py:waves_untrusted",
+    "edgert/boards/board_state.py:state_untrusted",
+    "edgert/boards/requests.py:read_request_untrusted",
+    "edgert/boards/requests.py:request_untrusted",
+    "edgert/boards/revocation.py:is_newer_untrusted",
+    "edgert/cli/board/requests.py:take_untrusted",
+    "edgert/cli/board/requests.py:left_untrusted",
+    "edgert/cli/fleet/board_watch.py:_message_untrusted",
+    "edgert/cli/fleet/board_watch.py:_take_untrusted",
+    "edgert/cli/fleet/revoked.py:message_untrusted",
+    "gateway/control/revoked.py:take_untrusted",
+}
+"""Functions that have none yet. None may be added."""
+
+
+def untrusted() -> Iterator[tuple[str, str]]:
+    """(file and name, source) of each such function that has a body."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.endswith("_untrusted"):
+                    last = node.body[-1]
+                    if not (isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant)):
+                        yield f"{path.relative_to(ROOT)}:{node.name}", ast.get_source_segment(text, node) or ""
+
+
+SOURCES: Final = dict(untrusted())
+
+
+def test_each_function_that_takes_what_comes_from_outside_has_a_fuzz_test() -> None:
+    assert set(SOURCES) == set(FUZZED) | set(THROUGH) | LACKING, "a new one needs a line above, and a test"
+    assert not set(FUZZED) & set(THROUGH)
+
+
+@pytest.mark.parametrize("function", FUZZED)
+def test_the_test_of_a_function_tries_many_inputs_on_it(function: str) -> None:
+    name, text = function.partition(":")[2], (ROOT / FUZZED[function]).read_text()
+    assert FUZZ.search(text)
+    called = {name, ALIASES.get(name, name)}
+    if name.startswith(("decode_", "decode_batch_")) or name == "checked_untrusted":
+        called.add("make(")
+    assert any(one in text for one in called), f"{FUZZED[function]} does not call {name}"
+
+
+@pytest.mark.parametrize("function", [f for f in THROUGH if THROUGH[f]])
+def test_a_function_without_a_test_of_its_own_is_reached_by_another_one(function: str) -> None:
+    path, _, name = function.partition(":")
+    other = THROUGH[function]
+    calls = re.search(rf"\b{other}\b", SOURCES[function])
+    assert calls or re.search(rf"\b{name}\b", SOURCES.get(f"{path}:{other}", ""))
