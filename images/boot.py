@@ -39,7 +39,9 @@ def say(text: str) -> None:
     print(f"boot: {text}", flush=True)
 
 
-def try_board(board: str, images: Path, scenes: Sequence[str], cuts: Sequence[float], keep: Path | None) -> None:
+def try_board(
+    board: str, images: Path, scenes: Sequence[str], cuts: Sequence[float], keep: Path | None, *, own_clock: bool
+) -> None:
     """Plays `scenes` in the order of `SCENES`, after a first start that provisions the board. Raises `BootError`.
 
     `keep` is a folder in which the board stays; with a board in it the run goes on with that one."""
@@ -49,7 +51,7 @@ def try_board(board: str, images: Path, scenes: Sequence[str], cuts: Sequence[fl
         folder.mkdir(exist_ok=True)
         known = (folder / "card.img").exists()
         fleet = Fleet(folder / "fleet", BOARD_ID)
-        machine = Machine(board, images, folder, fleet.provisioning())
+        machine = Machine(board, images, folder, fleet.provisioning(), own_clock=own_clock)
         stack.callback(machine.cut)
         machine.start()
         (_later_start if known else _first_start)(machine)
@@ -177,6 +179,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--keep", type=Path, metavar="FOLDER",
         help="the board stays in this folder, and a later run goes on with it (default: a new board each time)",
     )  # fmt: skip
+    parser.add_argument(
+        "--own-clock", action="store_true",
+        help="the board's clock goes by its instructions: on a busy machine its services keep their time limits",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     chance = random.Random(args.seed)
     cuts = [chance.uniform(0.5, args.within) for _ in range(args.cuts)]
@@ -184,7 +190,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         say(f"{args.board}, seed {args.seed}")
-        try_board(args.board, images.absolute(), args.scenes, cuts, args.keep and args.keep.absolute())
+        try_board(
+            args.board,
+            images.absolute(),
+            args.scenes,
+            cuts,
+            args.keep and args.keep.absolute(),
+            own_clock=args.own_clock,
+        )
     except BootError as error:
         print(f"boot: {error}", file=sys.stderr)
         return 1

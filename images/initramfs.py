@@ -82,7 +82,7 @@ B) device=${data%4}3 ;;
 *) again "expected edgert.slot=A or edgert.slot=B among the kernel's arguments" ;;
 esac
 /bin/busybox mount -t ext4 -o ro "$device" /root || again "cannot mount $device"
-[ -x "/root$init" ] || [ -L "/root$init" ] || again "no $init on $device"
+in_root /usr/bin/test -x "$init" || again "no $init on $device" # it is a link, which means something only inside
 name_partitions
 /bin/busybox mount -o bind /dev /root/dev
 [ -z "$state" ] || name_boot_state || say "the boot state has no name: attempts of slots cannot be given back"
