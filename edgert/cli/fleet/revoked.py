@@ -16,7 +16,8 @@ from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 
 WAIT_S: Final = 30.0
-QUIET_S: Final = 0.5
+QUIET_S: Final = 3.0
+"""A gateway tells of its list within 2 s after it has connected."""
 MOST_BOARDS: Final = 10_000
 
 
