@@ -26,7 +26,7 @@ WAVES: Final = "5%,25%,100%"
 TIMEOUT_S: Final = 3600.0
 """A download over a slow line, three starts, and 10 min of trial."""
 CONNECT_S: Final = 15.0
-QUIET_S: Final = 0.5
+QUIET_S: Final = 2.0
 """When no further board has shown itself for so long, all are taken to be seen."""
 LOOK_S: Final = 0.5
 STEP_PERCENT: Final = 25
