@@ -21,6 +21,7 @@ from benchmarks.report import Benchmark, Options, Report
 INTERVAL_S: Final = 5.0
 OVERHEAD_PERCENT: Final = 3.0
 PAUSE_MS: Final = 10.0
+NOT_ON_DISK: Final = "the kernel says that nothing was written: is the folder on a disk?"
 WRITTEN_MB: Final = 1.0
 RECOVERY_S: Final = 2.0
 LOADS: Final = {"100 messages/s, 1,000 keys": (100, 1_000), "10 devices at 1 Hz": (10, 10)}
@@ -95,7 +96,7 @@ class Run:
             if longest := [one["longest_ms"] for one in rounds if one["merging"] is merging]:
                 add(f"flow takes nothing, longest{when}, {label}", max(longest), "ms")
         written = statistics.fmean(one["written"] for one in rounds) / 1e6
-        nothing = "" if written else "the kernel says that nothing was written: is the folder on a disk?"
+        nothing = "" if written else NOT_ON_DISK
         add(f"written by it, {label}", written, "MB", limit=WRITTEN_MB, fault=nothing)
         for part in ("delta", "ids"):
             add(f"of that {part}, {label}", statistics.fmean(one[part] for one in rounds) / 1e6, "MB")
@@ -157,7 +158,7 @@ class Run:
                 seconds = max(self._sizes.wear_s, 2 * interval_s)
                 told = self._inside("wear", keys=keys, rate=rate, interval=interval_s, seconds=seconds)
                 hourly = told["bytes"] / seconds * 3_600 / 1e6
-                fault = "" if told["bytes"] else "the kernel says that nothing was written: is the folder on a disk?"
+                fault = "" if told["bytes"] else NOT_ON_DISK
                 if not told["landed"]:
                     fault = "nothing was shipped"
                 self._report.add(f"to the card, {load}, every {interval_s} s", hourly, "MB/h", fault=fault)

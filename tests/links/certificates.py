@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,12 +34,19 @@ class Authority:
         return Credentials(f"{path}/{name}.pem", f"{path}/{name}.key", f"{path}/ca.pem")
 
     def expire(self, credentials: Credentials) -> None:
-        """Signs a certificate of `issue` again: it ended yesterday."""
-        path = self.folder
-        self._run("x509", "-x509toreq", "-in", credentials.certificate, "-signkey", credentials.key,
-                  "-copy_extensions", "copyall", "-out", f"{path}/again.csr")  # fmt: skip
-        self._run("x509", "-req", "-in", f"{path}/again.csr", "-CA", credentials.ca, "-CAkey", f"{path}/ca.key",
-                  "-copy_extensions", "copyall", "-days", "-1", "-out", credentials.certificate)  # fmt: skip
+        """Signs a certificate of `issue` again: it ended yesterday. No version of openssl's command does that in the
+        same words as another."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+
+        file, now = Path(credentials.certificate), datetime.now(UTC)
+        old, authority = (x509.load_pem_x509_certificate(Path(p).read_bytes()) for p in (file, credentials.ca))
+        key: Any = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
+        builder = x509.CertificateBuilder(
+            authority.subject, old.subject, old.public_key(), old.serial_number,
+            now - timedelta(days=2), now - timedelta(days=1), list(old.extensions),
+        )  # fmt: skip
+        file.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def _request(self, name: str, subject: str, *options: str) -> None:
         files = ["-keyout", f"{self.folder}/{name}.key", "-out", f"{self.folder}/{name}.pem"]

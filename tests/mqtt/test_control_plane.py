@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 import threading
 import time
@@ -216,7 +217,10 @@ def test_two_clients_with_one_id_are_named_in_one_line_and_leave_each_other_time
         one.stop()
         other.stop()
     assert time.monotonic() - began >= 0.5 + 0.5 + 1, "the wait grows although each CONNACK was good"
-    said = [r.getMessage() for r in caplog.records if "another client use the id edgert-g1-central" in r.getMessage()]
+    # a broker that says that the session was taken over is quoted, of another it is guessed
+    said = [
+        m for r in caplog.records if re.search("another client uses? the id edgert-g1-central", m := r.getMessage())
+    ]
     assert 1 <= len(said) <= 2  # once by each
 
 
