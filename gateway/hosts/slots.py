@@ -328,7 +328,7 @@ class Slots:
                 hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
         elif kind == frames.DATA:
             _, place, source, producer, packed = rest
-            hosted.depart(place, source, producer, frames.unpack_batch(packed))
+            hosted.depart(process.number, place, source, producer, frames.unpack_batch(packed))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))

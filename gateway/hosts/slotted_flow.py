@@ -106,7 +106,10 @@ class Hosted:
     rows: list[Row] = field(default_factory=list)
     """To be shipped with the next capture that is whole."""
     departures: list[Departure] = field(default_factory=list)
-    """For other gateways, since the last capture that is whole."""
+    """For other gateways, to leave with the next capture that is whole."""
+    departing: dict[int, list[Departure]] = field(default_factory=dict)
+    """Those given since each slot's last answer, by slot: the state that the answer tells of still holds what they were
+    made of."""
     results: dict[int, list[Row]] = field(default_factory=dict)
     """Results since each slot's last answer, by slot, of an at-least-once flow: they may leave before the capture."""
     drops: Counter[tuple[Instance, str]] = field(default_factory=Counter)
@@ -137,13 +140,13 @@ class Hosted:
             if self.kept_bytes > KEPT_BYTES:
                 self._forget()
 
-    def depart(self, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
-        """Keeps a batch that a slot gave for an instance of another gateway, until the slot's next capture."""
+    def depart(self, slot: int, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
+        """Keeps a batch that a slot gave for an instance of another gateway, until the slot's next answer."""
         planned = self.run.plan.instances[list(self.run.plan.instances)[place]]
         assert isinstance(batch, Batch)
         target = Target(self.run.instances[planned.name], source, producer)
         with self.lock:
-            self.departures.append(departure(planned, self.run.registry, target, batch))
+            self.departing.setdefault(slot, []).append(departure(planned, self.run.registry, target, batch))
 
     def _forget(self) -> None:
         """Forgets the older half of the batches for which no acknowledgement is owed."""
@@ -210,6 +213,7 @@ class Hosted:
         its state changes and results were taken out of the flow and are kept for the next one."""
         self.run.taken.append(deltas)
         self.rows += [*self.results.pop(slot, ()), *rows]
+        self.departures += self.departing.pop(slot, ())
         if checkpoint == self.checkpoint:
             self.answers[slot] = answer
             self.lock.notify_all()
@@ -270,6 +274,7 @@ class Hosted:
         self.run.taken.clear()
         self.rows.clear()
         self.departures.clear()
+        self.departing.clear()
         self.results.clear()
         self.marks.clear()
         self.shown = {name: self._counted(name) for name in self.run.places}
