@@ -23,7 +23,7 @@ from gateway.base.epochs import successor
 from gateway.base.tasks import Tasks
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.models import Models
-from gateway.flows.plans import Plans
+from gateway.flows.plans import FLEET, Plans
 from gateway.flows.retire import Retirement
 from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, Kept, NewVersion, Removal
 from gateway.hosts.host import Host
@@ -239,6 +239,12 @@ class Flows:
         return version
 
     async def _deploy(self, flow: Flow, origin: str, assignment: Assignment, plan: int) -> int:
+        known = self.flow_registry.stored.get(flow.name)
+        if origin != FLEET and known is not None and known.origin == FLEET and not known.removed:
+            raise EdgertError(
+                f"flow {flow.name} belongs to the fleet, and this board runs a part of it: use `edgert fleet remove` "
+                "first, or `edgert fleet deploy`"
+            )
         old = self.runs.get(flow.name)
         if old is not None and old.flow.document == flow.document and (not assignment or old.assignment == assignment):
             await self._now_from(flow.name, origin)

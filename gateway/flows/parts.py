@@ -247,6 +247,8 @@ class Parts:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
+            if old is not None:
+                self._flows.plans.check_sources(old.run, assignment)
             with self._not_going_on(flow.name, old):
                 blobs, queue = await self._checkpoint(flow.name) if old else ([], b"")
                 states = [*blobs, *(state for one in imports for state in one["states"])]

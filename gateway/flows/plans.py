@@ -177,6 +177,17 @@ class Plans:
                 f"flow {flow.name}: expected a place for each of {_list(copies)}, got one for {_list(unknown)}"
             )
 
+    def check_sources(self, run: FlowRun, assignment: Assignment) -> None:
+        """Raises `EdgertError` where an assignment takes a source away from this gateway: its position in the session
+        with the sensors' broker stays here, and what comes after the last checkpoint would be lost."""
+        for name, location in run.plan.assignment().items():
+            to = assignment.get(name, location).gateway
+            if not run.flow.nodes[uncopied(name)[0]].inputs and location.gateway == run.gateway != to:
+                raise EdgertError(
+                    f"flow {run.flow.name}: expected {name} on {run.gateway}, got {to}: a source stays with the "
+                    "session of its broker; to have it elsewhere remove the flow and deploy it there"
+                )
+
     def planned(self, flow: Flow, assignment: Assignment, plan: int, progress: Progress) -> FlowRun:
         """This gateway's part of a flow, as it would run by a plan."""
         stored = self._flow_registry.stored.get(flow.name) or self.next_version(flow, FLEET)

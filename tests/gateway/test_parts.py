@@ -392,3 +392,36 @@ async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prep
     assert await gateway.flows.remove("f")
     assert gateway.shipped() == 2
     gateway.crash()
+
+
+@in_loop
+async def test_a_source_does_not_leave_its_board(tmp_path: Path) -> None:
+    """What came after the last checkpoint would be acknowledged there, and be nowhere."""
+    gateway = Gateway(tmp_path / "db")
+    here = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
+    await gateway.flows.deploy(document(), FLEET, here, 1)
+    parts, _ = parts_of(gateway)
+    await parts.fence("f", 2)
+    await parts.stop("f")
+    exported = await parts.export("f", ["in", "minute", "out"], {})
+    there = dict.fromkeys(here, Location("g2", -1))
+    with pytest.raises(EdgertError, match=r"flow f: expected in on g1, got g2: a source stays"):
+        await parts.prepare(dict(document().document), there, 2, [exported])
+    await parts.prepare(dict(document().document), there | {"in": here["in"]}, 2, [exported])
+    await parts.commit("f", 2)
+    assert parts.status()["f"]["plan"] == 2
+    gateway.crash()
+
+
+@in_loop
+async def test_a_document_of_its_own_does_not_take_the_place_of_a_boards_part_of_a_fleet_flow(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    at = {"in": Location("g1", -1), "minute": Location("g2", -1), "out": Location("g2", -1)}
+    await gateway.flows.deploy(document(), FLEET, at, 1)
+    for wanted in (document(), document(description="another")):
+        with pytest.raises(EdgertError, match="flow f belongs to the fleet, and this board runs a part of it"):
+            await gateway.flows.deploy(wanted, "mqtt")
+    assert list(gateway.flows.runs["f"].mine or ()) == ["in"]
+    await gateway.flows.remove("f")
+    assert await gateway.flows.deploy(document(), "mqtt")
+    gateway.crash()
