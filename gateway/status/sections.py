@@ -43,7 +43,7 @@ def status_of(
     drops = (
         lambda: ingest_drops(ingest),
         lambda: {("", "", reason): messages for reason, messages in control_drops.items()},
-        lambda: {("", "", "control message that is too large"): made.oversized if (made := link()) else 0},
+        lambda: control_connection_drops(link()),
         checkpointer.dropped,
         links.dropped if links else dict,
     )
@@ -103,6 +103,16 @@ def central_section(settings: Central, uplink: Uplink, link: ControlConnection |
         "too_large": link.limits.too_large if link else 0,
         "hung_up": link.limits.hung_up if link else 0,
         "error": uplink.status.error or (link.error if link else ""),
+    }
+
+
+def control_connection_drops(link: ControlConnection | None) -> dict[tuple[str, str, str], int]:
+    """Messages of the central broker that came to no part of the gateway, by ("", "", reason)."""
+    if link is None:
+        return {}
+    return {
+        ("", "", "control message that is too large"): link.oversized,
+        ("", "", "control message that could not be handled"): link.unhandled,
     }
 
 

@@ -75,7 +75,7 @@ def test_a_list_that_was_changed_is_refused_or_says_the_same(world: World, data:
     try:
         assert is_newer_untrusted(bytes(content), world.own, world.root, world.lists[0])
     except EdgertError:
-        pass  # whoever changes what is signed is found out; text around it says nothing
+        pass  # a change of the signed part is found; the text around it is not signed
 
 
 class Board:

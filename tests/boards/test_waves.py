@@ -189,7 +189,7 @@ def test_whatever_boards_do_a_wave_waits_stops_at_failures_and_ends(data: st.Dat
                 ends = [rollout.tracks[one] for one in earlier]
                 assert all(track.ended for track in ends)
                 assert sum(not track.good for track in ends) <= allowed
-    while not rollout.over:  # nobody says anything any more
+    while not rollout.over:  # no board tells anything any more
         at_s += 50.0
         rollout.turn(at_s, {board: Seen(True, FREE.state, taken=True) for board in boards})
         assert at_s < 30 * 40.0 + 200.0 * (len(waves) + 1)

@@ -1,4 +1,4 @@
-"""What a gateway that means harm sends to the collector: (flow, payload) under its own name."""
+"""Messages of a hostile gateway to the collector: (flow, payload) under its own name."""
 
 from __future__ import annotations
 

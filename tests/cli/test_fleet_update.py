@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -114,3 +115,18 @@ def test_what_is_printed() -> None:
         "stopped after wave 1: 1 of 1 boards are not updated; run the command again to go on",
     ]
     assert update.result(rollout, {})["boards"]["g1"] == {"result": "failed", "why": "no space", "version": "2"}
+
+
+def test_boards_that_never_fall_silent_do_not_keep_the_update_from_beginning() -> None:
+    """Another update is under way: its boards tell of each per cent."""
+
+    class Noisy(threading.Event):
+        now = 0.0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.now += 0.4
+            return True
+
+    noisy = Noisy()
+    update._until_quiet(noisy, lambda: noisy.now)
+    assert update.CONNECT_S <= noisy.now < update.CONNECT_S + 1

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
 HUNG_UP = "hung up twice at a message"
-"""What the gateway's log says of a message that it gives up."""
+"""The log line of the gateway for a message that it gives up has these words."""
 LIMITS = (1_100, 1_500, 2_500)
 """Bytes at which the central broker hangs up. Below 1,024 the gateway takes it for another reason than the size."""
 HEARD_S = 60.0
@@ -67,7 +67,7 @@ class HangUpAtLarge(Fault):
 
 
 class Heard:
-    """What flows give out on the sensors' broker, as a client of it hears."""
+    """Messages that flows give out on the sensors' broker, as a client of it hears them."""
 
     def __init__(self, port: int) -> None:
         self.times: Counter[float] = Counter()
@@ -114,7 +114,7 @@ def problems(
 ) -> list[str]:
     found = []
     if missing := len({*sent} - {*poisoned} - {*heard}):
-        found.append(f"{missing} messages were not given out, at which nobody hung up")
+        found.append(f"{missing} messages were not given out, though the broker had not hung up at them")
     if through := len({*poisoned} & {*heard}):
         found.append(f"{through} messages were heard at which the broker hangs up: the seed shows nothing")
     if not poisoned:

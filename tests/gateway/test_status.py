@@ -6,12 +6,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from paho.mqtt.client import MQTTMessage
 
+from edgert.core.settings.connection import Connection
 from edgert.core.settings.gateway import Gateway, GatewaySettings
+from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
 from gateway.status.recently import Looks, Recent
+from gateway.status.sections import control_connection_drops
 from gateway.status.status import _shown
 from tests.runtime.test_flow_run import flow_run
 
@@ -115,3 +119,17 @@ def test_what_was_written_to_disks_is_told_where_the_kernel_counts_it(
 
     monkeypatch.setattr(status._process, "io_counters", denied)
     assert status.object()["written_bytes"] is None
+
+
+def test_messages_of_the_central_broker_that_came_to_no_part_are_among_the_drops() -> None:
+    link = ControlConnection(Connection(), "g1", on_message=lambda topic, payload, request: 1 / 0, max_message_bytes=10)
+    assert not any(control_connection_drops(link).values())
+    for payload in (b"x", b"x" * 11):
+        message = MQTTMessage(topic=b"t")
+        message.payload = payload
+        link._client.on_message(link._client, None, message)  # type: ignore[misc]
+    assert control_connection_drops(link) == {
+        ("", "", "control message that is too large"): 1,
+        ("", "", "control message that could not be handled"): 1,
+    }
+    assert control_connection_drops(None) == {}

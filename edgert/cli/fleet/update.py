@@ -107,7 +107,13 @@ def _listen(watch: BoardWatch, changed: threading.Event) -> None:
         raise EdgertError(f"{watch.connection.error}; no board was asked")
     if watch.connection.protocol != "5":
         raise EdgertError(f"broker {watch.connection.address}: expected MQTT 5, got {watch.connection.protocol}")
-    while changed.wait(QUIET_S):
+    _until_quiet(changed, time.monotonic)
+
+
+def _until_quiet(changed: threading.Event, clock: Callable[[], float]) -> None:
+    """Boards amid an installation tell of each per cent, so that it may never be quiet: the wait has an end."""
+    ends = clock() + CONNECT_S
+    while clock() < ends and changed.wait(QUIET_S):
         changed.clear()
 
 
