@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from tests.brokers import free_port, wait_listening
+from benchmarks.ports import free_port
+from tests.brokers import wait_listening
 
 KEY, SECRET = "edgert-test", "edgert-test-secret"
 BUCKET = "fleet"

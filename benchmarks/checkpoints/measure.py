@@ -15,7 +15,8 @@ from benchmarks.checkpoints.flow import shuffled
 from benchmarks.checkpoints.picture import WEAR, draw
 from benchmarks.ingest.gateway import Gateway
 from benchmarks.ingest.measure import percentile
-from benchmarks.processes import MOSQUITTO, Child, free_port, module, mosquitto, wait_for
+from benchmarks.ports import free_port
+from benchmarks.processes import MOSQUITTO, Child, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
 
 INTERVAL_S: Final = 5.0

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ingest.flows import FLOW, measured, probe
-from benchmarks.processes import Child, child, free_port, wait_for
+from benchmarks.ports import free_port
+from benchmarks.processes import Child, child, wait_for
 from edgert.flow.document import to_toml
 
 READY = " is ready"

@@ -21,7 +21,8 @@ from agent.osched.kernel.rights import can_raise_priority
 from benchmarks.ingest.measure import percentile
 from benchmarks.osched.flows import FLOWS, flows, install
 from benchmarks.osched.picture import draw
-from benchmarks.processes import MOSQUITTO, Child, child, free_port, module, mosquitto, wait_for
+from benchmarks.ports import free_port
+from benchmarks.processes import MOSQUITTO, Child, child, module, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
 from edgert.control.client import call
 from edgert.core.errors import EdgertError

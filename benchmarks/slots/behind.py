@@ -25,7 +25,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.ingest.measure import percentile
 from benchmarks.ingest.trace import messages
-from benchmarks.processes import Child, child, free_port, module, mosquitto, wait_for
+from benchmarks.ports import free_port
+from benchmarks.processes import Child, child, module, mosquitto, wait_for
 from benchmarks.riotbench.flows import split
 from edgert.flow.document import to_toml
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ports import free_port
 from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.core.text.key_lines import key_line
-
-
-def free_port() -> int:
-    """A port of loopback that nobody uses now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class RealAgent:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import paho.mqtt.client as paho
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.central.alerts import job as alert_job
 from edgert.central.alerts.job import READER, AlertJob
 from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, parse
@@ -34,7 +35,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings.central import Alerts as Settings
 from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.connection import Connection
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.central.results_examples import Gateway
 from tests.waiting import wait_until
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from benchmarks.ports import free_port
 from edgert.central.tables.query import query
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.central.collector_rig import Outbox, Start, resend
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.waiting import wait_until

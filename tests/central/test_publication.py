@@ -11,13 +11,14 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.central.tables import models
 from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.tables.models import Registry
 from edgert.central.training.publication import NotPublished, Publication, changing
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
-from tests.brokers import Broker, Certificates, free_port
+from tests.brokers import Broker, Certificates
 from tests.central.test_models import WHEN, version
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.control_plane import ControlConnection
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.integration.rig import FLEET, ROOT, Rig
 from tests.waiting import wait_until
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import psutil
 
+from benchmarks.ports import free_port
 from edgert.flow.document import to_toml
-from tests.brokers import free_port
 from tests.faults import large_batches
 from tests.integration.rig import Process
 from tests.waiting import wait_until

@@ -35,10 +35,10 @@ from agent.migration.plan_change import (
     participants,
     staying,
 )
+from benchmarks.ports import free_port
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack, unpack
 from edgert.core.results.results import RowsBatch, unpack_result_untrusted
-from tests.brokers import free_port
 from tests.gateway.moving_board import HOST, Board, Broker
 from tests.integration import truth
 from tests.lab.faults import APART, BOARDS, FLOW, KEYED, differences, document, reading, tracked

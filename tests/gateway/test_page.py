@@ -18,8 +18,9 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks.ports import free_port
 from tests.agent.rig import RealAgent
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.gateway import webdriver
 from tests.gateway.webdriver import Browser, browser, wait_for
 

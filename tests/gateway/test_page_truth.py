@@ -20,8 +20,9 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks.ports import free_port
 from gateway.web.server import WebServer
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.gateway import webdriver
 from tests.gateway.status_example import example_status, judged
 from tests.gateway.test_page import ARTEFACTS, ROOT

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.ports import free_port
 from edgert.control.client import BlockingClient
-from tests.brokers import free_port
 from tests.integration.rig import Gateway, Rig
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.brokers import free_port
+from benchmarks.ports import free_port
 from tests.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]

@@ -21,8 +21,9 @@ from typing import Any
 import paho.mqtt.client as paho
 import psutil
 
+from benchmarks.ports import free_port
 from edgert.flow.document import to_toml
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

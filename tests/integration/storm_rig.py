@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile
 
-from tests.brokers import free_port
+from benchmarks.ports import free_port
 from tests.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.mqtt.packets.properties import encode_varint
-from tests.brokers import free_port
 from tests.integration.rig import Gateway
 from tests.waiting import wait_until
 

@@ -19,9 +19,10 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks.ports import free_port
 from edgert.flow.document import load
 from edgert.operators.registry import REGISTRY
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -12,13 +12,14 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks.ports import free_port
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from edgert.links.tls import Credentials, Identity, LinkError, Listener, TlsLink, connect, take_revoked, tls_context
 from edgert.mqtt.access import mosquitto_acl
 from edgert.mqtt.clients.credentials import tls_context as broker_context
 from provisioning.on_board import take_untrusted
-from tests.brokers import MOSQUITTO, Broker, free_port
+from tests.brokers import MOSQUITTO, Broker
 from tests.waiting import in_loop, until, wait_until
 
 pytestmark = pytest.mark.integration

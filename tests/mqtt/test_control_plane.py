@@ -16,6 +16,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
+from benchmarks.ports import free_port
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients import control_plane
 from edgert.mqtt.clients.control_plane import ControlConnection
@@ -25,7 +26,7 @@ from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, V311
 from edgert.mqtt.session import versions
 from edgert.mqtt.session.suspicion import STABLE_S
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S
-from tests.brokers import Broker, Certificates, free_port
+from tests.brokers import Broker, Certificates
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from paho.mqtt import publish
 
+from benchmarks.ports import free_port
 from edgert.mqtt.clients import wire as wire_module
 from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.clients.transport import Address, Handlers, MqttClient, Tls
 from edgert.mqtt.packets.packets import Oversized, Publish, Publishes, Subscription, Will
 from edgert.mqtt.session.events import Connected, Subscribed
 from edgert.mqtt.session.options import SessionOptions
-from tests.brokers import Broker, Certificates, free_port
+from tests.brokers import Broker, Certificates
 from tests.publishes import singly
 from tests.waiting import in_loop, until
 

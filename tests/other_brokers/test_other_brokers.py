@@ -16,8 +16,9 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
+from benchmarks.ports import free_port
 from tests import brokers
-from tests.brokers import Broker, free_port
+from tests.brokers import Broker
 from tests.integration.rig import Gateway, Rig
 from tests.other_brokers.build import MOCHI, RUMQTTD
 from tests.waiting import wait_until
