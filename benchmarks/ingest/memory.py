@@ -49,7 +49,8 @@ class Feed:
         self.pool.add(self.run.all)
         readers = [(p.parameters["topic"].filter, Reader(self.run.progress, i)) for p, (i,) in self.run.sources()]
         sources = [Source(self.run.flow.name, topic_filter, 0, reader) for topic_filter, reader in readers]
-        self.ingest.swap((), sources)
+        with self.ingest.swap((), sources):
+            pass
         self.pool.start()
 
     def feed(self, packets: Packets, messages: int, per_read: int) -> float:

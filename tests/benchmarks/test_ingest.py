@@ -11,6 +11,7 @@ from benchmarks.__main__ import main
 from benchmarks.ingest.flows import measured, probe
 from benchmarks.ingest.load import Packets
 from benchmarks.ingest.measure import BASELINE, BASELINE_AT_ONCE, RATES, SUBJECTS, figure, percentile
+from benchmarks.ingest.memory import Feed
 from benchmarks.ingest.trace import RANGES, messages
 from edgert.codecs.registry import make
 from edgert.flow.document import from_plain
@@ -57,6 +58,13 @@ def test_percentiles_lie_between_the_values() -> None:
     assert percentile([float(n) for n in range(101)], 99) == pytest.approx(99.0)
     assert percentile([3.0], 50) == 3.0
     assert percentile([], 50) == 0.0
+
+
+def test_the_flow_in_memory_takes_all_that_it_is_fed() -> None:
+    feed, packets = Feed(), Packets(0)
+    feed.feed(packets, 2_000, 100)
+    assert feed.run.all[0].counters.rows_in == 2_000
+    feed.pool.stop()
 
 
 @pytest.mark.integration

@@ -20,13 +20,13 @@ from tests.demo.test_demo import children_of, fleet_rows, missing, windows_are_w
 
 ROOT = Path(__file__).parents[2]
 HEADING = "Five-minute tour"
-UP_S, ROWS_S, BLOCK_S, STOP_S = 60.0, 240.0, 30.0, 40.0
+UP_S, ROWS_S, BLOCK_S, STOP_S = 60.0, 420.0, 30.0, 40.0
 """Longest waits: for the demo's flow, for rows in a table, for one block, for the end of the demo."""
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}"),
 ]
 

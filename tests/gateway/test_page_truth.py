@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,8 +12,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -21,12 +19,11 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.ports import free_port
-from gateway.web.server import WebServer
 from tests.brokers import Broker
 from tests.gateway import webdriver
-from tests.gateway.status_example import example_status, judged
 from tests.gateway.test_page import ARTEFACTS, ROOT
 from tests.gateway.webdriver import Browser, browser, wait_for
+from tests.integration.rig import Rig
 
 pytestmark = [
     pytest.mark.browser,
@@ -115,23 +112,6 @@ def publishing(broker: Broker, messages: list[tuple[str, bytes]], every_s: float
         client.loop_stop()
 
 
-@contextmanager
-def serving(status: dict[str, Any]) -> Iterator[str]:
-    """The URL of a page in front of this status."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    server = WebServer(SimpleNamespace(host="127.0.0.1", port=0), lambda: status)
-    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
-    try:
-        yield server.url
-    finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
 CONTRAST = """
 const channels = (color) => color.match(/[\\d.]+/g).slice(0, 3).map(Number);
 const light = (color) => channels(color).map((c) => c / 255)
@@ -211,19 +191,32 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         assert [e for e in page.console_errors() if "503" not in e] == []
 
 
-@pytest.mark.timeout(60)
-def test_a_dead_collector_is_not_green() -> None:
-    status = example_status()
-    status["central"] |= {"outbox_rows": 437, "unacknowledged_s": 421.0, "last_ack_age_s": 421.0}
-    with serving(judged(status)) as url, browser() as page:
-        page.open(url)
-        page.wait_for("return document.querySelector('#link-central').className === 'bad'")
-        assert page.run("return document.querySelector('#link-central .value').textContent") == "no collector"
-        problem = page.run("return document.querySelector('#problems').textContent")
-        assert "437 rows wait in the outbox" in problem
-        assert "7 min" in problem
-        assert get(f"{url}healthz")[0] == 503
-        assert_readable(page, dark=False)
-        assert page.violations() == []
-        page.screenshot(ARTEFACTS / "page-dead-collector.png")
-        assert_fits_a_phone(page, "page-dead-collector")
+@pytest.mark.timeout(180)
+def test_a_collector_that_was_killed_is_red_after_a_minute(tmp_path: Path, mosquitto: Callable[..., Broker]) -> None:
+    broker = mosquitto()
+    rig = Rig(tmp_path, broker)
+    collector = rig.collector()
+    collector.start()
+    messages = [("room/0/shelf", b'{"temperature": 21}')]
+    try:
+        with gateway_of(tmp_path, broker, 1) as url, publishing(broker, messages, every_s=0.4), browser() as page:
+            page.open(url)
+            page.wait_for("return document.querySelector('#link-central').className === 'good'", 60)
+            collector.kill()
+            page.wait_for("return document.querySelector('#link-central').className === 'bad'", 90)
+            assert page.run("return document.querySelector('#link-central .value').textContent") == "no collector"
+            problem = page.run("return document.querySelector('#problems').textContent")
+            assert re.search(
+                r"no collector has acknowledged a result for 1 min; [1-9]\d* rows wait in the outbox", problem
+            )
+            code, health = get(f"{url}healthz")
+            assert (code, health.splitlines()[0]) == (503, "not ready")
+            assert "is edgert-collector running there, for fleet test?" in health
+            assert_readable(page, dark=False)
+            assert page.violations() == []
+            page.screenshot(ARTEFACTS / "page-dead-collector.png")
+            assert_fits_a_phone(page, "page-dead-collector")
+            collector.start()
+            page.wait_for("return document.querySelector('#link-central').className === 'good'", 60)
+    finally:
+        rig.close()
