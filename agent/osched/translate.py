@@ -7,14 +7,10 @@ actions say what should hold; the door leaves out what holds already.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice, SetWeights
 from agent.osched.normalise import log_min_max, min_max, nice_values
-
-SLICE_MS: Final = (0.1, 20.0)
-"""Limits of the slice of a normal thread (sched_setattr, Linux 6.12 and newer)."""
 
 
 def to_nice(priorities: Mapping[Thread, float], best: int, worst: int, over: Sequence[float] = ()) -> list[Action]:

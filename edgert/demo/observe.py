@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 STATUS_PERIOD_S = 0.5
@@ -88,7 +88,3 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.5g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def as_utc(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

@@ -49,17 +49,6 @@ class Flow:
         """The nodes that read from `name`."""
         return tuple(n for n in self.nodes.values() if name in n.inputs)
 
-    def upstream(self, name: str) -> tuple[Node, ...]:
-        """Every node from which `name` is reached, nearest first, each once."""
-        seen: dict[str, Node] = {}
-        waiting = list(self.nodes[name].inputs)
-        while waiting:
-            at = waiting.pop(0)
-            if at not in seen:
-                seen[at] = self.nodes[at]
-                waiting.extend(self.nodes[at].inputs)
-        return tuple(seen.values())
-
     def edges(self) -> tuple[tuple[str, str], ...]:
         """(from, to) pairs, in topological order of the target."""
         return tuple((i, n.name) for n in self.nodes.values() for i in n.inputs)

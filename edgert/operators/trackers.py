@@ -172,7 +172,7 @@ class SlidingRegression(Tracker):
 
     def __init__(self, field: str, output: str, keys: Sequence[str], window: int, ahead: int) -> None:
         super().__init__(field, output, keys, window)
-        self._window, self._ahead = window, ahead
+        self._window = window
         middle = (window - 1) / 2
         square = window * (window * window - 1) / 12  # Σ (x - middle)²
         # the value of the line at x is Σ y (1/n + (x - middle) (x_i - middle) / square): the weights never change

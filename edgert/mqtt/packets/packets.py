@@ -21,8 +21,6 @@ V5 = 5
 MAX_PACKET_ID = 65_535
 MAX_PACKET_BYTES = 268_435_460
 """The largest packet that MQTT allows, and the limit of a broker that states none."""
-MAX_REMAINING = 268_435_455
-"""Greatest remaining length that four bytes can say (section 2.1.4; 2.2.3 in 3.1.1)."""
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
