@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from agent import capacity
+from agent import capacity, kernel_rtt
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.fleet import status as fleet_status
@@ -187,9 +187,13 @@ class Agent:
     # What runs beside
 
     async def _measure(self) -> None:
-        """Pings of the coordinates' rounds."""
+        """Pings of the coordinates' rounds, and what the kernel knows of links between gateways once per round."""
+        listen_at = 0.0
         while True:
             now = self.clock.monotonic()
+            if now >= listen_at:
+                self._listen_to_kernel()
+                listen_at = now + self.settings.coordinates.period_s
             own = self.membership.roster.own
             alive = [m.name for m in self.membership.roster if m.state is State.ALIVE and m is not own]
             for name in self.rounds.due(now, alive):
@@ -197,6 +201,13 @@ class Agent:
                 self.transport.step()
             self.membership.coordinate = self.rounds.algorithm.coordinate
             await asyncio.sleep(max(self.rounds.next_due - self.clock.monotonic(), 0.05))
+
+    def _listen_to_kernel(self) -> None:
+        try:
+            for name, rtt_s in kernel_rtt.by_member(self.membership.roster).items():
+                self.rounds.measured(name, rtt_s, ())
+        except OSError as error:  # a sandbox may forbid netlink; pings go on
+            log.debug("the kernel does not tell the round-trip times of links: %s", error)
 
     async def _discover(self) -> None:
         from agent.discovery import Discovery  # 5 MB
