@@ -83,7 +83,7 @@ class Frame:
     """The place of a packet over TCP."""
 
     greeting: bytes
-    """What the answering side greeted the connection with."""
+    """The bytes with which the answering side greeted the connection."""
     to: str
     """Name of the receiver."""
     part: Part

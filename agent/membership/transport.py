@@ -13,6 +13,7 @@ import contextlib
 import logging
 import secrets
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -29,11 +30,11 @@ from agent.membership.packets import (
     Part,
     Sealer,
 )
-from agent.membership.places import Served, Waiting
 from agent.membership.protocol import Membership
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
 from edgert.core.packing import pack, unpack_untrusted
+from edgert.links.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,7 @@ Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 SYNC: Final = "membership.sync"
 PING: Final = "membership.ping"
 MAX_WAITING: Final = 64
-"""Connections at one time whose first frame has not come."""
-MAX_OF_HOST: Final = 4
-"""Those of them from one address. The address of a member has so many more: several agents may run behind one."""
+"""Connections at one time whose first frame has not come. One more drops the oldest of the address that has most."""
 FIRST_S: Final = 2.0
 """Longest wait for the first frame of a connection, which shows that a member asks."""
 MAX_SERVED: Final = 64
@@ -84,7 +83,8 @@ class Transport(asyncio.DatagramProtocol):
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiting = Waiting[asyncio.StreamWriter](MAX_WAITING)
-        self._served = Served(MAX_SERVED, MAX_OF_MEMBER)
+        self._served: Counter[str] = Counter()
+        """Member -> requests of it that are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, bind: Address) -> Address:
@@ -250,13 +250,14 @@ class Transport(asyncio.DatagramProtocol):
         greeting = secrets.token_bytes(GREETING_BYTES)
         try:
             head = await self._first(reader, writer, greeting)
-            if not self._served.begin(head.sender):
+            if self._served.total() >= MAX_SERVED or self._served[head.sender] >= MAX_OF_MEMBER:
                 self.refused_connections += 1
                 return
+            self._served[head.sender] += 1
             try:
                 await self._serve_member(reader, writer, greeting, head)
             finally:
-                self._served.end(head.sender)
+                self._served -= Counter([head.sender])  # leaves nothing of a member without requests
         except (OSError, EOFError, TimeoutError, EdgertError) as error:
             log.debug("a connection ended without an answer: %r", error)
         finally:
@@ -265,7 +266,7 @@ class Transport(asyncio.DatagramProtocol):
     async def _first(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes) -> Opened:
         """The first frame of a connection. Whoever has none to show holds a place for a short time only."""
         host = (writer.get_extra_info("peername") or ("",))[0]
-        gone = self._waiting.enter(writer, host, self._share(host))
+        gone = self._waiting.enter(writer, host)
         if gone is not None:
             self.refused_connections += 1
             gone.transport.abort()
@@ -279,9 +280,6 @@ class Transport(asyncio.DatagramProtocol):
             raise
         finally:
             self._waiting.leave(writer)
-
-    def _share(self, host: str) -> int:
-        return MAX_OF_HOST * (1 + sum(m.present and m.address[0] == host for m in self.membership.roster))
 
     async def _serve_member(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes, head: Opened

@@ -19,7 +19,7 @@ import pytest
 
 from agent.membership import transport as transport_module
 from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame
-from agent.membership.transport import MAX_OF_HOST, RequestError, Transport
+from agent.membership.transport import MAX_WAITING, RequestError, Transport
 from edgert.core.packing import pack
 from tests.agent.membership.test_transport import introduce, started
 from tests.waiting import in_loop, until
@@ -170,18 +170,17 @@ async def test_idle_connections_of_anybody_keep_no_member_out() -> None:
     counting(b, [])
     introduce(a, b)
     async with contextlib.AsyncExitStack() as stack:
-        for number in range(3 * MAX_OF_HOST):
+        for number in range(2 * MAX_WAITING):
             reader, writer = await asyncio.open_connection(*b.membership.roster.own.address)
             stack.callback(writer.close)
             await reader.readexactly(GREETING_BYTES)
             if number % 2:
                 writer.write(struct.pack("<I", 1_000) + b"half of a frame")
         assert await a.request("b", VERB, {"remove": "air"}) == "done"
-        # `b` itself is a member at this address
-        assert len(b._waiting) == 2 * MAX_OF_HOST - 1
-        assert b.refused_connections == MAX_OF_HOST + 1
+        assert len(b._waiting) == MAX_WAITING - 1
+        assert b.refused_connections == MAX_WAITING + 1
     await until(lambda: len(b._waiting) == 0, "the connections to be forgotten")
-    assert b.sealer.drops == {"no request": 3 * MAX_OF_HOST}
+    assert b.sealer.drops == {"no request": 2 * MAX_WAITING}
     await a.stop()
     await b.stop()
 
