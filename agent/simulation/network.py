@@ -17,6 +17,11 @@ from agent.membership.protocol import PACKET_COST, Membership
 SOCKET_PACKETS: Final = 200
 """Packets that a socket's buffer keeps for a starved board."""
 PORT: Final = 7946
+STREAM_COST: Final = 500
+"""Bytes that each side of a connection sends beside what it carries: headers of TCP and IP of some six packets, the
+greeting, and two sealed frames."""
+SEGMENT_COST: Final = 52 / 1_448
+"""Headers of TCP and IP for each byte that a connection carries."""
 
 
 @dataclass(slots=True)
@@ -183,8 +188,8 @@ class MembershipNetwork(ABC):
         first, second = self.boards[sender], self.boards[receiver]
         table = first.machine.table()
         answer = second.machine.answer_table_untrusted(table, self.now)
-        first.sent_bytes += len(table)
-        second.sent_bytes += len(answer)
+        first.sent_bytes += stream_bytes(len(table))
+        second.sent_bytes += stream_bytes(len(answer))
         self._carry_out(receiver)
 
         def merge() -> None:
@@ -195,12 +200,19 @@ class MembershipNetwork(ABC):
 
     def _answer_stream(self, sender: str, receiver: str, sequence: int) -> None:
         board, epoch = self.boards[sender], self.boards[receiver].machine.epoch
+        for end in (board, self.boards[receiver]):
+            end.sent_bytes += stream_bytes(0)
 
         def take() -> None:
             board.machine.stream_acknowledged(receiver, epoch, sequence, self.now)
             self._carry_out(sender)
 
         self._when_it_runs(sender, board, take)
+
+
+def stream_bytes(carried: int) -> int:
+    """Bytes on the network of one side of a connection that sends so many."""
+    return STREAM_COST + carried + int(carried * SEGMENT_COST)
 
 
 def address_of(number: int) -> Address:
