@@ -44,7 +44,7 @@ SYNC: Final = "membership.sync"
 PING: Final = "membership.ping"
 MAX_WAITING: Final = 64
 """Connections at one time whose first frame has not come. One more drops the oldest of the address that has most."""
-FIRST_S: Final = 2.0
+FIRST_S: Final = 3.0
 """Longest wait for the first frame of a connection, which shows that a member asks."""
 MAX_SERVED: Final = 64
 """Requests of members at one time."""
