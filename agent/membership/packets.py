@@ -8,7 +8,7 @@ A packet opens only where its sender meant it to; the associated data, which are
     over UDP    version, fleet, receiver and the receiver's epoch: not at another board, nor after its restart. Each
                 sender counts its packets; the receiver takes each number of the newest epoch once.
     over TCP    version, fleet, receiver, place in the exchange, and the 16 random bytes with which the answering side
-                greets each connection: in no other connection.
+                answers the first frame, the hello: in no other connection. The hello itself asks for nothing but them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ANYBODY: Final = ""
 _HEAD: Final = struct.Struct("<QQB")
 _LEAST: Final = 1 + ID_BYTES + NONCE_BYTES + TAG_BYTES + _HEAD.size
 
-Part = Literal["head", "body", "answer head", "answer body"]
+Part = Literal["hello", "head", "body", "answer head", "answer body"]
 Reason = Literal[
     "too large",
     "truncated",
@@ -83,7 +83,7 @@ class Frame:
     """The place of a packet over TCP."""
 
     greeting: bytes
-    """The bytes with which the answering side greeted the connection."""
+    """The bytes with which the answering side greeted the connection; none for the hello."""
     to: str
     """Name of the receiver."""
     part: Part
@@ -152,7 +152,7 @@ class Sealer:
 
     def open_frame_untrusted(self, packet: bytes, *frames: Frame) -> Opened:
         """Raises `Dropped`, and counts it, unless a member of the fleet sealed the packet for one of these places. As
-        each place has one packet, it is new where the greeting of its connection is."""
+        each place has one packet, it is new where the greeting of its connection is; a hello may be old."""
         with self._counting():
             return self._open(packet, MAX_FRAME, {frame.to: self._of_frame(frame) for frame in frames})
 

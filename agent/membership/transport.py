@@ -1,9 +1,9 @@
 """The door to the network: UDP for the protocol, TCP for exchanges of tables, pings that UDP loses, and requests.
 
-The answering side of a connection greets it with 16 random bytes, to which all its frames are bound. Request and answer
-are two frames each; a frame is its length (4 bytes, little-endian) and a sealed packet. The first of the two is small:
-only after it opened does the second, larger one get room. A connection serves one request. Packets that do not open are
-counted and never answered.
+The asking side of a connection begins with a hello, a frame without content. The answering side then greets it with 16
+random bytes, to which all frames that follow are bound. Request and answer are two frames each; a frame is its length
+(4 bytes, little-endian) and a sealed packet. The first of the two is small: only after it opened does the second,
+larger one get room. A connection serves one request. Packets that do not open are counted and never answered.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 SYNC: Final = "membership.sync"
 PING: Final = "membership.ping"
 MAX_WAITING: Final = 64
-"""Connections at one time whose first frame has not come. One more drops the oldest of the address that has most."""
+"""Connections at one time that have not shown that a member asks. One more drops the oldest of the address that has
+most."""
 FIRST_S: Final = 3.0
-"""Longest wait for the first frame of a connection, which shows that a member asks."""
+"""Longest wait for hello and head of a request, which show that a member asks."""
 MAX_SERVED: Final = 64
 """Requests of members at one time."""
 MAX_OF_MEMBER: Final = 16
@@ -214,6 +215,7 @@ class Transport(asyncio.DatagramProtocol):
             raise RequestError(f"{verb}: expected arguments of at most {_LARGEST_BODY} bytes, got {len(body)}")
         reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
         try:
+            self._write(writer, b"", Frame(b"", expected or ANYBODY, "hello"))
             greeting, token = await reader.readexactly(GREETING_BYTES), self.sealer.new_token()
             self._write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
             self._write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
@@ -264,7 +266,7 @@ class Transport(asyncio.DatagramProtocol):
             writer.close()
 
     async def _first(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes) -> Opened:
-        """The first frame of a connection. Whoever has none to show holds a place for a short time only."""
+        """The head of a request. Who cannot make one for this greeting holds a place for a short time only."""
         host = (writer.get_extra_info("peername") or ("",))[0]
         gone = self._waiting.enter(writer, host)
         if gone is not None:
@@ -272,6 +274,7 @@ class Transport(asyncio.DatagramProtocol):
             gone.transport.abort()
         try:
             async with asyncio.timeout(FIRST_S):
+                await self._read(reader, MAX_DATAGRAM, b"", "hello", ANYBODY)
                 writer.write(greeting)
                 self.sent_bytes += len(greeting)
                 return await self._read(reader, MAX_DATAGRAM, greeting, "head", ANYBODY)

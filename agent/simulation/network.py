@@ -17,9 +17,9 @@ from agent.membership.protocol import PACKET_COST, Membership
 SOCKET_PACKETS: Final = 200
 """Packets that a socket's buffer keeps for a starved board."""
 PORT: Final = 7946
-STREAM_COST: Final = 500
-"""Bytes that each side of a connection sends beside what it carries: headers of TCP and IP of some six packets, the
-greeting, and two sealed frames."""
+STREAM_COST: Final = 600
+"""Bytes that each side of a connection sends beside what it carries: headers of TCP and IP of some seven packets, the
+hello or the greeting, and two sealed frames."""
 SEGMENT_COST: Final = 52 / 1_448
 """Headers of TCP and IP for each byte that a connection carries."""
 
