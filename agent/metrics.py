@@ -93,8 +93,8 @@ METRICS: Final = (
     Metric("edgert_agent_dropped_packets_total", "counter", "packets", "Packets from outside, replayed, or damaged: "
            "dropped and never answered.", ("reason",),
            lambda status: [((reason,), n) for reason, n in status["counters"]["drops"].items()]),
-    Metric("edgert_agent_refused_connections_total", "counter", "connections", "TCP connections that were refused: too "
-           "many at once.", (), at("counters", "refused_connections")),
+    Metric("edgert_agent_refused_connections_total", "counter", "connections", "TCP connections that gave way to "
+           "newer ones, or were of a member that had too many.", (), at("counters", "refused_connections")),
     Metric("edgert_agent_refused_members_total", "counter", "members", "New members for which the table had no room.",
            (), at("counters", "refused_members")),
     Metric("edgert_agent_rtt_estimated_seconds", "gauge", "seconds", "Round-trip time to a member by coordinates.",

@@ -45,7 +45,8 @@ class FleetAuto:
 
     async def look(self) -> None:
         """One look at all flows that this agent coordinates and whose rules name a heuristic."""
-        parts = await self._flows.parts() if self._flows.concerned() else {}
+        parts = await self._flows.parts(of=self._flows.tellers()) if self._flows.concerned() else {}
+        alive = self._flows.alive()
         names = {flow for told in parts.values() for flow, part in told.items() if part.get("assignment")}
         wanted = {
             flow
@@ -57,7 +58,7 @@ class FleetAuto:
         for flow in sorted(wanted):
             state, now = self._flows_now[flow], self._clock.monotonic()
             self._see_plan(flow, max(told[flow].get("plan", 0) for told in parts.values() if flow in told), now)
-            if state.due(now, parts) and not self._flows.lock(flow).locked():
+            if state.due(now, alive) and not self._flows.lock(flow).locked():
                 await self._consider(flow, state)
 
     def _see_plan(self, flow: str, plan: int, now: float) -> None:

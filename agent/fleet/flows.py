@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from agent.fleet.fences import next_fence
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
-from agent.membership.members import State
+from agent.membership.members import Member, State
 from agent.membership.roster import Roster
 from agent.migration.plan_change import (
     Change,
@@ -44,8 +44,10 @@ VERBS: Final = frozenset({
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
 ALL_S: Final = 15.0
-"""Time between two looks at all boards of an agent that coordinates no flow it has heard of. In a fleet of 100, each
-asking all others every `LOOK_S`, an agent would answer 50 requests per second that are about nothing."""
+"""Least time between two looks at all boards, whatever they tell of their flows."""
+ALL_PER_BOARD_S: Final = 4.0
+"""The same for each board of the fleet: so a board answers one such request in this time, however many there are. A
+request and its answer are some 1,000 bytes, and 2,000 with the document of a flow."""
 MEND_S: Final = 10.0
 """A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
 ASK_S: Final = 75.0
@@ -70,6 +72,8 @@ class FleetFlows:
         """Flows that members tell of, or had when all boards were asked last."""
         self._told: dict[str, tuple[int, int]] = {}
         """Member -> version of its flows that `_heard` has."""
+        self._has: dict[str, frozenset[str]] = {}
+        """Member -> flows that it tells of, or had when it was asked last."""
         self._all_at = float("-inf")
 
     def add(self, verb: str, do: Handler) -> None:
@@ -102,7 +106,7 @@ class FleetFlows:
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:
             args = {**args, "asked": self.name}
-            chosen = coordinator(_flow_of(args), self._alive())
+            chosen = coordinator(_flow_of(args), self.alive())
             if chosen == self.name:
                 return await self._do[verb](args)
             return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
@@ -111,7 +115,7 @@ class FleetFlows:
 
     def coordinates(self, flow: str) -> bool:
         """Is this agent the flow's coordinator?"""
-        return coordinator(flow, self._alive()) == self.name
+        return coordinator(flow, self.alive()) == self.name
 
     def concerned(self) -> bool:
         """Does this agent coordinate a flow that it has heard of?"""
@@ -119,12 +123,21 @@ class FleetFlows:
             section = member.sections.get("flows")
             if section is not None and self._told.get(member.name) != (section.epoch, section.version):
                 self._told[member.name] = section.epoch, section.version
-                flows = section_untrusted(member, "flows").get("flows")
-                self._heard.update(map(str, flows) if isinstance(flows, dict) else ())
-        alive = self._alive()
+                told = frozenset(_flows_untrusted(member))
+                self._has[member.name] = self._has.get(member.name, frozenset()) | told  # its answer may be newer
+                self._heard |= told
+        alive = self.alive()
         return any(coordinator(flow, alive) == self.name for flow in self._heard)
 
-    def _alive(self) -> list[str]:
+    def tellers(self) -> list[str]:
+        """The boards that have parts of flows that this agent coordinates, as far as they have told. `concerned` takes
+        in what they tell."""
+        alive = self.alive()
+        mine = {flow for flow in self._heard if coordinator(flow, alive) == self.name}
+        return [board for board in alive if not mine.isdisjoint(self._has.get(board, ()))]
+
+    def alive(self) -> list[str]:
+        """The members that are alive, by name."""
         return sorted(member.name for member in self._roster if member.state is State.ALIVE)
 
     async def ask_all(
@@ -142,10 +155,12 @@ class FleetFlows:
         ]
         return found
 
-    async def parts(self, flow: str = "") -> dict[str, dict[str, Any]]:
-        """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer."""
-        found = await self.ask_all(self._alive(), "part.status")
+    async def parts(self, flow: str = "", of: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer. `of`:
+        of these gateways only."""
+        found = await self.ask_all(self.alive() if of is None else of, "part.status")
         self._heard.update(*found.values())
+        self._has.update({name: frozenset(parts) for name, parts in found.items()})
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found
 
     # -- what can be asked for
@@ -200,7 +215,7 @@ class FleetFlows:
     async def _flows(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet."""
         found: dict[str, dict[str, Any]] = {}
-        alive = self._alive()
+        alive = self.alive()
         for gateway, parts in (await self.parts()).items():
             for flow, part in parts.items():
                 if not part.get("assignment"):
@@ -215,7 +230,7 @@ class FleetFlows:
 
     async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Gateway -> its raw figures, of all that answer."""
-        return {"boards": await self.ask_all(self._alive(), "figures")}
+        return {"boards": await self.ask_all(self.alive(), "figures")}
 
     # -- changes of plan
 
@@ -305,13 +320,15 @@ class FleetFlows:
     async def _mend(self) -> None:
         """A change of plan is left when its coordinator died, or could not reach a gateway. The coordinator of now ends
         it, when all gateways that take part answer."""
-        now = asyncio.get_running_loop().time()
-        if now - self._all_at >= ALL_S:  # no member tells of a flow that is only prepared
-            self._all_at, self._heard, self._told = now, set(), {}
-        elif not self.concerned():
+        now, alive = asyncio.get_running_loop().time(), self.alive()
+        of: list[str] | None = None
+        if now - self._all_at >= max(ALL_S, ALL_PER_BOARD_S * len(alive)):
+            self._all_at, self._heard, self._told, self._has = now, set(), {}, {}
+        elif self.concerned():
+            of = self.tellers()
+        else:
             return
-        alive = self._alive()
-        known = await self.parts()
+        known = await self.parts(of=of)
         stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
         mine = {flow for flow in stands if coordinator(flow, alive) == self.name and not self.lock(flow).locked()}
         self._left = {flow: self._left.get(flow, 0) + 1 for flow in mine}
@@ -351,6 +368,14 @@ def placed(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Operator copy -> gateway, by the newest plan of a flow's parts."""
     newest = max(parts.values(), key=lambda part: part["plan"])
     return {operator: at[0] for operator, at in newest["assignment"].items()}
+
+
+def _flows_untrusted(member: Member) -> Iterator[str]:
+    """The flows of which a member tells that it has a part."""
+    told = section_untrusted(member, "flows")
+    for names in (told.get("flows"), told.get("prepared")):
+        if isinstance(names, dict | list):
+            yield from (name for name in names if isinstance(name, str))
 
 
 def _flow_of(args: Mapping[str, Any]) -> str:

@@ -36,21 +36,24 @@ class LocalGateway:
         self.error = "not asked yet"
         self.figures: Mapping[str, Any] = {}
         self.status: Mapping[str, Any] = {}
+        self.parts: Mapping[str, Any] = {}
+        """Flow -> its part here, as `part.status` says it; also of flows that are only prepared."""
         self._name = name
 
     async def look(self) -> None:
-        """Ask for figures and status."""
+        """Ask for figures, status and parts."""
         try:
             figures, status = await self.client.call("figures"), await self.client.call("status")
+            parts = await self.client.call("part.status")
         except ControlError as error:
             self._lost(str(error))
             return
-        if not isinstance(figures, dict) or not isinstance(status, dict):
-            self._lost(f"expected maps, got {show(figures)} and {show(status)}")
+        if not (isinstance(figures, dict) and isinstance(status, dict) and isinstance(parts, dict)):
+            self._lost(f"expected maps, got {show(figures)}, {show(status)} and {show(parts)}")
         elif figures.get("gateway") != self._name:
             self._lost(f"it serves the gateway {show(figures.get('gateway'))}, this agent belongs to {self._name}")
         else:
-            self.figures, self.status = figures, status
+            self.figures, self.status, self.parts = figures, status, parts
             if not self.connected:
                 log.info("the gateway %s answers on %s", self._name, self.client.path)
             self.connected, self.error = True, ""
@@ -58,7 +61,7 @@ class LocalGateway:
     def _lost(self, error: str) -> None:
         if self.connected or error != self.error:
             log.warning("this board's gateway does not answer: %s", error)
-        self.connected, self.error, self.figures, self.status = False, error, {}, {}
+        self.connected, self.error, self.figures, self.status, self.parts = False, error, {}, {}, {}
 
     def link_port(self) -> int:
         """Port of the gateway's listener for other gateways; 0 without one."""
@@ -73,13 +76,14 @@ class LocalGateway:
         return next((pid for pid in found if type(pid) is int), "self")
 
     def flows(self) -> dict[str, Any]:
-        """Flow -> [version, plan] of what runs, and the number of slots."""
+        """Flow -> [version, plan] of what runs, flows that are only prepared, and the number of slots."""
         flows = self.figures.get("flows")
         found = flows if isinstance(flows, dict) else {}
         told = {n: [f.get("version", 0), f.get("plan", 0)] for n, f in sorted(found.items())[:MAX_FLOWS]}
         threads = self.figures.get("threads")
         slots = {t.get("slot", -1) for t in threads if isinstance(t, dict)} if isinstance(threads, list) else set()
-        return {"flows": told, "slots": len(slots - {-1})}
+        prepared = sorted(self.parts.keys() - found.keys())[:MAX_FLOWS]
+        return {"flows": told, "slots": len(slots - {-1})} | ({"prepared": prepared} if prepared else {})
 
     async def close(self) -> None:
         await self.client.close()

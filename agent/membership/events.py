@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.membership.members import Address, State
+from agent.membership.members import Address, Peer, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ Event = Changed | SectionChanged | Measured | Conflict | EpochRaised
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """Send `payload` (a body, not sealed yet) to `address` over UDP."""
+    """Send `payload` (a body, not sealed yet) over UDP."""
 
-    address: Address
+    to: Peer
     payload: bytes
 
 

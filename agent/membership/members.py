@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 Address = tuple[str, int]
 """(host, port) of an agent: the same port number for UDP and TCP."""
+
+
+class Peer(NamedTuple):
+    """One start of one board: the sender or the receiver of a packet."""
+
+    name: str
+    epoch: int
+    address: Address
 
 
 class State(IntEnum):
@@ -80,6 +88,11 @@ class Member:
     @property
     def state(self) -> State:
         return self.version.state
+
+    @property
+    def peer(self) -> Peer:
+        """The receiver of packets to it, as far as is known here."""
+        return Peer(self.name, self.version.epoch, self.address)
 
     @property
     def present(self) -> bool:

@@ -3,38 +3,59 @@
     packet      = version (1 byte) · key id (4) · nonce (12) · ciphertext · tag (16)
     plain text  = epoch (8) · counter (8) · length of name (1) · name of the sender · body
 
-The associated data is the version, the fleet's name and the kind of packet, so that a packet of another fleet or kind
-does not open. Each sender counts its packets; the receiver takes each number of the newest epoch once.
+A packet opens only where its sender meant it to; the associated data, which are not sent, say so:
+
+    over UDP    version, fleet, receiver and the receiver's epoch: not at another board, nor after its restart. Each
+                sender counts its packets; the receiver takes each number of the newest epoch once.
+    over TCP    version, fleet, receiver, place in the exchange, and the 16 random bytes with which the answering side
+                answers the first frame, the hello: in no other connection. The hello itself asks for nothing but them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from agent.membership.keys import ID_BYTES, NONCE_BYTES, TAG_BYTES, KeyRing
+from agent.membership.members import Peer
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
+from edgert.core.packing import pack
 
 VERSION: Final = 1
 MAX_DATAGRAM: Final = 1_400
 """Bytes of a sealed UDP packet, at most: below the smallest usual path MTU, so that it is never fragmented."""
 MAX_FRAME: Final = 1 << 24
 """Bytes of a sealed message over TCP, at most: state of operators that move is the greatest. The receiver reads so much
-only of one whose first packet was sealed with the key of the fleet."""
+only after a first, small one of the same connection opened."""
 WINDOW: Final = 1_024
 """Packets of a sender may arrive in another order within so many."""
 MAX_SENDERS: Final = 4_096
+GREETING_BYTES: Final = 16
+ANYBODY: Final = ""
+"""Receiver of a frame whose sender knows an address, and not who is there: a seed."""
 _HEAD: Final = struct.Struct("<QQB")
 _LEAST: Final = 1 + ID_BYTES + NONCE_BYTES + TAG_BYTES + _HEAD.size
 
-Kind = Literal["datagram", "stream"]
+Part = Literal["hello", "head", "body", "answer head", "answer body"]
 Reason = Literal[
-    "too large", "truncated", "version", "unknown key", "bad tag", "malformed", "revoked", "replay", "too many senders"
+    "too large",
+    "truncated",
+    "version",
+    "unknown key",
+    "bad tag",
+    "malformed",
+    "revoked",
+    "replay",
+    "too many senders",
+    "no request",
 ]
+"""`bad tag`: changed, or made for another fleet, receiver, start of the receiver or connection. `no request`: a
+connection whose first frame did not come in time."""
 
 
 class Dropped(EdgertError):
@@ -47,11 +68,25 @@ class Dropped(EdgertError):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A packet that a holder of the fleet key sealed, and that came for the first time."""
+    """A packet that a holder of the fleet key sealed for this agent, and that came for the first time."""
 
     sender: str
     epoch: int
+    counter: int
     body: bytes
+    to: str
+    """The receiver that its sender meant: this agent, or `ANYBODY`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The place of a packet over TCP."""
+
+    greeting: bytes
+    """The bytes with which the answering side greeted the connection; none for the hello."""
+    to: str
+    """Name of the receiver."""
+    part: Part
 
 
 class ReplayWindow:
@@ -94,40 +129,57 @@ class Sealer:
         """Boards that are refused, although they may hold a key."""
         self.drops: Counter[str] = Counter()
         """Packets that were not taken, by reason."""
-        self._fleet = fleet.encode()
+        self._fleet = fleet
         self._random_bytes = random_bytes
         self._counter = 0
-        self._windows: dict[tuple[str, Kind], ReplayWindow] = {}
+        self._windows: dict[str, ReplayWindow] = {}
 
-    def seal(self, body: bytes, kind: Kind = "datagram") -> bytes:
-        """Raises `ValueError` for a body that makes the packet too large."""
-        self._counter += 1
-        name = self.name.encode()
-        plain = _HEAD.pack(self.epoch, self._counter, len(name)) + name + body
-        packet = bytes((VERSION,)) + self.ring.seal(plain, self._context(kind), self._random_bytes(NONCE_BYTES))
-        if len(packet) > _limit(kind):
-            raise ValueError(f"expected a packet of at most {_limit(kind)} bytes, got {len(packet)}")
-        return packet
+    def seal(self, body: bytes, to: Peer) -> bytes:
+        """A UDP packet for one start of one board. Raises `ValueError` for a body that makes it too large."""
+        return self._seal(body, self._of_datagram(to.name, to.epoch), MAX_DATAGRAM)
 
-    def open_untrusted(self, packet: bytes, kind: Kind = "datagram") -> Opened:
-        """Raises `Dropped`, and counts it, unless the packet is from a member of the fleet and new."""
-        try:
-            return self._open(packet, kind)
-        except Dropped as dropped:
-            self.drops[dropped.reason] += 1
-            raise
+    def open_untrusted(self, packet: bytes) -> Opened:
+        """Raises `Dropped`, and counts it, unless the UDP packet is new and a member of the fleet sealed it for this
+        start of this agent."""
+        with self._counting():
+            opened = self._open(packet, MAX_DATAGRAM, {self.name: self._of_datagram(self.name, self.epoch)})
+            self._accept(opened)
+            return opened
+
+    def seal_frame(self, body: bytes, frame: Frame) -> bytes:
+        """A packet over TCP. Raises `ValueError` for a body that makes it too large."""
+        return self._seal(body, self._of_frame(frame), MAX_FRAME)
+
+    def open_frame_untrusted(self, packet: bytes, *frames: Frame) -> Opened:
+        """Raises `Dropped`, and counts it, unless a member of the fleet sealed the packet for one of these places. As
+        each place has one packet, it is new where the greeting of its connection is; a hello may be old."""
+        with self._counting():
+            return self._open(packet, MAX_FRAME, {frame.to: self._of_frame(frame) for frame in frames})
 
     def new_token(self) -> str:
         """A token that ties an answer to its request."""
         return self._random_bytes(12).hex()
 
-    def forget(self, name: str) -> None:
-        """Drop what is remembered of a sender that has left the table of members."""
-        for kind in ("datagram", "stream"):
-            self._windows.pop((name, kind), None)
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        try:
+            yield
+        except Dropped as dropped:
+            self.drops[dropped.reason] += 1
+            raise
 
-    def _open(self, packet: bytes, kind: Kind) -> Opened:
-        if len(packet) > _limit(kind):
+    def _seal(self, body: bytes, context: bytes, limit: int) -> bytes:
+        self._counter += 1
+        name = self.name.encode()
+        plain = _HEAD.pack(self.epoch, self._counter, len(name)) + name + body
+        packet = bytes((VERSION,)) + self.ring.seal(plain, context, self._random_bytes(NONCE_BYTES))
+        if len(packet) > limit:
+            raise ValueError(f"expected a packet of at most {limit} bytes, got {len(packet)}")
+        return packet
+
+    def _open(self, packet: bytes, limit: int, contexts: Mapping[str, bytes]) -> Opened:
+        """`contexts`: receiver -> associated data."""
+        if len(packet) > limit:
             raise Dropped("too large")
         if len(packet) < _LEAST:
             raise Dropped("truncated")
@@ -136,8 +188,9 @@ class Sealer:
         sealed = packet[1:]
         if not self.ring.knows(sealed):
             raise Dropped("unknown key")
-        plain = self.ring.open_untrusted(sealed, self._context(kind))
-        if plain is None:
+        opened = ((to, self.ring.open_untrusted(sealed, context)) for to, context in contexts.items())
+        to, plain = next(((to, plain) for to, plain in opened if plain is not None), ("", b""))
+        if not plain:
             raise Dropped("bad tag")
         epoch, counter, length = _HEAD.unpack_from(plain)
         end = _HEAD.size + length
@@ -146,21 +199,19 @@ class Sealer:
             raise Dropped("malformed")
         if name in self.revoked:
             raise Dropped("revoked")
-        self._accept(name, kind, epoch, counter)
-        return Opened(name, epoch, plain[end:])
+        return Opened(name, epoch, counter, plain[end:], to)
 
-    def _accept(self, name: str, kind: Kind, epoch: int, counter: int) -> None:
-        window = self._windows.get((name, kind))
+    def _accept(self, opened: Opened) -> None:
+        window = self._windows.get(opened.sender)
         if window is None:
-            if len(self._windows) >= 2 * MAX_SENDERS:
+            if len(self._windows) >= MAX_SENDERS:
                 raise Dropped("too many senders")
-            window = self._windows[name, kind] = ReplayWindow(epoch)
-        if not window.accept(epoch, counter):
+            window = self._windows[opened.sender] = ReplayWindow(opened.epoch)
+        if not window.accept(opened.epoch, opened.counter):
             raise Dropped("replay")
 
-    def _context(self, kind: Kind) -> bytes:
-        return bytes((VERSION,)) + kind[:1].encode() + self._fleet
+    def _of_datagram(self, to: str, epoch: int) -> bytes:
+        return pack([VERSION, "datagram", self._fleet, to, epoch])
 
-
-def _limit(kind: Kind) -> int:
-    return MAX_DATAGRAM if kind == "datagram" else MAX_FRAME
+    def _of_frame(self, frame: Frame) -> bytes:
+        return pack([VERSION, frame.part, self._fleet, frame.to, frame.greeting])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from agent.membership.members import Address
+from agent.membership.members import Peer
 from agent.membership.parameters import Parameters
 
 MAX_RELAYS: Final = 256
@@ -32,7 +32,7 @@ class Probe:
 class Relay:
     """A ping on behalf of `requester`, who used `original` as its sequence."""
 
-    requester: Address
+    requester: Peer
     original: int
     target: str
     nack_at: float
@@ -88,7 +88,7 @@ class Prober:
         self._probes[sequence] = probe
         return probe
 
-    def relay(self, requester: Address, original: int, target: str, now: float) -> int | None:
+    def relay(self, requester: Peer, original: int, target: str, now: float) -> int | None:
         """Begin a ping for another member; its sequence, or None when too many run."""
         if len(self._relays) >= MAX_RELAYS:
             return None

@@ -15,7 +15,7 @@ from agent.membership.claims import Claims
 from agent.membership.events import Datagram, Event, Measured, Output, SectionChanged, StreamPing, Sync
 from agent.membership.gossip import Bucket, GossipQueue
 from agent.membership.lifeguard import LocalHealth
-from agent.membership.members import Address, Member, Section, State, Version
+from agent.membership.members import Address, Member, Peer, Section, State, Version
 from agent.membership.messages import (
     Ack,
     Claim,
@@ -132,7 +132,7 @@ class Membership:
         sequence = self._prober.measure(target, now) if member is not None else None
         if member is None or sequence is None:
             return False
-        self._send(member.address, member, Ping(sequence, target))
+        self._send(member.peer, member, Ping(sequence, target))
         return True
 
     # Time
@@ -186,7 +186,7 @@ class Membership:
         if self.claims.leaving or (member := self.roster.next_to_probe()) is None:
             return
         probe = self._prober.probe(member.name, now, self.health.multiplier, member.patience(now))
-        self._send(member.address, member, Ping(probe.sequence, member.name))
+        self._send(member.peer, member, Ping(probe.sequence, member.name))
 
     def _run_probes(self, now: float) -> None:
         for probe in self._prober.due_to_ask(now):
@@ -212,7 +212,7 @@ class Membership:
                 sequence = self._prober.measure(member.name, now)
                 if sequence is not None:
                     parts = [encode(Ping(sequence, member.name)), encode(claim_of(suspect, self.name))]
-                    self._outputs.append(Datagram(member.address, body(parts)))
+                    self._outputs.append(Datagram(member.peer, body(parts)))
 
     def _ask_others(self, probe: Probe) -> None:
         probe.escalated = True
@@ -224,7 +224,7 @@ class Membership:
         )
         probe.asked = len(others)
         for other in others:
-            self._send(other.address, other, PingRequest(probe.sequence, target.name))
+            self._send(other.peer, other, PingRequest(probe.sequence, target.name))
         self._outputs.append(StreamPing(target.address, target.name, probe.sequence))
 
     def _gossip(self, now: float) -> None:
@@ -238,7 +238,7 @@ class Membership:
             room = min(MAX_BODY, int(budget.left) - PACKET_COST)
             parts = self._take_gossip(room, urgent) if room > 0 else []
             if parts:
-                self._outputs.append(Datagram(member.address, payload := body(parts)))
+                self._outputs.append(Datagram(member.peer, payload := body(parts)))
                 budget.left -= len(payload) + PACKET_COST
 
     def _take_gossip(self, room: int, urgent: bool = False, alone: bool = True) -> list[bytes]:
@@ -273,7 +273,7 @@ class Membership:
 
     # Packets
 
-    def _send(self, address: Address, to: Member | None, message: Message, better: Sequence[str] = ()) -> None:
+    def _send(self, peer: Peer, to: Member | None, message: Message, better: Sequence[str] = ()) -> None:
         """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system), and
         the receiver what it does not know about the members `better`."""
         parts = [encode(message)]
@@ -283,16 +283,16 @@ class Membership:
             parts.append(encode(claim_of(to, self.name)))
         room = MAX_BODY - sum(map(len, parts)) - 5
         parts += self._take_gossip(room, alone=False)
-        self._outputs.append(Datagram(address, body(parts)))
+        self._outputs.append(Datagram(peer, body(parts)))
 
-    def receive_untrusted(self, payload: bytes, sender: str, source: Address, now: float) -> None:
+    def receive_untrusted(self, payload: bytes, sender: Peer, now: float) -> None:
         """Take in the body of an authenticated packet from `sender`. Raises `ProtocolError` if it is malformed."""
         messages = decode_untrusted(payload)
         self._state_budget.refill(now)
-        self.claims.heard(sender, now)
+        self.claims.heard(sender.name, now)
         outdated = [m for m in messages if isinstance(m, Claim) and self.claims.knows_better(m)]
         for message in messages:
-            self._receive(message, sender, source, now, outdated)
+            self._receive(message, sender, now, outdated)
         self._refute()
 
     def _refute(self) -> None:
@@ -302,11 +302,9 @@ class Membership:
         self.claims.refuting = False
         payload = body([encode(claim_of(self._own, self.name))])
         for member in self.roster.choose(self.parameters.refutation_fanout, lambda m: m.present):
-            self._outputs.append(Datagram(member.address, payload))
+            self._outputs.append(Datagram(member.peer, payload))
 
-    def _receive(
-        self, message: Message, sender: str, source: Address, now: float, outdated: Sequence[Claim] = ()
-    ) -> None:
+    def _receive(self, message: Message, sender: Peer, now: float, outdated: Sequence[Claim] = ()) -> None:
         """`outdated`: claims of the same packet that ours replace; a ping is answered with ours."""
         match message:
             case Claim():
@@ -316,23 +314,23 @@ class Membership:
             case Ping():
                 if message.target == self.name:
                     ack = Ack(message.sequence, self.coordinate)
-                    self._send(source, self.roster.get(sender), ack, [claim.name for claim in outdated])
+                    self._send(sender, self.roster.get(sender.name), ack, [claim.name for claim in outdated])
             case Ack():
-                self._acknowledged(message, sender, now)
+                self._acknowledged(message, sender.name, now)
             case Nack():
                 self._prober.nack(message.sequence)
             case PingRequest():
-                self._relay(message, source, now)
+                self._relay(message, sender, now)
             case Known():
                 pass  # belongs to an exchange of tables
 
-    def _relay(self, message: PingRequest, source: Address, now: float) -> None:
+    def _relay(self, message: PingRequest, sender: Peer, now: float) -> None:
         target = self.roster.get(message.target)
         if target is None:
             return
-        sequence = self._prober.relay(source, message.sequence, target.name, now)
+        sequence = self._prober.relay(sender, message.sequence, target.name, now)
         if sequence is not None:
-            self._send(target.address, target, Ping(sequence, target.name))
+            self._send(target.peer, target, Ping(sequence, target.name))
 
     def _acknowledged(self, message: Ack, sender: str, now: float) -> None:
         answered = self._prober.acknowledge(message.sequence, sender, now)
@@ -346,9 +344,13 @@ class Membership:
         if answered.rtt_s is not None:
             self._events.append(Measured(answered.target, answered.rtt_s, message.coordinate))
 
-    def stream_acknowledged(self, sequence: int, now: float) -> None:
-        """A ping over TCP was answered: the member lives, although its UDP packets do not arrive."""
+    def stream_acknowledged(self, target: str, epoch: int, sequence: int, now: float) -> None:
+        """A ping over TCP was answered by `target`, of which this is the epoch: it lives, although UDP packets do not
+        arrive. Packets for another start of it do not open there; then an exchange of tables tells both sides."""
         self._prober.acknowledge(sequence, "", now)
+        member = self.roster.get(target)
+        if member is not None and member.version.epoch != epoch:
+            self._outputs.append(Sync(member.address))
 
     def _take_section(self, update: SectionUpdate) -> None:
         member = self.roster.get(update.name)

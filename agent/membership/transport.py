@@ -1,8 +1,9 @@
 """The door to the network: UDP for the protocol, TCP for exchanges of tables, pings that UDP loses, and requests.
 
-A request over TCP is two frames, its answer one; a frame is its length (4 bytes, little-endian) and a sealed packet.
-The first frame is small and names the verb: only after it opened does the second, larger one get room. A connection
-serves one request. Packets that do not open are counted and never answered.
+The asking side of a connection begins with a hello, a frame without content. The answering side then greets it with 16
+random bytes, to which all frames that follow are bound. Request and answer are two frames each; a frame is its length
+(4 bytes, little-endian) and a sealed packet. The first of the two is small: only after it opened does the second,
+larger one get room. A connection serves one request. Packets that do not open are counted and never answered.
 """
 
 from __future__ import annotations
@@ -10,17 +11,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from agent.membership.events import Datagram, Event, StreamPing, Sync
-from agent.membership.members import Address
-from agent.membership.packets import MAX_DATAGRAM, MAX_FRAME, Dropped, Opened, Sealer
+from agent.membership.members import Address, Peer
+from agent.membership.packets import (
+    ANYBODY,
+    GREETING_BYTES,
+    MAX_DATAGRAM,
+    MAX_FRAME,
+    Dropped,
+    Frame,
+    Opened,
+    Part,
+    Sealer,
+)
 from agent.membership.protocol import Membership
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
 from edgert.core.packing import pack, unpack_untrusted
+from edgert.links.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +42,20 @@ Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Carries out a verb: takes the asking member's name and plain arguments, returns a plain value."""
 SYNC: Final = "membership.sync"
 PING: Final = "membership.ping"
-MAX_CONNECTIONS: Final = 16
-"""Connections from others at one time; one more is closed at once, and counted."""
+MAX_WAITING: Final = 64
+"""Connections at one time that have not shown that a member asks. One more drops the oldest of the address that has
+most."""
+FIRST_S: Final = 3.0
+"""Longest wait for hello and head of a request, which show that a member asks."""
+MAX_SERVED: Final = 64
+"""Requests of members at one time."""
+MAX_OF_MEMBER: Final = 16
+"""Those of them of one member; one more is closed, and counted."""
 MAX_ASKED: Final = 16
 """Exchanges and pings over TCP that we run at one time."""
 TIMEOUT_S: Final = 5.0
+BUFFER_BYTES: Final = 1 << 16
+"""A connection is not read on while twice as much waits in it. Frames that are longer come in several turns."""
 _LENGTH: Final = struct.Struct("<I")
 _LARGEST_BODY: Final = MAX_FRAME - 512
 
@@ -54,19 +77,22 @@ class Transport(asyncio.DatagramProtocol):
         self.sent_bytes = 0
         self.received_bytes = 0
         self.refused_connections = 0
+        """Connections that lost their place to newer ones, and requests of members that have too many."""
         self._clock = clock
         self._on_events = on_events
         self._udp: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._connections = 0
+        self._waiting = Waiting[asyncio.StreamWriter](MAX_WAITING)
+        self._served: Counter[str] = Counter()
+        """Member -> requests of it that are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, bind: Address) -> Address:
         """Bind UDP and TCP to the same port; returns the address. Raises `EdgertError` where that is not possible."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await asyncio.start_server(self._serve, bind[0], bind[1], limit=MAX_FRAME)
+            self._server = await asyncio.start_server(self._serve, bind[0], bind[1], limit=BUFFER_BYTES)
             host, port = self._server.sockets[0].getsockname()[:2]
             self._udp, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
         except OSError as error:
@@ -108,8 +134,8 @@ class Transport(asyncio.DatagramProtocol):
             self._on_events(events)
         for output in self.membership.take_outputs():
             match output:
-                case Datagram(address, payload):
-                    self._send(address, payload)
+                case Datagram(to, payload):
+                    self._send(to, payload)
                 case Sync(address):
                     self._begin(self._sync(address))
                 case StreamPing(address, target, sequence):
@@ -120,14 +146,14 @@ class Transport(asyncio.DatagramProtocol):
         wait = self.membership.next_wakeup(now) - now
         self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._tick)
 
-    def _send(self, address: Address, payload: bytes) -> None:
-        packet = self.sealer.seal(payload)
+    def _send(self, to: Peer, payload: bytes) -> None:
+        packet = self.sealer.seal(payload, to)
         self.sent_bytes += len(packet)
         if self._udp is not None and not self._udp.is_closing():
             try:
-                self._udp.sendto(packet, address)
+                self._udp.sendto(packet, to.address)
             except (OSError, ValueError) as error:  # no route, or a host that is no address
-                log.debug("a packet to %s:%d was not sent: %s", *address, error)
+                log.debug("a packet to %s:%d was not sent: %s", *to.address, error)
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         """A packet from the network: taken if a member sealed it, else counted."""
@@ -136,7 +162,9 @@ class Transport(asyncio.DatagramProtocol):
             opened = self.sealer.open_untrusted(data)
             try:
                 now = self._clock.monotonic()
-                self.membership.receive_untrusted(opened.body, opened.sender, (addr[0], addr[1]), now)
+                self.membership.receive_untrusted(
+                    opened.body, Peer(opened.sender, opened.epoch, (addr[0], addr[1])), now
+                )
             except ProtocolError as error:
                 self.sealer.drops["malformed"] += 1
                 log.debug("a packet of %s was malformed: %s", opened.sender, error)
@@ -185,17 +213,17 @@ class Transport(asyncio.DatagramProtocol):
         body = pack(dict(args))
         if len(body) > _LARGEST_BODY:
             raise RequestError(f"{verb}: expected arguments of at most {_LARGEST_BODY} bytes, got {len(body)}")
-        reader, writer = await asyncio.open_connection(*address, limit=MAX_FRAME)
+        reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
         try:
-            token = self.sealer.new_token()
-            self._write(writer, pack([token, verb]))
-            self._write(writer, pack([token]) + body)
+            self._write(writer, b"", Frame(b"", expected or ANYBODY, "hello"))
+            greeting, token = await reader.readexactly(GREETING_BYTES), self.sealer.new_token()
+            self._write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
+            self._write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
             await writer.drain()
-            opened = await self._read(reader, MAX_FRAME)
-            answer = _map(opened.body)
-            if answer.get("token") != token or (expected and opened.sender != expected):
+            head = await self._read(reader, MAX_DATAGRAM, greeting, "answer head")
+            if head.body != pack([token]) or (expected and head.sender != expected):
                 raise ProtocolError(f"expected the answer of {expected or 'a member'} to this request, got another")
-            return answer
+            return _map((await self._read(reader, MAX_FRAME, greeting, "answer body")).body)
         finally:
             writer.close()
 
@@ -213,55 +241,79 @@ class Transport(asyncio.DatagramProtocol):
     async def _stream_ping(self, address: Address, target: str, sequence: int) -> None:
         limit = self.membership.parameters.probe_interval_s * self.membership.health.multiplier
         with contextlib.suppress(RequestError):
-            await self.ask(address, PING, {}, limit, expected=target)
-            self.membership.stream_acknowledged(sequence, self._clock.monotonic())
-            self._step()
+            epoch = await self.ask(address, PING, {}, limit, expected=target)
+            if type(epoch) is int:
+                self.membership.stream_acknowledged(target, epoch, sequence, self._clock.monotonic())
+                self._step()
 
     # Requests of others
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= MAX_CONNECTIONS:
-            self.refused_connections += 1
-            writer.close()
-            return
-        self._connections += 1
+        greeting = secrets.token_bytes(GREETING_BYTES)
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                first = await self._read(reader, MAX_DATAGRAM)
-                second = await self._read(reader, MAX_FRAME)
-            answer = await self._answer(first, second)
-            async with asyncio.timeout(TIMEOUT_S):
-                self._write(writer, answer)
-                await writer.drain()
+            head = await self._first(reader, writer, greeting)
+            if self._served.total() >= MAX_SERVED or self._served[head.sender] >= MAX_OF_MEMBER:
+                self.refused_connections += 1
+                return
+            self._served[head.sender] += 1
+            try:
+                await self._serve_member(reader, writer, greeting, head)
+            finally:
+                self._served -= Counter([head.sender])  # leaves nothing of a member without requests
         except (OSError, EOFError, TimeoutError, EdgertError) as error:
             log.debug("a connection ended without an answer: %r", error)
         finally:
-            self._connections -= 1
             writer.close()
 
-    async def _answer(self, first: Opened, second: Opened) -> bytes:
-        head = unpack_untrusted(first.body, MAX_DATAGRAM, 16)
-        if not (isinstance(head, list) and len(head) == 2 and all(isinstance(item, str) for item in head)):
-            raise ProtocolError(f"expected [token, verb], got {show(head)}")
-        token, verb = head
+    async def _first(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes) -> Opened:
+        """The head of a request. Who cannot make one for this greeting holds a place for a short time only."""
+        host = (writer.get_extra_info("peername") or ("",))[0]
+        gone = self._waiting.enter(writer, host)
+        if gone is not None:
+            self.refused_connections += 1
+            gone.transport.abort()
+        try:
+            async with asyncio.timeout(FIRST_S):
+                await self._read(reader, MAX_DATAGRAM, b"", "hello", ANYBODY)
+                writer.write(greeting)
+                self.sent_bytes += len(greeting)
+                return await self._read(reader, MAX_DATAGRAM, greeting, "head", ANYBODY)
+        except (OSError, EOFError, TimeoutError):
+            self.sealer.drops["no request"] += 1
+            raise
+        finally:
+            self._waiting.leave(writer)
+
+    async def _serve_member(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes, head: Opened
+    ) -> None:
+        token, verb = _token_and_verb(head)
+        async with asyncio.timeout(TIMEOUT_S):
+            body = await self._read(reader, MAX_FRAME, greeting, "body", ANYBODY)
         prefix = pack([token])
-        if second.sender != first.sender or not second.body.startswith(prefix):
+        if (body.sender, body.to) != (head.sender, head.to) or not body.body.startswith(prefix):
             raise ProtocolError("expected the arguments of the same request, got others")
-        result: dict[str, Any] = {"token": token, "ok": False}
+        answer = await self._answer(head.sender, verb, body.body[len(prefix) :])
+        async with asyncio.timeout(TIMEOUT_S):
+            self._write(writer, prefix, Frame(greeting, head.sender, "answer head"))
+            self._write(writer, answer, Frame(greeting, head.sender, "answer body"))
+            await writer.drain()
+
+    async def _answer(self, sender: str, verb: str, arguments: bytes) -> bytes:
+        result: dict[str, Any] = {"ok": False}
         handler = self.handlers.get(verb)
         try:
             if handler is None:
                 raise RequestError(f"expected one of {', '.join(sorted(self.handlers))}, got {show(verb)}")
-            args = _map(second.body[len(prefix) :])
-            result |= {"ok": True, "result": await handler(first.sender, args)}
+            result |= {"ok": True, "result": await handler(sender, _map(arguments))}
         except EdgertError as error:
             result |= {"error": str(error)}
         except Exception as error:
-            log.exception("the request %s of %s could not be carried out", show(verb), first.sender)
+            log.exception("the request %s of %s could not be carried out", show(verb), sender)
             result |= {"error": f"an unforeseen fault: {error!r}"}
         packed = pack(result)
         if len(packed) > _LARGEST_BODY:
-            packed = pack({"token": token, "ok": False, "error": f"the result has {len(packed)} bytes: too many"})
+            packed = pack({"ok": False, "error": f"the result has {len(packed)} bytes: too many"})
         return packed
 
     async def _on_sync(self, sender: str, args: Mapping[str, Any]) -> bytes:
@@ -272,24 +324,38 @@ class Transport(asyncio.DatagramProtocol):
         self._step()
         return answer
 
-    async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> str:
-        return self.membership.name
+    async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> int:
+        return self.membership.epoch
 
     # Frames
 
-    def _write(self, writer: asyncio.StreamWriter, body: bytes) -> None:
-        packet = self.sealer.seal(body, "stream")
+    def _write(self, writer: asyncio.StreamWriter, body: bytes, frame: Frame) -> None:
+        packet = self.sealer.seal_frame(body, frame)
         self.sent_bytes += len(packet) + _LENGTH.size
         writer.write(_LENGTH.pack(len(packet)) + packet)
 
-    async def _read(self, reader: asyncio.StreamReader, limit: int) -> Opened:
+    async def _read(
+        self, reader: asyncio.StreamReader, limit: int, greeting: bytes, part: Part, *others: str
+    ) -> Opened:
+        """A frame for this agent, or for one of `others`."""
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > limit:
             self.sealer.drops["too large"] += 1
             raise Dropped("too large")
         packet = await reader.readexactly(length)
         self.received_bytes += length + _LENGTH.size
-        return self.sealer.open_untrusted(packet, "stream")
+        frames = [Frame(greeting, to, part) for to in (self.membership.name, *others)]
+        return self.sealer.open_frame_untrusted(packet, *frames)
+
+
+def _token_and_verb(head: Opened) -> tuple[str, str]:
+    plain = unpack_untrusted(head.body, MAX_DATAGRAM, 16)
+    if not (isinstance(plain, list) and len(plain) == 2 and all(isinstance(item, str) for item in plain)):
+        raise ProtocolError(f"expected [token, verb], got {show(plain)}")
+    token, verb = plain
+    if head.to == ANYBODY and verb != SYNC:
+        raise ProtocolError(f"{show(verb)}: expected a request that names its receiver")
+    return token, verb
 
 
 def _map(body: bytes) -> Mapping[str, Any]:

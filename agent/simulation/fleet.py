@@ -22,10 +22,11 @@ from agent.simulation.described.events import COORDINATOR
 from agent.simulation.described.events import Event as Fault
 from agent.simulation.gateway import Disk, VirtualGateway
 from agent.simulation.loop import LoopClock
-from agent.simulation.network import MembershipNetwork, address_of
+from agent.simulation.network import MembershipNetwork, address_of, stream_bytes
 from agent.simulation.rows import Rows, Working
 from agent.simulation.shape import Shapes
 from agent.simulation.watch import PartSeen, Watch
+from edgert.core.packing import pack
 
 SYN_S: Final = 1.0
 """First wait until a connection that is not answered is tried again; each wait is twice the last one (Linux)."""
@@ -69,6 +70,8 @@ class VirtualFleet(MembershipNetwork):
         """Bytes of gossip of machines that are gone."""
         self.requests = 0
         """Between agents."""
+        self.request_bytes = 0
+        """Of these and their answers, by all boards together."""
         self.began = self._loop.time()
         self.watch = Watch(lambda: self._loop.time() - self.began, self.connected)
         for name in self._described:
@@ -129,6 +132,7 @@ class VirtualFleet(MembershipNetwork):
             await asyncio.sleep(wait_s)
             wait_s *= 2
         await asyncio.sleep(round_trip_s)
+        self.request_bytes += stream_bytes(len(pack(args)))
         agent = self.agents.get(receiver)
         await self._carry(sender, receiver)
         if agent is None or self.agents.get(receiver) is not agent:  # it died meanwhile: no answer comes
@@ -136,12 +140,14 @@ class VirtualFleet(MembershipNetwork):
         assert agent is not None
         if args.get("verb") in READING:  # is answered at once: no task, which costs most of a run
             answer = await agent.serve(sender, verb, args)
+            self.request_bytes += stream_bytes(len(pack(answer)))
             await self._carry(receiver, sender)
             return answer
         done, _ = await asyncio.wait([agent.begin(agent.serve(sender, verb, args))])
         (task,) = done
         if task.cancelled():
             await asyncio.get_running_loop().create_future()
+        self.request_bytes += stream_bytes(0 if task.exception() else len(pack(task.result())))
         await self._carry(receiver, sender)
         return task.result()
 

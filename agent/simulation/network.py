@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.membership.events import Datagram, Event, StreamPing, Sync
-from agent.membership.members import Address
+from agent.membership.members import Address, Peer
 from agent.membership.protocol import PACKET_COST, Membership
 
 SOCKET_PACKETS: Final = 200
 """Packets that a socket's buffer keeps for a starved board."""
 PORT: Final = 7946
+STREAM_COST: Final = 600
+"""Bytes that each side of a connection sends beside what it carries: headers of TCP and IP of some seven packets, the
+hello or the greeting, and two sealed frames."""
+SEGMENT_COST: Final = 52 / 1_448
+"""Headers of TCP and IP for each byte that a connection carries."""
 
 
 @dataclass(slots=True)
@@ -129,32 +134,34 @@ class MembershipNetwork(ABC):
         board = self.boards[name]
         for output in board.machine.take_outputs():
             match output:
-                case Datagram(address, payload):
+                case Datagram(to, payload):
                     board.sent_bytes += len(payload) + PACKET_COST
-                    self._send(name, address, payload)
+                    self._send(name, to, payload)
                 case Sync(address):
                     self._stream(name, address, self._exchange)
                 case StreamPing(address, _, sequence):
-                    self._stream(name, address, lambda a, b, s=sequence: self._answer_stream(a, s))  # type: ignore[misc]
+                    self._stream(name, address, lambda a, b, s=sequence: self._answer_stream(a, b, s))  # type: ignore[misc]
         for event in board.machine.take_events():
             self.happened(name, event)
         self._wake(name)
 
-    def _send(self, sender: str, address: Address, payload: bytes) -> None:
-        receiver = self._by_address.get(address)
+    def _send(self, sender: str, to: Peer, payload: bytes) -> None:
+        receiver = self._by_address.get(to.address)
         if receiver is None or self.is_cut(sender, receiver):
             return
         delay = self.delay(sender, receiver, len(payload) + PACKET_COST)
         if delay is not None:
-            source = self.boards[sender].address
-            self.at(self.now + delay, lambda: self._deliver(receiver, sender, source, payload))
+            source = self.boards[sender].machine.roster.own.peer
+            self.at(self.now + delay, lambda: self._deliver(receiver, source, to, payload))
 
-    def _deliver(self, receiver: str, sender: str, source: Address, payload: bytes) -> None:
+    def _deliver(self, receiver: str, source: Peer, to: Peer, payload: bytes) -> None:
+        """A packet opens only at that start of the board that it was sealed for."""
         board = self.boards[receiver]
 
         def take() -> None:
-            board.machine.receive_untrusted(payload, sender, source, self.now)
-            self._carry_out(receiver)
+            if (to.name, to.epoch) == (receiver, board.machine.epoch):
+                board.machine.receive_untrusted(payload, source, self.now)
+                self._carry_out(receiver)
 
         self._when_it_runs(receiver, board, take)
 
@@ -181,8 +188,8 @@ class MembershipNetwork(ABC):
         first, second = self.boards[sender], self.boards[receiver]
         table = first.machine.table()
         answer = second.machine.answer_table_untrusted(table, self.now)
-        first.sent_bytes += len(table)
-        second.sent_bytes += len(answer)
+        first.sent_bytes += stream_bytes(len(table))
+        second.sent_bytes += stream_bytes(len(answer))
         self._carry_out(receiver)
 
         def merge() -> None:
@@ -191,14 +198,21 @@ class MembershipNetwork(ABC):
 
         self._when_it_runs(sender, first, merge)
 
-    def _answer_stream(self, sender: str, sequence: int) -> None:
-        board = self.boards[sender]
+    def _answer_stream(self, sender: str, receiver: str, sequence: int) -> None:
+        board, epoch = self.boards[sender], self.boards[receiver].machine.epoch
+        for end in (board, self.boards[receiver]):
+            end.sent_bytes += stream_bytes(0)
 
         def take() -> None:
-            board.machine.stream_acknowledged(sequence, self.now)
+            board.machine.stream_acknowledged(receiver, epoch, sequence, self.now)
             self._carry_out(sender)
 
         self._when_it_runs(sender, board, take)
+
+
+def stream_bytes(carried: int) -> int:
+    """Bytes on the network of one side of a connection that sends so many."""
+    return STREAM_COST + carried + int(carried * SEGMENT_COST)
 
 
 def address_of(number: int) -> Address:

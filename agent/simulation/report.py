@@ -43,7 +43,7 @@ def _summary(o: Outcome) -> Iterator[tuple[str, str]]:
         yield "deaths known to all", f"after {known[len(known) // 2]:.1f} s (median), {known[-1]:.1f} s (longest)"
     yield "false deaths", f"{o.false_deaths} times a board held a living one for dead"
     yield "gossip", f"{o.gossip_bytes_s:,.0f} bytes/s per board"
-    yield "requests of agents", f"{o.requests_s:.1f} per second and board"
+    yield "requests of agents", f"{o.requests_s:.1f} per second and board, {o.request_bytes_s:,.0f} bytes/s"
     if o.coordinate_error is not None:
         yield "coordinates", f"{o.coordinate_error:.1%} median error of round trips"
     for name, score in (("placement at start", o.start), ("placement at end", o.end)):

@@ -69,6 +69,8 @@ class Outcome:
     """Per board."""
     requests_s: float
     """Between agents, per board."""
+    request_bytes_s: float
+    """Of these and their answers over TCP, per board."""
     coordinate_error: float | None
     """Median over the pairs of boards, as a part of the round trip."""
     start: Score
@@ -103,7 +105,7 @@ async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
         fleet.began = fleet.now
         await _deploy(fleet, job)
         rows.begin()
-        fleet.began, sent, requests = fleet.now, fleet.sent_bytes(), fleet.requests
+        fleet.began, sent, requests, carried = fleet.now, fleet.sent_bytes(), fleet.requests, fleet.request_bytes
         for event in job.events:
             fleet.at(fleet.began + event.at_s, lambda event=event: fleet.apply(event))  # type: ignore[misc]
         start = asyncio.create_task(_score(fleet, job, SETTLED_S))
@@ -113,6 +115,7 @@ async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
             await asyncio.sleep(min(PROGRESS_S, ends - fleet.now))
         fleet.watch.end()
         sent, requests = fleet.sent_bytes() - sent, fleet.requests - requests
+        carried = fleet.request_bytes - carried
         errors = fleet.coordinate_errors()
         end = await _score(fleet, job)
     watch, boards = fleet.watch, len(job.description.boards)
@@ -120,7 +123,7 @@ async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
     return Outcome(
         job.heuristic, job.seed, job.seconds, watch.lines, watch.outages, watch.violations, watch.changes, watch.moves,
         watch.deaths_known_s, watch.false_deaths, sent / boards / job.seconds, requests / boards / job.seconds,
-        statistics.median(errors) if errors else None, await start, end,
+        carried / boards / job.seconds, statistics.median(errors) if errors else None, await start, end,
         {"came": rows.came, "left": rows.left, "waiting": rows.waiting, "most waiting": rows.most_waiting},
     )  # fmt: skip
 
@@ -207,6 +210,7 @@ def document_of(outcome: Outcome) -> dict[str, Any]:
         "false_deaths": outcome.false_deaths,
         "gossip_bytes_per_board_s": outcome.gossip_bytes_s,
         "requests_per_board_s": outcome.requests_s,
+        "request_bytes_per_board_s": outcome.request_bytes_s,
         "coordinate_error_median": outcome.coordinate_error,
         "score_at_start": dict(outcome.start),
         "score_at_end": dict(outcome.end),

@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Decoder, Hello, Refuse, encode
+from edgert.links.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -291,8 +292,7 @@ class Listener:
         self._ours, self._context, self._on_link = ours, context, on_link
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._handshakes: dict[asyncio.Task[None], str] = {}
-        """Connections that have not said who they are → their address; oldest first."""
+        self._handshakes = Waiting[asyncio.Task[None]](MOST_HANDSHAKES)
         self.refused = 0
         """Connections that did not become links."""
         self.refusal = ""
@@ -334,20 +334,12 @@ class Listener:
                 log.warning("a connection of another gateway could not be taken: %s", error)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            if len(self._handshakes) >= MOST_HANDSHAKES:
-                self._drop_one()
             task = loop.create_task(self._greet(accepted, address[0]))
-            self._handshakes[task] = address[0]
-            task.add_done_callback(lambda task: self._handshakes.pop(task, None))
-
-    def _drop_one(self) -> None:
-        """The oldest of the address that has most of them."""
-        addresses = list(self._handshakes.values())
-        most = max(addresses, key=addresses.count)
-        oldest = next(task for task, address in self._handshakes.items() if address == most)
-        del self._handshakes[oldest]
-        oldest.cancel()
-        self.refused += 1
+            gone = self._handshakes.enter(task, address[0])
+            task.add_done_callback(self._handshakes.leave)
+            if gone is not None:
+                gone.cancel()
+                self.refused += 1
 
     async def _greet(self, accepted: socket.socket, address: str) -> None:
         link = TlsLink()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from agent.membership.files import read_keys
 from edgert.cli.board import requests
+from edgert.cli.main import main
 from edgert.core.settings.gateway import GatewaySettings, update_request
 
 UNITS = Path(__file__).parents[2] / "systemd"
@@ -70,3 +75,41 @@ def test_the_end_of_the_agent_is_not_that_of_engines_in_its_control_group() -> N
     text = (UNITS / "edgert-agent.service").read_text(encoding="utf-8")
     assert "Delegate=yes" in text
     assert "KillMode=process" in text.splitlines()
+
+
+def test_the_agent_gets_a_copy_of_the_key_that_root_alone_may_read() -> None:
+    """On a board that was set up by hand, and on one from an image, where a drop-in names another file."""
+    unit = (UNITS / "edgert-agent.service").read_text(encoding="utf-8").splitlines()
+    drop_in = (OF_IMAGES / "edgert-agent.service.d/identity.conf").read_text(encoding="utf-8").splitlines()
+    assert "LoadCredential=fleet.key:/etc/edgert/fleet.key" in unit
+    assert "Environment=EDGERT_AGENT_KEY_FILE=%d/fleet.key" in unit
+    assert "ConditionPathExists=/etc/edgert/fleet.key" in unit
+    for name in ("LoadCredential=", "ConditionPathExists="):
+        values = [line for line in drop_in if line.startswith(name)]
+        assert values[0] == name, "it takes the place of the unit's"
+        assert values[1].endswith("/var/edgert/identity/fleet.key")
+
+
+def test_the_steps_of_the_docs_make_the_files_that_the_services_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (UNITS.parent / "docs/fleet.md").read_text(encoding="utf-8")
+    made, taken_apart = re.findall(r"((?:^ {7}.*\n)+)", page, re.MULTILINE)[:2]
+    monkeypatch.chdir(tmp_path)
+    for line in textwrap.dedent(made).splitlines():
+        words = shlex.split(line)
+        if words[0] == "edgert":
+            assert main(words[1:]) == 0
+        else:
+            subprocess.run(["sh", "-c", line], check=True)
+    board = tmp_path / "etc"
+    board.mkdir()
+    shutil.copy("boards/north/edgert.toml", board)
+    script = textwrap.dedent(taken_apart).replace("/etc/edgert", str(board)).replace("python3", sys.executable)
+    subprocess.run(["sh", "-c", script], check=True)
+    assert {path.name: path.stat().st_mode & 0o777 for path in board.iterdir()} == {
+        "board.pem": 0o644, "board.key": 0o600, "ca.pem": 0o644, "crl.pem": 0o644, "fleet.key": 0o600,
+    }  # fmt: skip
+    assert read_keys(board / "fleet.key") == read_keys(tmp_path / "ca/fleet.key")
+    for name in re.findall(r"/etc/edgert/([\w.]+)", page[: page.index("## Commands")]):
+        assert (board / name).exists() or name in ("edgert.toml", "agent.toml", "gateway.toml"), name

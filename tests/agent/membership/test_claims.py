@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.membership.events import Changed, Datagram
-from agent.membership.members import State, Version
+from agent.membership.members import Peer, State, Version
 from agent.membership.messages import Ack, Claim, Ping, body, decode_untrusted, encode
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
@@ -68,7 +68,7 @@ def test_suspect_that_is_heard_of_directly_gets_its_time_anew() -> None:
     us = machine()
     us.claims.consider(claim("board-1", 0, State.SUSPECT), 10.0)
     before = us.claims.next_deadline()
-    us.receive_untrusted(b"\x90", "board-1", HERE, 12.0)
+    us.receive_untrusted(b"\x90", Peer("board-1", 0, HERE), 12.0)
     assert us.claims.next_deadline() == before + 2.0
     assert us.claims.due_to_check(before + 1.9) == []
     assert [member.name for member in us.claims.due_to_check(before + 2.0)] == ["board-1"]
@@ -85,7 +85,7 @@ def test_an_outdated_suspicion_in_a_ping_is_set_right_by_the_answer() -> None:
         us.tick(us.next_wakeup(10.0))  # nothing is left to ride along by chance
     us.take_outputs()
     ping = [encode(Ping(7, "me")), encode(claim("board-1", 4, State.SUSPECT))]
-    us.receive_untrusted(body(ping), "board-2", HERE, 99.0)
+    us.receive_untrusted(body(ping), Peer("board-2", 0, HERE), 99.0)
     (answer,) = [output for output in us.take_outputs() if isinstance(output, Datagram)]
     ack, better = decode_untrusted(answer.payload)
     assert isinstance(ack, Ack)
@@ -103,7 +103,7 @@ def test_the_last_look_asks_the_suspect_and_others_and_its_answer_saves_it() -> 
     pinged = {m[0].target for m in asked if isinstance(m[0], Ping) and isinstance(m[1], Claim)}
     assert "board-1" in pinged
     assert len(pinged) > 1
-    us.receive_untrusted(body([encode(claim("board-1", 1, State.ALIVE))]), "other", HERE, ends + 0.1)
+    us.receive_untrusted(body([encode(claim("board-1", 1, State.ALIVE))]), Peer("other", 0, HERE), ends + 0.1)
     us.claims.expire(ends + 100.0)
     assert Changed("board-1", "died", State.DEAD) not in us.take_events()
 
@@ -112,13 +112,13 @@ def test_a_refutation_goes_to_several_members_at_once() -> None:
     us = machine()
     for number in range(20):
         us.claims.consider(claim(f"n{number}", 0, State.ALIVE), 0.0)
-    us.receive_untrusted(body([encode(claim("me", 0, State.SUSPECT, epoch=1))]), "other", HERE, 1.0)
+    us.receive_untrusted(body([encode(claim("me", 0, State.SUSPECT, epoch=1))]), Peer("other", 0, HERE), 1.0)
     told = [decode_untrusted(output.payload) for output in us.take_outputs() if isinstance(output, Datagram)]
     refutations = [
         m for (m,) in told if isinstance(m, Claim) and (m.name, m.incarnation, m.state) == ("me", 1, State.ALIVE)
     ]
     assert len(refutations) == us.parameters.refutation_fanout
-    us.receive_untrusted(body([encode(claim("me", 0, State.SUSPECT, epoch=1))]), "other", HERE, 1.0)
+    us.receive_untrusted(body([encode(claim("me", 0, State.SUSPECT, epoch=1))]), Peer("other", 0, HERE), 1.0)
     assert us.take_outputs() == [], "it is answered once"
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from agent.membership.keys import KeyRing
-from agent.membership.members import State
+from agent.membership.members import Peer, State
 from agent.membership.messages import Ack, Claim, Message, Ping, PingRequest, SectionUpdate, body, encode
 from agent.membership.packets import MAX_DATAGRAM, Sealer
 from agent.membership.parameters import Parameters
@@ -24,6 +24,7 @@ from tests.agent.membership.simulated_fleet import SimulatedFleet
 PACKETS = int(os.environ.get("EDGERT_FUZZ_PACKETS", "4000"))
 KEY, FOREIGN = bytes(range(32)), bytes(range(1, 33))
 OUTSIDE = ("203.0.113.9", 7946)
+US = Peer("us", 1, ("10.0.0.1", 7946))
 
 
 class Wire(asyncio.DatagramTransport):
@@ -59,9 +60,9 @@ def recorded(draw: random.Random) -> list[bytes]:
     bodies: list[bytes] = []
     send = fleet._send
 
-    def keep(sender: str, address: tuple[str, int], payload: bytes) -> None:
+    def keep(sender: str, to: Peer, payload: bytes) -> None:
         bodies.append(payload)
-        send(sender, address, payload)
+        send(sender, to, payload)
 
     fleet._send = keep  # type: ignore[method-assign]
     fleet.starve("board-3", 4.0)
@@ -71,11 +72,11 @@ def recorded(draw: random.Random) -> list[bytes]:
 
 def foreign(draw: random.Random, bodies: list[bytes], member: Sealer, stranger: Sealer) -> Iterator[bytes]:
     """Packets that must not open. The member's were all taken before."""
-    taken = [member.seal(draw.choice(bodies)) for _ in range(50)]
+    taken = [member.seal(draw.choice(bodies), US) for _ in range(50)]
     yield from taken  # the first time they open: see the test
     while True:
         packet = bytearray(draw.choice(taken))
-        match draw.randrange(6):
+        match draw.randrange(8):
             case 0:
                 yield bytes(packet)  # replayed
             case 1:
@@ -86,7 +87,11 @@ def foreign(draw: random.Random, bodies: list[bytes], member: Sealer, stranger: 
             case 3:
                 yield draw.randbytes(draw.randrange(2 * MAX_DATAGRAM))
             case 4:
-                yield stranger.seal(draw.choice(bodies))
+                yield stranger.seal(draw.choice(bodies), US)
+            case 5:
+                yield member.seal(draw.choice(bodies), US._replace(name="board-3"))  # meant for another board
+            case 6:
+                yield member.seal(draw.choice(bodies), US._replace(epoch=0))  # meant for us before our restart
             case _:
                 yield bytes(packet) + draw.randbytes(draw.randrange(1, 100))
 
@@ -95,12 +100,12 @@ def sealed_nonsense(draw: random.Random, bodies: list[bytes], member: Sealer) ->
     """A member went mad: its packets open, and their bodies are changed, or well-formed and untrue."""
     while True:
         if draw.random() < 0.7:
-            yield member.seal(body([encode(_untrue(draw)) for _ in range(draw.randrange(1, 8))]))
+            yield member.seal(body([encode(_untrue(draw)) for _ in range(draw.randrange(1, 8))]), US)
             continue
         changed = bytearray(draw.choice(bodies))
         for _ in range(draw.randrange(1, 6)):
             changed[draw.randrange(len(changed))] = draw.randrange(256)
-        yield member.seal(bytes(changed[: draw.randrange(1, len(changed) + 1)]))
+        yield member.seal(bytes(changed[: draw.randrange(1, len(changed) + 1)]), US)
 
 
 def _untrue(draw: random.Random) -> Message:
@@ -195,7 +200,7 @@ def test_nonsense_of_a_member_stops_nothing_and_is_bounded(seed: int) -> None:
         print(dict(transport.sealer.drops), f"{size} bytes more, {len(wire.sent)} packets sent")
         assert transport.sealer.drops["malformed"] > 0
         good = Sealer("board-1", "f", 1, KeyRing([KEY]), draw.randbytes)
-        opened = transport.sealer.open_untrusted(good.seal(body([])))
+        opened = transport.sealer.open_untrusted(good.seal(body([]), US))
         assert opened.sender == "board-1", "packets of others are still taken"
 
     in_loop(run, seed)

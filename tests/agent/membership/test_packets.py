@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.membership.keys import KeyRing
+from agent.membership.members import Peer
 from agent.membership.messages import body, decode_untrusted, encode
-from agent.membership.packets import MAX_DATAGRAM, WINDOW, Dropped, ReplayWindow, Sealer
+from agent.membership.packets import ANYBODY, MAX_DATAGRAM, WINDOW, Dropped, Frame, ReplayWindow, Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from edgert.core.errors import ProtocolError
@@ -20,6 +21,7 @@ from edgert.core.text.key_lines import KeyFileError, key_line, parse_keys
 from tests.agent.membership.some_messages import MESSAGES
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
+B = Peer("b", 1, ("127.0.0.1", 1))
 
 
 def sealer(name: str = "a", *keys: bytes, fleet: str = "f", epoch: int = 1) -> Sealer:
@@ -35,7 +37,7 @@ def dropped(receiver: Sealer, packet: bytes) -> str:
 
 def test_packet_opens_once_with_its_sender() -> None:
     receiver = sealer("b")
-    packet = sealer("a", epoch=7).seal(b"hello")
+    packet = sealer("a", epoch=7).seal(b"hello", B)
     opened = receiver.open_untrusted(packet)
     assert (opened.sender, opened.epoch, opened.body) == ("a", 7, b"hello")
     assert dropped(receiver, packet) == "replay"
@@ -43,23 +45,51 @@ def test_packet_opens_once_with_its_sender() -> None:
 
 def test_packets_of_an_earlier_start_are_replays() -> None:
     receiver = sealer("b")
-    old = sealer("a", epoch=1).seal(b"old")
-    receiver.open_untrusted(sealer("a", epoch=2).seal(b"new"))
+    old = sealer("a", epoch=1).seal(b"old", B)
+    receiver.open_untrusted(sealer("a", epoch=2).seal(b"new", B))
     assert dropped(receiver, old) == "replay"
+
+
+def test_packet_opens_at_its_receiver_only_and_not_after_its_restart() -> None:
+    packet = sealer().seal(b"hello", B)
+    assert dropped(sealer("c"), packet) == "bad tag"
+    assert dropped(sealer("b", epoch=2), packet) == "bad tag"
+    receiver = sealer("b")
+    receiver.epoch = 2  # raised while it runs
+    assert dropped(receiver, packet) == "bad tag"
+    assert receiver.open_untrusted(sealer().seal(b"hello", B._replace(epoch=2))).to == "b"
+
+
+def test_frame_opens_in_its_connection_and_place_only() -> None:
+    receiver, here = sealer("b"), Frame(bytes(16), "b", "head")
+    packet = sealer().seal_frame(b"hello", here)
+    for other in (
+        Frame(bytes(15) + b"x", "b", "head"), Frame(bytes(16), "b", "body"), Frame(bytes(16), "b", "answer head"),
+        Frame(bytes(16), "c", "head"), Frame(bytes(16), ANYBODY, "head"),
+    ):  # fmt: skip
+        with pytest.raises(Dropped, match="bad tag"):
+            receiver.open_frame_untrusted(packet, other)
+    assert receiver.drops == {"bad tag": 5}
+    with pytest.raises(Dropped, match="bad tag"):
+        receiver.open_untrusted(packet)
+    opened = receiver.open_frame_untrusted(packet, Frame(bytes(16), ANYBODY, "head"), here)
+    assert (opened.sender, opened.body, opened.to) == ("a", b"hello", "b")
 
 
 @pytest.mark.parametrize(
     ("packet", "reason"),
     [
-        (sealer("a", NEW).seal(b"x"), "unknown key"),
-        (sealer(fleet="other").seal(b"x"), "bad tag"),
-        (sealer().seal(b"x", "stream"), "bad tag"),
-        (sealer().seal(b"x")[:-1], "bad tag"),
-        (sealer().seal(b"x")[:20], "truncated"),
+        (sealer("a", NEW).seal(b"x", B), "unknown key"),
+        (sealer(fleet="other").seal(b"x", B), "bad tag"),
+        (sealer().seal_frame(b"x", Frame(bytes(16), "b", "head")), "bad tag"),
+        (sealer().seal(b"x", B._replace(name="c")), "bad tag"),
+        (sealer().seal(b"x", B._replace(epoch=2)), "bad tag"),
+        (sealer().seal(b"x", B)[:-1], "bad tag"),
+        (sealer().seal(b"x", B)[:20], "truncated"),
         (b"", "truncated"),
-        (b"\x02" + sealer().seal(b"x")[1:], "version"),
+        (b"\x02" + sealer().seal(b"x", B)[1:], "version"),
         (bytes(MAX_DATAGRAM + 1), "too large"),
-        (sealer("not a name!").seal(b"x"), "malformed"),
+        (sealer("not a name!").seal(b"x", B), "malformed"),
     ],
 )
 def test_foreign_packet_is_counted_by_its_reason(packet: bytes, reason: str) -> None:
@@ -68,7 +98,7 @@ def test_foreign_packet_is_counted_by_its_reason(packet: bytes, reason: str) -> 
 
 @given(st.binary(max_size=1_500), st.data())
 def test_changed_packet_never_opens(noise: bytes, data: st.DataObject) -> None:
-    receiver, packet = sealer("b"), bytearray(sealer().seal(b"hello"))
+    receiver, packet = sealer("b"), bytearray(sealer().seal(b"hello", B))
     dropped(receiver, noise)
     at = data.draw(st.integers(0, len(packet) - 1))
     packet[at] ^= data.draw(st.integers(1, 255))
@@ -78,17 +108,17 @@ def test_changed_packet_never_opens(noise: bytes, data: st.DataObject) -> None:
 def test_a_revoked_board_is_not_heard_although_it_holds_the_key() -> None:
     receiver, revoked, other = sealer("b"), sealer("a"), sealer("c")
     receiver.revoked = frozenset({"a"})
-    assert dropped(receiver, revoked.seal(b"x")) == "revoked"
-    assert receiver.open_untrusted(other.seal(b"x")).sender == "c"
+    assert dropped(receiver, revoked.seal(b"x", B)) == "revoked"
+    assert receiver.open_untrusted(other.seal(b"x", B)).sender == "c"
     receiver.revoked = frozenset()
-    assert receiver.open_untrusted(revoked.seal(b"y")).sender == "a"
+    assert receiver.open_untrusted(revoked.seal(b"y", B)).sender == "a"
 
 
 def test_keys_rotate_without_a_lost_packet() -> None:
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in itertools.pairwise(steps):  # boards are at most one step apart
-        sealer("b", *after).open_untrusted(sealer("a", *before).seal(b"x"))
-        sealer("b", *before).open_untrusted(sealer("a", *after).seal(b"x"))
+        sealer("b", *after).open_untrusted(sealer("a", *before).seal(b"x", B))
+        sealer("b", *before).open_untrusted(sealer("a", *after).seal(b"x", B))
 
 
 @given(st.lists(st.integers(0, 3 * WINDOW), max_size=200))
@@ -122,7 +152,7 @@ def test_any_body_is_taken_or_refused_with_one_error(payload: bytes) -> None:
     machine = Membership("me", ("127.0.0.1", 1), 1, Parameters(max_members=8), random.Random(1), 0.0)
     for cut in range(0, len(payload) + 1, max(1, len(payload) // 16)):
         try:
-            machine.receive_untrusted(payload[:cut], "other", ("127.0.0.1", 2), 1.0)
+            machine.receive_untrusted(payload[:cut], Peer("other", 1, ("127.0.0.1", 2)), 1.0)
             machine.merge_untrusted(zlib.compress(payload[:cut]), 1.0)
         except ProtocolError:
             continue

@@ -88,6 +88,27 @@ def test_restarted_board_returns_with_its_new_epoch() -> None:
     assert all(b.machine.roster.get("board-3").version.epoch == 2 for b in fleet.boards.values())  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_restarted_board_without_a_seed_is_found_by_the_others(epoch: int) -> None:
+    """Their packets, for the start of it that they know, do not open there; the ping over TCP tells its epoch."""
+    fleet = SimulatedFleet(10, seed=1)
+    fleet.run(20)
+    fleet.kill("board-0")
+    fleet.start("board-0", 0, joined=False, epoch=epoch)
+    board = fleet.boards["board-0"].machine
+    now = {machine.machine.name: machine.machine for machine in fleet.boards.values()}
+    took = fleet.run_until(
+        lambda: (
+            len(board.roster) == 10
+            and all((m.roster.get("board-0") or m.roster.own).version.epoch == board.epoch > 1 for m in now.values())
+        ),
+        10,
+    )
+    print(f"known to all after {took:.1f} s")
+    fleet.run(10)
+    assert fleet.deaths() == []
+
+
 def test_board_that_lost_its_stored_epoch_raises_it() -> None:
     fleet = SimulatedFleet(4, 3)
     fleet.kill("board-2")

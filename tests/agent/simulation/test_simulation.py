@@ -66,6 +66,14 @@ def test_a_one_way_cut_interrupts_a_flow_and_kills_nobody() -> None:
     assert outcome.requests_s < 1.5, "agents that coordinate nothing seldom ask"
 
 
+def test_requests_of_agents_cost_less_than_gossip() -> None:
+    """A coordinator asks the boards that tell of its flow, and all boards seldom."""
+    outcome = simulate(job(boards(*[1] * 8), rate=20, pins={"central": "b"}))
+    print(f"{outcome.gossip_bytes_s:.0f} bytes/s of gossip, {outcome.request_bytes_s:.0f} of requests")
+    assert 0 < outcome.request_bytes_s < 700
+    assert outcome.gossip_bytes_s < 2_000
+
+
 def test_an_overloaded_board_gives_operators_to_others_by_a_heuristic() -> None:
     outcome = simulate(job(boards(0.3, 2, 2), rate=400, heuristic="hybrid", seconds=150))
     said = texts(outcome)

@@ -1,0 +1,67 @@
+"""The agent's side of its gateway's control socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agent.fleet.flows import FleetFlows
+from agent.fleet.local_gateway import LocalGateway
+from agent.membership.members import State
+from agent.placement.rendezvous import coordinator
+from edgert.core.packing import pack
+
+ANSWERS: Mapping[str, Any] = {
+    "figures": {"gateway": "a", "flows": {"runs": {"version": 3, "plan": 2}}, "threads": []},
+    "status": {"links": None},
+    "part.status": {"runs": {"state": "running"}, "waits": {"state": "prepared"}},
+}
+
+
+class Client:
+    """Answers as a gateway does."""
+
+    path = "a socket"
+
+    async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
+        return ANSWERS[verb]
+
+    async def close(self) -> None:
+        pass
+
+
+def told() -> dict[str, Any]:
+    gateway = LocalGateway("", "a", Client())
+    asyncio.run(gateway.look())
+    return gateway.flows()
+
+
+def test_a_flow_that_is_only_prepared_is_told_too() -> None:
+    """Its coordinator may have died: then another one learns of it so."""
+    assert told() == {"flows": {"runs": [3, 2]}, "slots": 0, "prepared": ["waits"]}
+
+
+def test_a_coordinator_asks_the_boards_that_tell_of_its_flows() -> None:
+    names = ["a", "b", "c"]
+    section = SimpleNamespace(epoch=1, version=1, payload=pack(told()))
+    members = [
+        SimpleNamespace(name=n, state=State.ALIVE, sections={"flows": section} if n == "b" else {}) for n in names
+    ]
+
+    def flows(of: str) -> FleetFlows:
+        async def request(*_: Any) -> Any:
+            raise AssertionError("nobody is asked yet")
+
+        return FleetFlows(of, cast(Any, members), cast(Any, None), request)
+
+    for flow in ("runs", "waits"):
+        assert flows(coordinator(flow, names)).concerned()
+        here = flows(coordinator(flow, names))
+        assert here.concerned()
+        assert here.tellers() == ["b"]
+    (other, *_) = [name for name in names if name not in {coordinator(flow, names) for flow in ("runs", "waits")}]
+    there = flows(other)
+    assert not there.concerned()
+    assert there.tellers() == []
