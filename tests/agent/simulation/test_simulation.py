@@ -83,7 +83,7 @@ class Forgetful(VirtualGateway):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._disk.prepared.clear()
+        self.disk.prepared.clear()
         for run in self.runs.values():
             run.stopped = False
 
