@@ -203,6 +203,7 @@ faults = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.long  # some seconds an example
 @given(faults, st.integers(0, 9))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_cuts_and_heals_make_two_owners(steps: list[tuple[str, str, str, float, float]], seed: int) -> None:
