@@ -306,7 +306,7 @@ class FleetFlows:
                 del self._held[flow]
 
     def forget_heard(self) -> None:
-        """What was heard of flows is heard anew: by all members, and by the next look at all boards."""
+        """Drops the names of flows that members told: they are heard anew, and by the next look at all boards."""
         self._heard, self._told = set(), {}
 
 

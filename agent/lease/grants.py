@@ -24,7 +24,7 @@ STATES: Final = ("", "deploying", "runs", "removing", "removed")
 
 
 class Record(NamedTuple):
-    """What is remembered of a flow. The one with the greatest number holds."""
+    """The memory of a flow. Of several records the one with the greatest number holds."""
 
     number: int = 0
     state: str = ""
@@ -94,7 +94,7 @@ class Grants:
         return self._grants.get(flow, Grant()).promised
 
     def record(self, flow: str) -> Record:
-        """What this board remembers; others may know better."""
+        """The record that this board remembers; others may have a newer one."""
         return self._grants.get(flow, Grant()).record
 
     def plain(self) -> dict[str, list[Any]]:
@@ -114,7 +114,7 @@ def record_untrusted(plain: Any) -> Record:
 
 
 def grants_untrusted(plain: Any) -> dict[str, Grant]:
-    """What `Grants.plain` gave. Raises `ValueError`."""
+    """Reads the result of `Grants.plain`. Raises `ValueError`."""
     if not isinstance(plain, Mapping):
         raise ValueError("expected grants by flow")
     found: dict[str, Grant] = {}

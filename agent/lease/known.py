@@ -38,7 +38,7 @@ class Known:
         return frozenset(name for name, standing in self._standings.items() if not standing.gone)
 
     def saw(self, name: str, standing: Standing) -> None:
-        """What the membership says of a board, or another board remembers."""
+        """Takes in a standing, from the membership or from another board."""
         held = self._standings.get(name)
         if held is None and len(self._standings) >= MOST:
             return

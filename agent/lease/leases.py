@@ -197,7 +197,7 @@ class Leases:
             raise LeaseError(f"flow {flow}: another coordinator changes it now; try again")
 
     async def read(self, flow: str) -> Record:
-        """What a majority remembers of a flow. Raises `LeaseError`."""
+        """Returns the record of a flow that a majority remembers. Raises `LeaseError`."""
         answers = await self._ask("read", flow, 0)
         self._check_majority(flow, answers)
         return self._read(flow, 0, answers.values()).record
@@ -273,7 +273,7 @@ class Leases:
         raise EdgertError(f"expected take, renew, write, read, release or known, got {show(verb)}")
 
     def record(self, flow: str) -> Record:
-        """What this board remembers; a majority may know better."""
+        """The record that this board remembers; a majority may have a newer one."""
         return self._grants.record(flow)
 
     async def _keep(self) -> None:
