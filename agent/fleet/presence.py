@@ -57,6 +57,8 @@ class FleetPresence:
         if now - self._compared_at >= COMPARE_S:
             self._compared_at = now
             await self._leases.compare()
+        if not self._gateway.connected:  # its guests wait for this agent
+            await self._gateway.look()
         if self._gateway.connected:
             await self._see_to_guests(now)
 
