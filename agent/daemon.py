@@ -22,13 +22,17 @@ from agent.fleet.deploy import FleetDeploy
 from agent.fleet.drain import FleetDrain
 from agent.fleet.flows import FleetFlows
 from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.mend import FleetMend
 from agent.fleet.moves import SECTION as MOVES
 from agent.fleet.moves import FleetMoves
 from agent.fleet.plans import FleetPlans
+from agent.fleet.presence import FleetPresence
 from agent.fleet.rings import SECTION, FleetRings
 from agent.fleet.sched_peers import SchedPeers
+from agent.lease.leases import VERB as LEASE
+from agent.lease.leases import Leases
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
-from agent.membership.files import next_epoch, read_keys, read_revoked, stamp, store_epoch
+from agent.membership.files import next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
 from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
@@ -53,6 +57,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LEAVE_S: Final = 1.0
+WATCHDOG_S: Final = 10.0
+"""Well below the `WatchdogSec=` of the unit."""
+LEASES: Final = "coordination.json"
+"""In the data folder: the boards of the fleet, and what this one granted to coordinators."""
 
 
 class Agent:
@@ -90,15 +98,19 @@ class Agent:
             peers, own_gateway = SchedPeers(self.membership), gateway_socket(settings, env, root)
             self.sched = OsScheduling(settings.sched, own_gateway, self._data, self.clock, peers=peers)
             self.control |= self.sched.handlers
-        self.flows = FleetFlows(name, self.membership.roster, self.gateway, self.request)
         roster, moving = self.membership.roster, settings.moves
-        FleetDeploy(roster, self.flows)
+        self.leases = self._leases(random)
+        self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases)
+        self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
+        self.presence = FleetPresence(roster, self.gateway, self.flows, self.leases, self.clock)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
         self.rings = FleetRings(roster, self.gateway, self._capacity, moving.external)
         self.moves = FleetMoves(moving, roster, self.gateway, self.flows, self.rings, self.request, self.clock)
         self.drain = FleetDrain(self._data, roster, self.gateway, self.flows, self.rings, self.moves, self.request)
         self.control |= self.flows.control | self.rings.control | self.moves.control | self.drain.control
+        self.control |= self.presence.control
+        self.transport.handlers[LEASE] = self.leases.serve
         self.transport.handlers["fleet.admit"] = self.moves.serve_admission
         self.transport.handlers["fleet.drain"] = self.drain.serve
         self.transport.handlers["fleet.moves"] = self.moves.serve_moves
@@ -109,6 +121,20 @@ class Agent:
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")
         self.discovery: Discovery | None = None
+
+    def _leases(self, random: Random) -> Leases:
+        file = self._data / LEASES
+        try:
+            stored = file.read_text() if file.exists() else ""
+            return Leases(
+                self.name, self.membership.roster, self.request, self.clock, Random(random.getrandbits(64)), stored,
+                lambda text: replace_file(file, text), lambda: self.membership.claims.revoked,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise EdgertError(
+                f"{file}: expected what this agent wrote: {error}; where it is damaged: stop the agent, remove the"
+                " file, and start the agent while most boards of the fleet are there"
+            ) from error
 
     def _advertised(self, port: int) -> Address:
         return self.settings.agent.advertise or self.settings.agent.bind, port
@@ -135,7 +161,8 @@ class Agent:
                 await self.metrics.start(self.settings.agent.metrics_port)
             if self.settings.agent.discovery == "mdns":
                 tasks.append(asyncio.create_task(self._discover()))
-            tasks += [asyncio.create_task(run()) for run in (self.flows.run, self.auto.run, self.moves.run)]
+            runs = (self.presence.run, self.mend.run, self.auto.run, self.moves.run, _feed_watchdog)
+            tasks += [asyncio.create_task(run()) for run in runs]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
             self.transport.run()
@@ -233,7 +260,6 @@ class Agent:
                     self._read_keys()
                 if self._crl_file and stamp(self._crl_file) != self._crl_stamp:
                     self._read_revoked(self._crl_file)
-                notify("WATCHDOG=1")
             except Exception:
                 log.exception("the state of this board could not be told")
             await asyncio.sleep(self.settings.moves.period_s)
@@ -309,6 +335,7 @@ class Agent:
             "members": fleet_status.members(self.transport, self.rounds, self.clock.monotonic()),
             "counters": fleet_status.counters(self.transport),
             "replacements": self.auto.made,
+            "coordination": self.presence.status(),
         }
 
     def _measured(self) -> Mapping[str, Any]:
@@ -322,6 +349,13 @@ class Agent:
         self.transport.step()
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
         return {"left": True}
+
+
+async def _feed_watchdog() -> None:
+    """Tells systemd that the loop turns, whatever the settings let the agent do how often."""
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(WATCHDOG_S)
 
 
 def _hysteresis(settings: PlacementSettings) -> Hysteresis:

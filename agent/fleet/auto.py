@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from agent.fleet.flows import FleetFlows
+from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.plans import FleetPlans
 from agent.placement.proposal import Proposal
 from agent.placement.replacement import Hysteresis, Replacement
@@ -77,18 +76,23 @@ class FleetAuto:
                     "flow %s: limits of boards are violated by %.2f, and %s finds no placement that keeps them: the"
                     " fleet needs capacity", flow, proposal.now.rank.violation, proposal.heuristic,
                 )  # fmt: skip
-            if verdict == "change" and proposal.moves:
-                await self._change(flow, state, parts, proposal)
+        if verdict == "change" and proposal.moves:
+            await self._change(flow, state, proposal)
 
-    async def _change(
-        self, flow: str, state: Replacement, parts: Mapping[str, Mapping[str, Any]], proposal: Proposal
-    ) -> None:
-        moves = ", ".join(f"{operator} to {to}" for operator, to in proposal.moves.items())
-        log.info("flow %s is placed anew: %s (violation %.2f to %.2f, score %.3f to %.3f)", flow, moves,
-                 proposal.now.rank.violation, proposal.then.rank.violation, proposal.now.rank.score,
-                 proposal.then.rank.score)  # fmt: skip
-        try:
-            await self._flows.change(flow, parts, proposal.after)
-            self.made += 1
-        finally:
-            state.changed(self._clock.monotonic())
+    async def _change(self, flow: str, state: Replacement, proposal: Proposal) -> None:
+        async with self._flows.changing(flow) as lease:
+            if lease.age_s is not None and lease.age_s < self._hysteresis.pause_s:  # by the coordinator before
+                state.changed(self._clock.monotonic() - lease.age_s)
+                return
+            parts = await self._flows.running(flow)
+            if placed(parts) != proposal.before:
+                return
+            moves = ", ".join(f"{operator} to {to}" for operator, to in proposal.moves.items())
+            log.info("flow %s is placed anew: %s (violation %.2f to %.2f, score %.3f to %.3f)", flow, moves,
+                     proposal.now.rank.violation, proposal.then.rank.violation, proposal.now.rank.score,
+                     proposal.then.rank.score)  # fmt: skip
+            try:
+                await self._flows.change(flow, parts, proposal.after)
+                self.made += 1
+            finally:
+                state.changed(self._clock.monotonic())

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
 
-from agent.fleet.fences import next_fence
 from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.status import labels_untrusted, section_untrusted
+from agent.lease.fences import next_fence
+from agent.lease.leases import Lease
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from agent.placement.rules import Rules, newest
@@ -36,23 +37,47 @@ class FleetDeploy:
         if not isinstance(document, dict):
             raise EdgertError(f"expected a document, got {show(document)}")
         flow, rules = str(document.get("name")), Rules.untrusted(args)
-        async with flows.lock(flow):
+        async with flows.changing(flow) as lease:
             operators = await flows.check(document)
-            known, fence = await flows.parts(), 0
+            known, fence, free = await flows.parts(), 0, set[str]()
             if not _of(known, flow):
-                fence = await self._obeyed(flow)
+                fence, free = await self._obeyed(flow)
                 known = await flows.parts()  # what another coordinator did meanwhile
             on = assignment(operators, rules, asked, *self._boards(known))
             flows.check_boards(on, known)
             if before := _of(known, flow):
-                return await self._deploy_again(flow, document, on, before, rules)
-            await self._deploy_parts(document, on, set(on.values()), 1, fence, rules)
+                return await self._deploy_again(lease, document, on, before, rules)
+            self._check_free(lease, {gateway for gateway in free & known.keys() if flow not in known[gateway]})
+            await self._deploy_first(lease, document, on, fence, rules)
             return {"flow": flow, "plan": 1, "assignment": on, "coordinator": flows.name}
 
-    async def _obeyed(self, flow: str) -> int:
-        """A fencing number that all gateways which answer obey for the flow from now on. The parts are read after it:
-        of two coordinators that deploy a flow at the same time one is refused everywhere, or the other one finds what
-        it did. Gateways remember numbers of flows that were removed, too."""
+    def _check_free(self, lease: Lease, free: Set[str]) -> None:
+        """Raises `EdgertError` where a board may have a part of the flow: it is remembered to, and is not among those
+        that answered, obey this coordinator and have none."""
+        if lacking := sorted(set(lease.record.boards) & self._flows.leases.members - free):
+            raise EdgertError(
+                f"flow {lease.flow} runs on {listed(lacking)}, which does not answer: start it, or mend the network;"
+                f" where it is gone for good: edgert fleet forget {lacking[0]}"
+            )
+
+    async def _deploy_first(
+        self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], fence: int, rules: Rules
+    ) -> None:
+        """A majority remembers it first: else, if this coordinator or a board went silent in the midst, another one
+        would take the flow for new."""
+        boards = set(on.values())
+        await lease.write("deploying", boards)
+        try:
+            await self.deploy_parts(document, on, boards, 1, fence, rules)
+        except EdgertError:
+            await lease.note("removing", boards)  # a part whose removal was not answered is removed by the next look
+            raise
+        await lease.note("runs", boards)
+
+    async def _obeyed(self, flow: str) -> tuple[int, set[str]]:
+        """A fencing number that all gateways which answer obey for the flow from now on, and these. The parts are read
+        after it: of two coordinators that deploy a flow at the same time one is refused everywhere, or the other one
+        finds what it did. Gateways remember numbers of flows that were removed, too."""
         flows, greatest = self._flows, 0
         for _ in range(FENCE_TRIES):
             fence = next_fence([greatest], flows.name)
@@ -61,7 +86,7 @@ class FleetDeploy:
             answers = await flows.ask_all(alive, "part.fence", told)
             greatest = max((int(answer["fence"]) for answer in answers.values()), default=0)
             if greatest <= fence:
-                return fence
+                return fence, set(answers)
         raise EdgertError(f"another coordinator deploys flow {flow}; try again")
 
     def _boards(self, gateways: Iterable[str]) -> tuple[dict[str, frozenset[str]], set[str]]:
@@ -72,10 +97,10 @@ class FleetDeploy:
         return {member.name: labels_untrusted(member) for member in members}, drained
 
     async def _deploy_again(
-        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
+        self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
     ) -> Mapping[str, Any]:
         """The same document with other rules moves operators; another one replaces the flow."""
-        flows = self._flows
+        flow, flows = lease.flow, self._flows
         now, plan = placed(parts), max(part["plan"] for part in parts.values())
         same = all(part["document"] == document for part in parts.values())
         if lacking := set(now.values()) - parts.keys():  # its first coordinator died, or the board has a new card
@@ -83,8 +108,11 @@ class FleetDeploy:
                 raise EdgertError(f"flow {flow} has a part on {listed(lacking)}, which does not answer or has lost it")
             log.warning("flow %s: %s has no part of it yet", flow, listed(lacking))
             flows.check_boards(now, await flows.parts())
-            await self._deploy_parts(document, now, lacking, plan, flows.next_fence(parts.values()), rules)
+            await lease.write("deploying", {*lease.record.boards, *now.values()})
+            await self.deploy_parts(document, now, lacking, plan, flows.next_fence(parts.values()), rules)
         parts = await flows.running(flow)
+        if lease.record.state != "runs":
+            await lease.write("runs", {*lease.record.boards, *now.values()})
         if not same:
             return await self._next_version(flow, document, on, parts, rules)
         return await flows.change(flow, await flows.write_rules(flow, parts, rules), on)
@@ -110,10 +138,10 @@ class FleetDeploy:
             parts = await flows.running(flow)
         plan = 1 + max(part["plan"] for part in parts.values())
         gathered = dict.fromkeys(on, home)
-        await self._deploy_parts(document, gathered, {home}, plan, flows.next_fence(parts.values()), rules, undo=False)
+        await self.deploy_parts(document, gathered, {home}, plan, flows.next_fence(parts.values()), rules, undo=False)
         return await flows.change(flow, await flows.running(flow), on)
 
-    async def _deploy_parts(
+    async def deploy_parts(
         self, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int,
         rules: Rules, undo: bool = True,
     ) -> None:  # fmt: skip
@@ -138,7 +166,7 @@ class FleetDeploy:
         unpin, heuristic = args.get("unpin", []), args.get("heuristic")
         if not isinstance(unpin, list) or not all(isinstance(one, str) for one in unpin):
             raise EdgertError(f"unpin: expected a list of operators, got {show(unpin)}")
-        async with flows.lock(flow):
+        async with flows.changing(flow):
             parts = await flows.running(flow)
             rules = newest(parts.values())
             if unpin or heuristic is not None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, Request, placed
+from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import Movable, crossing, leaving
 from agent.fleet.moves import FleetMoves, candidate_untrusted
@@ -20,6 +20,7 @@ from agent.fleet.rings import FleetRings
 from agent.fleet.status import labels_untrusted
 from agent.interference.exchange import Candidate
 from agent.interference.score import Footprint
+from agent.lease.leases import Request
 from agent.membership.files import replace_file
 from agent.membership.members import State
 from agent.membership.roster import Roster

@@ -1,32 +1,25 @@
 """Flows of the whole fleet: deployed over several boards, moved between them, removed. Without a master.
 
 The agent that is asked hands the request to the flow's coordinator (`agent.placement.rendezvous`). The coordinator
-speaks to every gateway through the agent of its board; the gateways obey the greatest fencing number that they have
-seen, so of two that take themselves for the coordinator only one gets anything done.
+takes a lease (`agent.lease`) and speaks to every gateway through the agent of its board; the gateways obey the greatest
+fencing number that they have seen, so of two that take themselves for the coordinator only one gets anything done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from agent.fleet.fences import next_fence
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
+from agent.lease.fences import next_fence
+from agent.lease.leases import Lease, Leases, Request
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
-from agent.migration.plan_change import (
-    Change,
-    UnfinishedError,
-    abort,
-    change_plan,
-    commit,
-    decision,
-    participants,
-    staying,
-)  # fmt: skip
+from agent.migration.plan_change import Change, change_plan, participants
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
@@ -34,47 +27,37 @@ from edgert.core.errors import EdgertError, show
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
-Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
-"""(gateway, verb, arguments, time-out in seconds) -> the answer of that board's agent."""
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
     "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
-LOOK_S: Final = 2.0
-ALL_S: Final = 15.0
-"""Least time between two looks at all boards, whatever they tell of their flows."""
-ALL_PER_BOARD_S: Final = 4.0
-"""The same for each board of the fleet: so a board answers one such request in this time, however many there are. A
-request and its answer are some 1,000 bytes, and 2,000 with the document of a flow."""
-MEND_S: Final = 10.0
-"""A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
 ASK_S: Final = 75.0
 """Longest wait for a gateway: a flow has a minute to come to a batch boundary."""
 DRAIN_S: Final = 30.0
 
 
 class FleetFlows:
-    """The agent's part that places flows. `run` keeps the gateway's peers and ends changes that were left."""
+    """The agent's part that places flows."""
 
-    def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request) -> None:
+    def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request, leases: Leases) -> None:
         self.name, self._roster, self._gateway, self._request = name, roster, gateway, request
+        self.leases = leases
         self.control: dict[str, Handler] = {"fleet.flows": self._flows, "fleet.figures": self._figures}
         self._do: dict[str, Handler] = {}
         for verb, do in (("move", self._move), ("remove", self._remove)):
             self.add(verb, do)
         self._busy: dict[str, asyncio.Lock] = {}
         """By flow: held while this agent changes it."""
-        self._left: dict[str, int] = {}
-        """Flows whose change of plan no coordinator goes on with, and for how many looks."""
+        self._held: dict[str, Lease] = {}
+        """By flow, while `changing`."""
         self._heard: set[str] = set()
         """Flows that members tell of, or had when all boards were asked last."""
         self._told: dict[str, tuple[int, int]] = {}
         """Member -> version of its flows that `_heard` has."""
         self._has: dict[str, frozenset[str]] = {}
         """Member -> flows that it tells of, or had when it was asked last."""
-        self._all_at = float("-inf")
 
     def add(self, verb: str, do: Handler) -> None:
         """A verb `fleet.<verb>` that the coordinator of the flow carries out, whichever agent is asked."""
@@ -170,7 +153,7 @@ class FleetFlows:
         flow, moves = _flow_of(args), args.get("moves")
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
-        async with self.lock(flow):
+        async with self.changing(flow):
             parts = await self.running(flow)
             before = placed(parts)
             for operator in moves:
@@ -183,29 +166,53 @@ class FleetFlows:
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
-        hold is worked off in order."""
+        hold is worked off in order. What ran on boards that were forgotten is given up, and told as `lost`."""
         flow = _flow_of(args)
-        async with self.lock(flow):
-            parts = await self.running(flow)
+        async with self.changing(flow) as lease:
+            known = await self.parts()
+            parts = {name: found[flow] for name, found in known.items() if found.get(flow, {}).get("assignment")}
+            if not parts:
+                raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
+            boards = set().union(*map(participants, parts.values()))
+            self._check_given_up(flow, boards - known.keys())
             before = placed(parts)
-            document = next(iter(parts.values()))["document"]
-            operators = await self.check(document)
+            operators = await self.check(next(iter(parts.values()))["document"])
             sources = {before[name] for name, operator in operators.items() if operator["source"]}
-            if len(sources) == 1 and set(before.values()) != sources:
-                await self.change(flow, parts, dict.fromkeys(before, *sources))
+            if boards <= parts.keys() and len(sources) == 1 and set(before.values()) != sources:
+                await self.change(flow, await self.running(flow), dict.fromkeys(before, *sources))
                 parts = await self.running(flow)
-            fence = self.next_fence(parts.values())
-            for gateway in dict.fromkeys(before[name] for name in operators if before[name] in parts):
-                await self.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
-                await self._drained(flow, gateway)
-            return {"flow": flow, "removed": True, "coordinator": self.name}
+                before = placed(parts)
+            await lease.write("removing", boards | parts.keys())
+            order = dict.fromkeys([*(before[name] for name in operators if before[name] in parts), *sorted(parts)])
+            await self.remove_parts(flow, order, parts, boards - known.keys())
+            await lease.note("removed", ())
+            lost = {gone: sorted(name for name, at in before.items() if at == gone) for gone in boards - known.keys()}
+            return {"flow": flow, "removed": True, "coordinator": self.name, "lost": lost}
 
-    async def _drained(self, flow: str, gateway: str) -> None:
-        """Waits until what the gateway had for others is there."""
+    def _check_given_up(self, flow: str, silent: Iterable[str]) -> None:
+        """Raises `EdgertError` where a board that does not answer was not forgotten."""
+        if lacking := sorted(set(silent) & self.leases.members):
+            raise EdgertError(
+                f"flow {flow} has a part on {listed(lacking)}, which does not answer: start it, or mend the network;"
+                f" where it is gone for good: edgert fleet forget {lacking[0]}"
+            )
+
+    async def remove_parts(
+        self, flow: str, gateways: Iterable[str], parts: Mapping[str, Mapping[str, Any]], gone: Collection[str]
+    ) -> None:
+        """Removes parts, one after the other. `parts`: all there are; `gone`: boards that take no batches any more."""
+        fence = self.next_fence(parts.values())
+        for gateway in gateways:
+            await self.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
+            await self._drained(flow, gateway, gone)
+
+    async def _drained(self, flow: str, gateway: str, gone: Collection[str]) -> None:
+        """Waits until what the gateway had for others is there, `gone` ones left out."""
         ends = asyncio.get_running_loop().time() + DRAIN_S
         while asyncio.get_running_loop().time() < ends:
             links = (await self.ask(gateway, "status", {}))["links"]
-            if not any(one["flow"] == flow for one in (links or {"waiting": ()})["waiting"]):
+            waiting = (links or {"waiting": ()})["waiting"]
+            if not any(one["flow"] == flow and one["gateway"] not in gone for one in waiting):
                 return
             await asyncio.sleep(0.2)
         log.warning(
@@ -248,7 +255,11 @@ class FleetFlows:
         document = next(iter(parts.values()))["document"]
         rules = newest(parts.values()).plain()
         change = Change(document, before, dict(after), plan + 1, fence, rules)
+        lease = self._held[flow]
+        others = set(lease.record.boards) - set(before.values())
+        await lease.write("runs", {*before.values(), *after.values(), *others})
         pause_s = await change_plan(change, self.ask)
+        await lease.note("runs", {*after.values(), *others})
         log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
         return {
             "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self.name,
@@ -272,7 +283,10 @@ class FleetFlows:
             raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
         boards = set().union(*map(participants, parts.values()))
         if lacking := sorted(boards - parts.keys()):
-            raise EdgertError(f"flow {flow} has a part on {', '.join(lacking)}, which does not answer")
+            raise EdgertError(
+                f"flow {flow} has a part on {', '.join(lacking)}, which does not answer or has lost it. Where the board"
+                f" is gone for good: edgert fleet forget {lacking[0]}, then edgert fleet remove {flow}"
+            )
         if any(part["state"] != "running" for part in parts.values()) or len({p["plan"] for p in parts.values()}) > 1:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
         return parts
@@ -293,75 +307,19 @@ class FleetFlows:
         self._heard.add(flow)
         return self._busy.setdefault(flow, asyncio.Lock())
 
-    # -- what runs beside
-
-    async def run(self) -> None:
-        """Tells the gateway where the others listen, and ends changes of plan that were left. Until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
+    @asynccontextmanager
+    async def changing(self, flow: str) -> AsyncIterator[Lease]:
+        """Holds the flow's lock and its lease: to be held for all that changes it. Raises `LeaseError`."""
+        async with self.lock(flow), self.leases.held(flow) as lease:
+            self._held[flow] = lease
             try:
-                await self._tell_peers()
-                await self._mend()
-            except EdgertError as error:
-                log.debug("not now: %s", error)
-            except Exception:
-                log.exception("flows of the fleet could not be looked after")
+                yield lease
+            finally:
+                del self._held[flow]
 
-    async def _tell_peers(self) -> None:
-        """Each time: the gateway may have started anew."""
-        peers: dict[str, list[Any]] = {}
-        for member in self._roster:
-            link = _address(section_untrusted(member, "board").get("link"))
-            if member.state is State.ALIVE and member.name != self.name and link is not None:
-                peers[member.name] = link
-        if self._gateway.connected and self._gateway.link_port():
-            await self._gateway.client.call("peers", {"peers": peers})
-
-    async def _mend(self) -> None:
-        """A change of plan is left when its coordinator died, or could not reach a gateway. The coordinator of now ends
-        it, when all gateways that take part answer."""
-        now, alive = asyncio.get_running_loop().time(), self.alive()
-        of: list[str] | None = None
-        if now - self._all_at >= max(ALL_S, ALL_PER_BOARD_S * len(alive)):
-            self._all_at, self._heard, self._told, self._has = now, set(), {}, {}
-        elif self.concerned():
-            of = self.tellers()
-        else:
-            return
-        known = await self.parts(of=of)
-        stands = {flow for parts in known.values() for flow, part in parts.items() if part["state"] != "running"}
-        mine = {flow for flow in stands if coordinator(flow, alive) == self.name and not self.lock(flow).locked()}
-        self._left = {flow: self._left.get(flow, 0) + 1 for flow in mine}
-        for flow in [flow for flow, looks in self._left.items() if looks * LOOK_S >= MEND_S]:
-            async with self.lock(flow):
-                await self._end_change(flow)
-            self._left.pop(flow, None)
-
-    async def _end_change(self, flow: str) -> None:
-        """All gateways that take part have to answer, twice: first they are told of this coordinator's fencing number,
-        so that the one before can do nothing any more, then what they say counts."""
-        parts = await self.parts(flow)
-        boards = set().union(*map(participants, parts.values()))
-        fence = self.next_fence(parts.values())
-        try:
-            told = {"flow": flow, "fence": fence}
-            await asyncio.gather(*(self.ask(board, "part.rules", told) for board in boards))
-            known = {board: await self.ask(board, "part.status", {}) for board in sorted(boards)}
-        except EdgertError as error:
-            log.warning("flow %s stands still: its plan is being changed, and not all gateways answer: %s", flow, error)
-            return
-        parts = {board: found.get(flow, {}) for board, found in known.items()}
-        if set().union(*map(participants, parts.values())) - boards:
-            return  # another change has begun; the next look ends it
-        verdict, plan = decision(parts)
-        log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
-        if verdict == "commit":
-            try:
-                await commit(flow, boards, staying(parts, plan), plan, fence, self.ask)
-            except UnfinishedError as error:
-                log.warning("%s", error)
-        elif verdict == "abort":
-            await abort(flow, boards, plan, fence, self.ask)
+    def forget_heard(self) -> None:
+        """Drops the names of flows that members told: they are heard anew, and by the next look at all boards."""
+        self._heard, self._told, self._has = set(), {}, {}
 
 
 def placed(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -389,9 +347,3 @@ def _flow_of(args: Mapping[str, Any]) -> str:
 def listed(names: Iterable[str]) -> str:
     """Names for a message."""
     return ", ".join(sorted(names)) or "none"
-
-
-def _address(link: Any) -> list[Any] | None:
-    """[host, port] of a member's links; None where it has none."""
-    fits = isinstance(link, list) and len(link) == 2 and isinstance(link[0], str) and type(link[1]) is int
-    return link if fits and link[1] > 0 else None

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, Request, placed
+from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import Movable, check_leaving, crossing, movable
 from agent.fleet.rings import SECTION as RING
@@ -25,6 +25,7 @@ from agent.interference.foretold import Foretold
 from agent.interference.peaks import Load
 from agent.interference.ring import pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
+from agent.lease.leases import Request
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
 from agent.placement.rules import newest
@@ -224,7 +225,7 @@ class FleetMoves:
         flow, moves, giver = str(args["flow"]), args.get("moves"), args.get("from")
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
-        async with self._flows.lock(flow):
+        async with self._flows.changing(flow):
             parts = await self._flows.running(flow)
             before = placed(parts)
             check_leaving(flow, before, newest(parts.values()), moves, giver, args.get("drain") is True)

@@ -62,7 +62,7 @@ class FleetPlans:
     async def _replace(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `_plan`; where the other placement is better, the flow's plan is changed to it."""
         flow = str(args["flow"])
-        async with self._flows.lock(flow):
+        async with self._flows.changing(flow):
             parts = await self._flows.running(flow)
             proposal = await self.propose(flow, parts, args)
             found = _plain(flow, proposal)

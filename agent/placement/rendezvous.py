@@ -2,7 +2,8 @@
 
 Every member computes the same from the same members, without a message; when a member comes or goes, only the flows
 that it gets or had change their coordinator (Thaler, Ravishankar, 1998). Two members that see different members may
-both take themselves for the coordinator: the fencing number of `gateway.flows.parts` lets only the later one through.
+both take themselves for the coordinator: a majority grants the lease of the flow to one (`agent.lease`), and the
+fencing number of `gateway.flows.parts` lets only the later one through.
 """
 
 from __future__ import annotations

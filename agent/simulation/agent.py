@@ -18,10 +18,14 @@ from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.fleet.auto import FleetAuto
 from agent.fleet.deploy import FleetDeploy
-from agent.fleet.flows import FleetFlows, Request
+from agent.fleet.flows import FleetFlows
 from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.mend import FleetMend
 from agent.fleet.plans import FleetPlans
+from agent.fleet.presence import FleetPresence
 from agent.fleet.rings import REFERENCE_SPEED
+from agent.lease.leases import VERB as LEASE
+from agent.lease.leases import Leases, Request
 from agent.membership.events import Changed, Event, Measured
 from agent.membership.members import State
 from agent.membership.parameters import Parameters
@@ -67,8 +71,8 @@ class VirtualAgent:
         self, board: BoardDescription, number: int, epoch: int, gateway: VirtualGateway, clock: LoopClock,
         random: Random, request: Callable[..., Awaitable[Any]], step: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`request`: of another agent, with our name before the arguments of `agent.fleet.flows.Request`; `step`: to be
-        called after anything was asked of the membership."""
+        """`request`: of another agent, with our name before the arguments of `agent.lease.leases.Request`; `step`: to
+        be called after anything was asked of the membership."""
         self.name, self.board, self.virtual_gateway = board.name, board, gateway
         self._clock, self._step = clock, step
         self._settings = settings = settings_of(board)
@@ -81,8 +85,11 @@ class VirtualAgent:
         self.gateway = LocalGateway("", self.name, gateway)
         roster = self.membership.roster
         ask: Request = lambda *asked: request(self.name, *asked)  # noqa: E731
-        self.flows = FleetFlows(self.name, roster, self.gateway, ask)
-        FleetDeploy(roster, self.flows)
+        leases = Leases(self.name, roster, ask, clock, Random(random.getrandbits(64)), gateway.disk.leases,
+                        gateway.disk.store_leases)  # fmt: skip
+        self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases)
+        self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
+        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)), _budget)
         hysteresis = Hysteresis(placing.look_s, placing.settle_s, placing.pause_s, placing.looks,
                                 least_gain=placing.least_gain)  # fmt: skip
@@ -90,6 +97,7 @@ class VirtualAgent:
         self._handlers = {
             "fleet.gateway": self.flows.serve_gateway,
             "fleet.coordinate": self.flows.serve_coordinator,
+            LEASE: leases.serve,
         }
         self._load_told = float("-inf")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -100,7 +108,7 @@ class VirtualAgent:
 
     def start(self) -> None:
         """To be called on the loop."""
-        for work in (self._measure, self._look, self.flows.run, self.auto.run):
+        for work in (self._measure, self._look, self.presence.run, self.mend.run, self.auto.run):
             self.begin(work())
 
     def begin(self, work: Any) -> asyncio.Task[Any]:

@@ -46,6 +46,13 @@ class Disk:
     prepared: dict[str, Part] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
     rules: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    guests_wait: bool = False
+    """After a start, for the agent."""
+    leases: str = ""
+    """The file of the board's agent."""
+
+    def store_leases(self, text: str) -> None:
+        self.leases = text
 
 
 @dataclass(slots=True)
@@ -60,6 +67,8 @@ class Run:
     began: float = 0.0
     """When it was stopped."""
     patience: asyncio.TimerHandle | None = None
+    suspended: bool = False
+    """Stopped by the agent of its board, until that one says otherwise."""
 
     def here(self, gateway: str) -> list[Instance]:
         return [instance for instance in self.shape.instances if instance.gateway == gateway]
@@ -73,20 +82,24 @@ class VirtualGateway:
 
     def __init__(self, name: str, disk: Disk, shapes: Shapes, clock: Clock, changed: Callable[[], None]) -> None:
         self.name, self.path = name, f"the control socket of {name}"
-        self._disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
+        self.disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
         self._busy = asyncio.Lock()
         self.counted_at = clock.monotonic()
         """When counters were counted last."""
         self.runs: dict[str, Run] = {flow: self._run(part) for flow, part in disk.parts.items()}
+        for run in self.runs.values():
+            run.stopped = run.suspended = disk.guests_wait and self._is_guest(run)
         for flow in disk.prepared:
             if flow in self.runs:
+                self.runs[flow].suspended = False
                 self.runs[flow].stopped, self.runs[flow].began = True, clock.monotonic()
         self._verbs: dict[str, Handler] = {
             "status": self._status, "figures": self._figures, "peers": self._peers, "part.check": self._check,
             "part.status": self._parts, "part.deploy": self._deploy, "part.remove": self._remove,
             "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
             "part.commit": self._commit, "part.abort": self._abort, "part.rules": self._put_rules,
-            "part.fence": self._obey,
+            "part.fence": self._obey, "part.suspend": self._suspend, "part.resume": self._resume,
+            "part.guests": self._let_guests_wait,
         }  # fmt: skip
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
@@ -123,14 +136,15 @@ class VirtualGateway:
     async def _parts(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         found: dict[str, dict[str, Any]] = {}
         for flow, run in self.runs.items():
-            fence, rules = self._disk.rules.get(flow, (0, {}))
-            state = "prepared" if flow in self._disk.prepared else "stopped" if run.stopped else "running"
+            fence, rules = self.disk.rules.get(flow, (0, {}))
+            state = "prepared" if flow in self.disk.prepared else "stopped" if run.stopped else "running"
             found[flow] = {
                 "version": run.part.version, "plan": run.part.plan, "document": run.part.document,
                 "assignment": _plain(run.part.assignment), "state": state, "fence": self._fence_of(flow),
                 "rules": dict(rules), "rules_fence": fence,
+                "suspended": run.stopped and run.suspended, "guest": self._is_guest(run),
             }  # fmt: skip
-        for flow, part in self._disk.prepared.items():
+        for flow, part in self.disk.prepared.items():
             told = found.setdefault(flow, {"state": "prepared", "fence": self._fence_of(flow)})
             told["prepared_plan"], told["prepared_assignment"] = part.plan, _plain(part.assignment)
         return found
@@ -157,14 +171,14 @@ class VirtualGateway:
     # -- changes
 
     def _fence_of(self, flow: str) -> int:
-        return self._disk.fences.get(flow, 0)
+        return self.disk.fences.get(flow, 0)
 
     def fence(self, flow: str, fence: int) -> None:
         """Obeys coordinators with this fencing number, and greater ones, from now on."""
         known = self._fence_of(flow)
         if fence < known:
             raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
-        self._disk.fences[flow] = fence
+        self.disk.fences[flow] = fence
 
     async def _obey(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["flow"]
@@ -173,8 +187,8 @@ class VirtualGateway:
 
     def _rules(self, flow: str, args: Mapping[str, Any]) -> None:
         rules, fence = args.get("rules"), args.get("fence", 0)
-        if rules is not None and fence >= self._disk.rules.get(flow, (0, {}))[0]:
-            self._disk.rules[flow] = fence, dict(rules)
+        if rules is not None and fence >= self.disk.rules.get(flow, (0, {}))[0]:
+            self.disk.rules[flow] = fence, dict(rules)
 
     async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["document"]["name"]
@@ -182,7 +196,7 @@ class VirtualGateway:
         self.fence(flow, args["fence"])
         self._rules(flow, args)
         await asyncio.sleep(STEP_S)
-        version = self._disk.parts[flow].version + 1 if flow in self._disk.parts else 1
+        version = self.disk.parts[flow].version + 1 if flow in self.disk.parts else 1
         self._put(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
         return {"flow": flow, "version": version, "plan": args["plan"]}
 
@@ -192,13 +206,13 @@ class VirtualGateway:
         self.fence(flow, args["fence"])
         await asyncio.sleep(STEP_S)
         removed = self.runs.pop(flow, None) is not None
-        self._disk.parts.pop(flow, None)
+        self.disk.parts.pop(flow, None)
         self._changed()
         return {"flow": flow, "removed": removed}
 
     def _check_free(self, flow: str) -> None:
         run = self.runs.get(flow)
-        if flow in self._disk.prepared or (run is not None and run.stopped):
+        if flow in self.disk.prepared or (run is not None and run.stopped and not run.suspended):
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
 
     async def _stop(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -208,18 +222,43 @@ class VirtualGateway:
             run = self.runs.get(flow)
             if run is None:
                 raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
-            if flow in self._disk.prepared:
+            if flow in self.disk.prepared:
                 raise EdgertError(f"the plan of flow {flow} is being changed; try again")
-            if not run.stopped:
+            if not run.stopped or run.suspended:
                 await asyncio.sleep(STOP_S)
+                run.suspended = False
                 run.stopped, run.began = True, self._clock.monotonic()
                 loop = asyncio.get_running_loop()
                 run.patience = loop.call_later(PATIENCE_S, self._impatient, flow, run)
                 self._changed()
             return {"links": {}}
 
+    async def _suspend(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        async with self._busy:
+            run = self.runs.get(args["flow"])
+            if run is not None and not run.stopped:
+                await asyncio.sleep(STOP_S)
+                run.stopped = run.suspended = True
+                self._changed()
+            return {"suspended": run is not None and run.suspended}
+
+    async def _resume(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        async with self._busy:
+            run = self.runs.get(args["flow"])
+            if run is not None and run.stopped and run.suspended and args["flow"] not in self.disk.prepared:
+                self._go_on(run)
+            return {}
+
+    async def _let_guests_wait(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.disk.guests_wait = True
+        return {}
+
+    def _is_guest(self, run: Run) -> bool:
+        on = run.part.assignment
+        return not any(told["source"] and on[name] == self.name for name, told in self._shapes.operators.items())
+
     def _impatient(self, flow: str, run: Run) -> None:
-        if self.runs.get(flow) is run and run.stopped and flow not in self._disk.prepared:
+        if self.runs.get(flow) is run and run.stopped and flow not in self.disk.prepared:
             self._go_on(run)
 
     async def _export(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -245,19 +284,19 @@ class VirtualGateway:
 
     def write_prepared(self, flow: str, part: Part) -> None:
         """Makes a prepared plan durable."""
-        self._disk.prepared[flow] = part
+        self.disk.prepared[flow] = part
 
     async def _commit(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow, plan = args["flow"], args["plan"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            prepared, run = self._disk.prepared.get(flow), self.runs.get(flow)
+            prepared, run = self.disk.prepared.get(flow), self.runs.get(flow)
             if prepared is None or prepared.plan != plan:
                 if prepared is None and (run is None or run.part.plan == plan):
                     return {"pause_s": 0.0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             await asyncio.sleep(STEP_S)
-            del self._disk.prepared[flow]
+            del self.disk.prepared[flow]
             self._put(flow, prepared)
             return {"pause_s": self._clock.monotonic() - run.began if run else 0.0}
 
@@ -265,11 +304,11 @@ class VirtualGateway:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            prepared, run = self._disk.prepared.get(flow), self.runs.get(flow)
+            prepared, run = self.disk.prepared.get(flow), self.runs.get(flow)
             if prepared is not None and prepared.plan == args["plan"]:
                 await asyncio.sleep(STEP_S)
-                del self._disk.prepared[flow]
-            if run is not None and run.stopped and flow not in self._disk.prepared:
+                del self.disk.prepared[flow]
+            if run is not None and run.stopped and flow not in self.disk.prepared:
                 self._go_on(run)
             self._changed()
         return {"flow": flow}
@@ -285,14 +324,14 @@ class VirtualGateway:
             _wait_no_more(before)
         run = self._run(part)
         if run.counted:
-            self.runs[flow], self._disk.parts[flow] = run, part
+            self.runs[flow], self.disk.parts[flow] = run, part
         else:
-            self._disk.parts.pop(flow, None)
+            self.disk.parts.pop(flow, None)
         self._changed()
 
     def _go_on(self, run: Run) -> None:
         _wait_no_more(run)
-        run.stopped = False
+        run.stopped = run.suspended = False
         self._changed()
 
 

@@ -1,5 +1,5 @@
 """Observation of a simulated fleet: the operators that each board runs, the times at which the flow stands still with
-their reasons, knowledge of deaths. It looks
+their reasons, knowledge of deaths.
 
 It looks at every change of what a gateway runs, of boards and of ways, so no state is missed however short.
 """

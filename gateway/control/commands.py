@@ -58,6 +58,8 @@ class Commands:
             "part.deploy": self.deploy_part, "part.remove": self.remove_part, "part.stop": self.stop_part,
             "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
             "part.abort": self.abort_part, "part.rules": self.put_rules, "part.fence": self.fence_part,
+            "part.suspend": self.suspend_part, "part.resume": self.resume_part,
+            "part.guests": self.let_guests_wait,
             "figures": self.figures, "flows": self.list_flows,
         }  # fmt: skip
 
@@ -185,6 +187,7 @@ class Commands:
         """`{"flow": name}`: ends this gateway's part of a flow; what its operators hold goes to the other gateways."""
         flow = _text(arguments, "flow")
         await self._fence(flow, arguments)
+        await self._parts.resume(flow)  # what a suspended part holds is shipped, as that of any other
         return {"flow": flow, "removed": await self._flows.remove(flow)}
 
     async def part_status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -236,6 +239,20 @@ class Commands:
         await self._fence(flow, arguments)
         await self._parts.abort(flow, _number(arguments, "plan"))
         return {"flow": flow}
+
+    async def suspend_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name}`: the part stands still until `part.resume`. Of this board's agent, not of a coordinator."""
+        return {"suspended": await self._parts.suspend(_text(arguments, "flow"))}
+
+    async def resume_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name}`."""
+        await self._parts.resume(_text(arguments, "flow"))
+        return {}
+
+    async def let_guests_wait(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        """From now on parts without a source here wait after a start until this board's agent lets them go on."""
+        await self._parts.let_guests_wait()
+        return {}
 
     async def put_rules(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "rules": {...}, "fence": number}`: keeps the rules of the flow's placement for the agents."""

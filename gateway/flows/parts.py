@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 60.0
 """A part that stands still and has nothing prepared goes on after so long without the coordinator's next word."""
+GUESTS_WAIT: Final = "guests_wait"
+"""In the database's table `meta`."""
 MAX_RULES_BYTES: Final = 1 << 16
 MOST_PENDING: Final = 1 << 40
 """Bytes: all that waits for another gateway is read back."""
@@ -70,6 +72,8 @@ class Stopped:
     began: float
     """Monotonic seconds."""
     patience: asyncio.TimerHandle | None = None
+    suspended: bool = False
+    """By this board's agent, which has lost the fleet: it goes on when the agent says so, not by itself."""
 
 
 class Committed(NamedTuple):
@@ -99,24 +103,47 @@ class Parts:
         """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
         then, and must not be written again."""
         self._stopped: dict[str, Stopped] = {}
+        self._guests_wait = False
+        """After a start guests stand still until the agent of this board has reached the fleet."""
         self._busy = asyncio.Lock()
 
     def load(self) -> None:
         """Loads fences, rules and prepared plans from the database; to be called before flows are loaded."""
         self._fences = self._database.fences()
         self._prepared = self._database.prepared()
+        self._guests_wait = bool(self._database.meta(GUESTS_WAIT, 0))
         for flow, (fence, packed) in self._database.placement_rules().items():
             self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
 
     def stands(self, flow: str) -> bool:
-        """True if the flow's part of the next plan is prepared: a start must not let it run."""
-        return flow in self._prepared
+        """True if the flow's part of the next plan is prepared, or it is a guest that waits: a start must not let it
+        run."""
+        return flow in self._prepared or (self._guests_wait and self._is_guest(self._flows.flow_registry.stored[flow]))
+
+    def _is_guest(self, stored: StoredFlow) -> bool:
+        """True for a part of a flow whose sources are on other boards: no input is lost where it stands still."""
+        operators = stored.document["operators"]
+        here = [uncopied(copy)[0] for copy, at in stored.assignment.items() if at.gateway == self._gateway]
+        return bool(stored.assignment) and all(
+            "input" in operators[name] or "inputs" in operators[name] for name in here
+        )
 
     def loaded(self, run: FlowRun) -> None:
-        """Records a loaded flow whose prepared plan keeps it from running."""
+        """Records a loaded flow that a start does not let run."""
+        name = run.flow.name
         run.ended = True
-        self._hold_links(run.flow.name)  # the next plan has what comes from other gateways by the present one
-        self._stopped[run.flow.name] = Stopped(run, time.monotonic())
+        self._hold_links(name)  # the next plan has what comes from other gateways by the present one
+        self._stopped[name] = Stopped(run, time.monotonic(), suspended=name not in self._prepared)
+        if name not in self._prepared:
+            log.info(
+                "flow %s runs here for other boards: it waits until this board's agent has reached its fleet", name
+            )
+
+    async def let_guests_wait(self) -> None:
+        """This board has an agent that says after each start whether its guests may go on."""
+        if not self._guests_wait:
+            await self._store(lambda: self._database.set_meta(GUESTS_WAIT, 1))
+            self._guests_wait = True
 
     def check_free(self, flow: str) -> None:
         """Raises where the flow's plan is being changed: nothing else may change it meanwhile."""
@@ -134,6 +161,8 @@ class Parts:
                 "assignment": {operator: list(at) for operator, at in run.assignment.items()},
                 "state": "prepared" if name in self._prepared else "stopped" if name in self._stopped else "running",
                 "fence": self._fences.get(name, 0),
+                "guest": self._is_guest(flows.flow_registry.stored[name]),
+                "suspended": name in self._stopped and self._stopped[name].suspended,
                 **self._told_rules(name),
             }
             for name, run in flows.runs.items()
@@ -182,16 +211,38 @@ class Parts:
                 raise EdgertError(f"the plan of flow {flow} is being changed; try again")
             stopped = self._stopped.get(flow)
             if stopped is None:
-                run = self._run(flow)
-                self._hold_links(flow)
-                try:
-                    await self._flows.plans.stop_for_plan(run)
-                except BaseException:
-                    self._release_links(flow)
-                    raise
-                stopped = self._stopped[flow] = Stopped(run, time.monotonic())
+                stopped = await self._stop(flow)
+                self._have_patience(flow)
+            elif stopped.suspended:  # a coordinator that reaches this board belongs to the fleet
+                stopped.suspended = False
                 self._have_patience(flow)
             return {"links": {origin: list(at) for origin, at in stopped.run.progress.committed.links.items()}}
+
+    async def _stop(self, flow: str) -> Stopped:
+        run = self._run(flow)
+        self._hold_links(flow)
+        try:
+            await self._flows.plans.stop_for_plan(run)
+        except BaseException:
+            self._release_links(flow)
+            raise
+        stopped = self._stopped[flow] = Stopped(run, time.monotonic())
+        return stopped
+
+    async def suspend(self, flow: str) -> bool:
+        """The part stands still at a committed checkpoint until `resume`. False where its plan is being changed, which
+        its coordinator ends."""
+        async with self._busy:
+            if flow not in self._stopped and flow not in self._prepared:
+                (await self._stop(flow)).suspended = True
+            return flow in self._stopped and self._stopped[flow].suspended
+
+    async def resume(self, flow: str) -> None:
+        """A suspended part goes on."""
+        async with self._busy:
+            stopped = self._stopped.get(flow)
+            if stopped is not None and stopped.suspended and flow not in self._prepared:
+                self._go_on(flow)
 
     def _have_patience(self, flow: str) -> None:
         stopped = self._stopped[flow]

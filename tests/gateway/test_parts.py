@@ -425,3 +425,54 @@ async def test_a_document_of_its_own_does_not_take_the_place_of_a_boards_part_of
     await gateway.flows.remove("f")
     assert await gateway.flows.deploy(document(), "mqtt")
     gateway.crash()
+
+
+GUEST = {"in": Location("g2", -1), "minute": Location("g1", -1), "out": Location("g1", -1)}
+
+
+@pytest.mark.parametrize("at", [GUEST, AT])
+@in_loop
+async def test_a_guest_waits_for_the_agents_word_also_after_a_start(
+    at: dict[str, Location], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part with a source here does not: nobody else takes its input."""
+    is_guest = at is GUEST
+    first = Gateway(tmp_path / "db")
+    await first.flows.deploy(document(), FLEET, at, 1)
+    parts, links = parts_of(first)
+    await parts.let_guests_wait()
+    assert parts.status()["f"]["guest"] is is_guest
+    assert await parts.suspend("f")
+    assert (parts.status()["f"]["suspended"], links.held) == (True, {"f"})
+    await parts.resume("f")
+    assert (parts.status()["f"]["state"], links.held) == ("running", set())
+    first.crash()
+
+    def waiting(database: Database, *given: Any) -> FlowRegistry:
+        registry = FlowRegistry(database, *given)
+        registry.stands = lambda _: is_guest
+        return registry
+
+    monkeypatch.setattr(whole_gateway, "FlowRegistry", waiting)
+    second = Gateway(tmp_path / "db")
+    parts, links = parts_of(second)
+    assert parts.status()["f"]["suspended"] is is_guest
+    assert links.held == ({"f"} if is_guest else set())
+    await parts.resume("f")
+    assert (parts.status()["f"]["state"], links.held) == ("running", set())
+    second.crash()
+
+
+@in_loop
+async def test_a_coordinator_that_stops_a_suspended_part_may_change_its_plan(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), FLEET, GUEST, 1)
+    parts, _ = parts_of(gateway)
+    await parts.suspend("f")
+    await parts.stop("f")
+    assert not parts.status()["f"]["suspended"]
+    await parts.resume("f")  # the agent's word is late
+    assert parts.status()["f"]["state"] == "stopped"
+    await parts.abort("f", 0)
+    assert parts.status()["f"]["state"] == "running"
+    gateway.crash()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.simulation.described.description import CENTRAL, BoardDescription, Description
 from agent.simulation.described.ways import Way, ways
+from edgert.control.messages import ControlError
+from tests.integration import truth
 from tests.lab.lab import Lab
 from tests.waiting import wait_until
 
@@ -50,3 +53,37 @@ def test_a_one_way_cut_kills_nobody_and_an_isolated_board_returns(tmp_path: Path
         seen(lab, 60, {**ALL, "g3": "dead"})
         lab.heal()
         seen(lab, 90, ALL)
+
+
+def test_the_smaller_side_of_a_cut_changes_no_flow_and_stops_what_it_runs_for_the_other(tmp_path: Path) -> None:
+    hasty = {"membership": {"probe_interval_s": 0.4, "probe_timeout_s": 0.2}}
+    boards = tuple(BoardDescription(name, agent=hasty) for name in BOARDS)
+    described = Description(boards, ways([CENTRAL, *BOARDS], {}, Way(delay_s=0.002)))
+    flow, other = truth.document(interval_s=0.3), {**truth.document(interval_s=0.3), "name": "other"}
+
+    def deploys(board: str, document: dict[str, Any], **pins: str) -> str:
+        """Empty, or the refusal."""
+        try:
+            lab.boards[board].ask_agent("fleet.deploy", {"document": document, "pins": pins}, timeout_s=60.0)
+        except ControlError as error:
+            return str(error)
+        return ""
+
+    def state(board: str) -> str:
+        return str(lab.boards[board].ask("part.status").get(flow["name"], {}).get("state"))
+
+    with Lab(described, tmp_path).running() as lab:
+        seen(lab, 60, ALL)
+        wait_until(lambda: not deploys("g1", flow, window="g3", central="g2"), "the deployment", 60, poll_s=1.0)
+        for place in ("g1", "g2"):
+            lab.cut("g3", place)
+        seen(lab, 60, {**ALL, "g3": "dead"})
+        wait_until(lambda: state("g3") == "stopped", "g3 to stop its guest", 90, poll_s=0.5)
+        assert (state("g1"), state("g2")) == ("running", "running")
+        assert "g3 reaches 1 of the fleet's 3 boards" in deploys("g3", other)
+        assert not deploys("g1", other)
+        lab.heal()
+        seen(lab, 90, ALL)
+        wait_until(lambda: state("g3") == "running", "g3 to go on", 60, poll_s=0.5)
+        wait_until(lambda: not deploys("g3", other, readings="g1"), "a deployment from g3", 60, poll_s=1.0)
+        assert "other" not in lab.boards["g3"].ask("part.status")

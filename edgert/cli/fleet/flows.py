@@ -62,6 +62,10 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
     remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
     remove.add_argument("flow")
     remove.set_defaults(act=lambda args: _remove(args, call))
+    text = "count a board that is gone for good no more: what it ran can be removed, and deployed elsewhere"
+    forget = _action(actions, "forget", text, add_socket)
+    forget.add_argument("board")
+    forget.set_defaults(act=lambda args: _forget(args, call))
 
 
 def _action(actions: Any, name: str, text: str, add_socket: AddSocket) -> argparse.ArgumentParser:
@@ -175,6 +179,19 @@ def _bars(parts: Sequence[float], seconds: Sequence[float]) -> str:
 def _remove(args: argparse.Namespace, call: Call) -> int:
     found = call(args, "fleet.remove", {"flow": args.flow})
     print(json.dumps(found) if args.json else f"flow {found['flow']} is removed; its results still leave")
+    for board, operators in found.get("lost", {}).items() if not args.json else ():
+        print(f"lost with {board}: what {', '.join(operators)} held and had not sent")
+    return 0
+
+
+def _forget(args: argparse.Namespace, call: Call) -> int:
+    found = call(args, "fleet.forget", {"board": args.board})
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    print(f"{found['board']} counts no more; told: {', '.join(found['told']) or 'no other board is there'}")
+    for flow, operators in found["lost"].items():
+        print(f"flow {flow} lacks {', '.join(operators)}: edgert fleet remove {flow}, then deploy it again")
     return 0
 
 

@@ -75,11 +75,24 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     away = "" if gateway["connected"] else f"; its gateway does not answer: {gateway['error']}"
     return [
         f"fleet {found['fleet']}, seen by {found['gateway']}: {alive} of {len(found['members'])} alive{away}",
+        *_smaller_side(found),
         "",
         *table(head, rows, left=4),
         "",
         f"packets dropped: {drops}; own health: {found['health']} (0 is best)",
     ]
+
+
+def _smaller_side(found: Mapping[str, Any]) -> Sequence[str]:
+    """A line where this board reaches no majority of its fleet."""
+    known = found.get("coordination", {"majority": True})
+    if known["majority"]:
+        return ()
+    text = (
+        f"this board reaches {len(known['reached'])} of the fleet's {len(known['boards'])} boards: it changes no flow."
+        " Of a board that is gone for good: edgert fleet forget BOARD"
+    )
+    return (text,)
 
 
 def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+from agent.fleet.deploy import FleetDeploy
 from agent.fleet.flows import FleetFlows
+from agent.fleet.mend import FleetMend
 from agent.membership.members import State
 from edgert.core.errors import EdgertError
 from tests.agent.migration.test_plan_change import BOARDS, CHANGE, Gateways, whole
@@ -45,7 +47,7 @@ class Fenced(Gateways):
             self._do(gateway, verb, {"plan": 2})
 
 
-def next_coordinator(gateways: Fenced) -> FleetFlows:
+def next_coordinator(gateways: Fenced) -> FleetMend:
     async def request(gateway: str, _: str, args: Mapping[str, Any], __: float) -> Any:
         return await gateways.ask(gateway, args["verb"], args["args"])
 
@@ -54,7 +56,9 @@ def next_coordinator(gateways: Fenced) -> FleetFlows:
 
     members = [SimpleNamespace(name=board, state=State.ALIVE) for board in BOARDS]
     own = SimpleNamespace(client=SimpleNamespace(call=call))
-    return FleetFlows("a", cast(Any, members), cast(Any, own), request)
+    leases = SimpleNamespace(members=frozenset(BOARDS))
+    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, leases))
+    return FleetMend(flows, FleetDeploy(cast(Any, members), flows))
 
 
 def prepared(gateways: Fenced, *boards: str) -> None:
@@ -70,10 +74,10 @@ def test_a_gateway_that_does_not_answer_may_have_committed() -> None:
     gateways.first("c", "part.commit")
     gateways.down = {"c"}
     flows = next_coordinator(gateways)
-    asyncio.run(flows._end_change("f"))
+    asyncio.run(flows.end_change("f"))
     assert (gateways.state["a"], gateways.state["b"]) == ("prepared", "prepared")
     gateways.down = set()
-    asyncio.run(flows._end_change("f"))
+    asyncio.run(flows.end_change("f"))
     assert whole(gateways) == 2
 
 
@@ -87,6 +91,6 @@ def test_a_coordinator_that_is_held_for_dead_can_commit_nothing_while_another_on
             gateways.first("c", "part.commit")
 
         gateways.before[verb] = goes_on
-        asyncio.run(next_coordinator(gateways)._end_change("f"))
+        asyncio.run(next_coordinator(gateways).end_change("f"))
         assert not gateways.mixed
         assert whole(gateways) == (2 if verb == "part.rules" else 1)

@@ -34,14 +34,16 @@ async def _both_move(seed: int, apart_s: float) -> VirtualFleet:
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 0.004, 0.03, 0.05, 0.075, 0.09])
-def test_one_of_them_gets_through_and_the_operator_has_one_owner(apart_s: float) -> None:
+def test_one_goes_after_the_other_and_the_operator_has_one_owner(apart_s: float) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         fleet = runner.run(_both_move(1, apart_s))
     assert fleet.watch.violations == []
     runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
     owners = [name for name, run in runs.items() if run and run.part.assignment["minute#1"] == name]
     assert owners in (["b"], ["c"])
-    assert all(run is None or (run.part.plan, run.stopped) == (2, False) for run in runs.values())
+    left = [run for run in runs.values() if run]
+    assert {run.part.plan for run in left} in ({2}, {3})  # the second one waits for the lease, or is refused
+    assert not any(run.stopped for run in left)
 
 
 async def _both_deploy(seed: int, apart_s: float) -> VirtualFleet:

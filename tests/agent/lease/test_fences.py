@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.fences import next_fence
+from agent.lease.fences import next_fence
 
 KNOWN = st.lists(st.integers(0, 2**62), max_size=5)
 

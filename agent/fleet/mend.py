@@ -1,0 +1,187 @@
+"""Ends what coordinators left: changes of plan, deployments and removals. The flow's coordinator of now does it.
+
+A change of plan that stands still is ended by what the parts say (`agent.migration.plan_change`). A deployment or a
+removal is gone on with by what a majority of the boards remembers (`agent.lease`), and so are parts of which nothing is
+remembered any more: a board was forgotten and is back, or two halves of a fleet deployed the same flow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agent.fleet.deploy import FleetDeploy
+from agent.fleet.flows import FleetFlows, listed
+from agent.lease.leases import Lease
+from agent.migration.plan_change import UnfinishedError, abort, commit, decision, participants, staying
+from agent.placement.rules import newest
+from edgert.core.errors import EdgertError
+
+log = logging.getLogger(__name__)
+LOOK_S: Final = 2.0
+ALL_S: Final = 15.0
+"""Least time between two looks at all boards, whatever they tell of their flows."""
+ALL_PER_BOARD_S: Final = 4.0
+"""The same for each board of the fleet: so a board answers one such request in this time, however many there are. A
+request and its answer are some 1,000 bytes, and 2,000 with the document of a flow."""
+MEND_S: Final = 10.0
+"""A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
+SETTLE_S: Final = 4.0
+"""The same of what needs the lease, which a coordinator that lives has."""
+Part = Mapping[str, Any]
+
+
+class FleetMend:
+    """The agent's part that ends what was left. `run` until cancelled."""
+
+    def __init__(self, flows: FleetFlows, deploy: FleetDeploy) -> None:
+        self._flows, self._deploy = flows, deploy
+        self._left: dict[str, int] = {}
+        """Flows whose change of plan no coordinator goes on with, and for how many looks."""
+        self._unsettled: dict[str, int] = {}
+        """The same of flows with other parts than are remembered."""
+        self._all_at = float("-inf")
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except EdgertError as error:
+                log.debug("not now: %s", error)
+            except Exception:
+                log.exception("flows of the fleet could not be looked after")
+
+    async def look(self) -> None:
+        """One look at the flows that this agent coordinates."""
+        now, flows = asyncio.get_running_loop().time(), self._flows
+        of: list[str] | None = None
+        if now - self._all_at >= max(ALL_S, ALL_PER_BOARD_S * len(flows.alive())):
+            self._all_at = now
+            flows.forget_heard()
+        elif flows.concerned():
+            of = flows.tellers()
+        else:
+            return
+        by_flow: dict[str, dict[str, Part]] = {}
+        for board, parts in (await flows.parts(of=of)).items():
+            for flow, part in parts.items():
+                by_flow.setdefault(flow, {})[board] = part
+        mine = {
+            flow: parts for flow, parts in by_flow.items() if flows.coordinates(flow) and not flows.lock(flow).locked()
+        }
+        stand = {flow for flow, parts in mine.items() if any(map(_stands, parts.values()))}
+        self._left = {flow: self._left.get(flow, 0) + 1 for flow in stand}
+        odd = {flow for flow, parts in mine.items() if flow not in stand and self._is_odd(flow, parts)}
+        self._unsettled = {flow: self._unsettled.get(flow, 0) + 1 for flow in odd}
+        for flow in [flow for flow, looks in self._left.items() if looks * LOOK_S >= MEND_S]:
+            async with flows.lock(flow):
+                await self.end_change(flow)
+            self._left.pop(flow, None)
+        for flow in [flow for flow, looks in self._unsettled.items() if looks * LOOK_S >= SETTLE_S]:
+            self._unsettled.pop(flow, None)
+            try:
+                await self._settle(flow)
+            except EdgertError as error:  # as on the smaller side of a fleet that is split
+                log.debug("flow %s is not settled: %s", flow, error)
+
+    # -- changes of plan
+
+    async def end_change(self, flow: str) -> None:
+        """All gateways that take part have to answer, twice: first they are told of this coordinator's fencing number,
+        so that the one before can do nothing any more, then what they say counts. Boards that were forgotten are left
+        out: they come back to no part."""
+        flows = self._flows
+        parts = await flows.parts(flow)
+        boards = self._counting(parts)
+        fence = flows.next_fence(parts.values())
+        try:
+            told = {"flow": flow, "fence": fence}
+            await asyncio.gather(*(flows.ask(board, "part.rules", told) for board in boards))
+            known = {board: await flows.ask(board, "part.status", {}) for board in sorted(boards)}
+        except EdgertError as error:
+            log.warning("flow %s stands still: its plan is being changed, and not all gateways answer: %s", flow, error)
+            return
+        parts = {board: found.get(flow, {}) for board, found in known.items()}
+        if self._counting(parts) - boards:
+            return  # another change has begun; the next look ends it
+        verdict, plan = decision(parts)
+        log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
+        if verdict == "commit":
+            try:
+                await commit(flow, boards, staying(parts, plan), plan, fence, flows.ask)
+            except UnfinishedError as error:
+                log.warning("%s", error)
+        elif verdict == "abort":
+            await abort(flow, boards, plan, fence, flows.ask)
+
+    def _counting(self, parts: Mapping[str, Part]) -> set[str]:
+        """The gateways that take part, forgotten ones left out unless they have answered."""
+        boards = set().union(*map(participants, parts.values()))
+        return {board for board in boards if board in parts or board in self._flows.leases.members}
+
+    # -- deployments and removals
+
+    def _is_odd(self, flow: str, parts: Mapping[str, Part]) -> bool:
+        """Has the flow other parts than this board remembers, or parts of two plans?"""
+        found = {board: part for board, part in parts.items() if part.get("assignment")}
+        if not found:
+            return False
+        boards, stale = _by_newest(found)
+        record = self._flows.leases.record(flow)
+        return bool(stale) or record.state != "runs" or not boards <= set(record.boards)
+
+    async def _settle(self, flow: str) -> None:
+        flows = self._flows
+        async with flows.changing(flow) as lease:
+            known = await flows.parts()
+            parts = {board: told[flow] for board, told in known.items() if told.get(flow, {}).get("assignment")}
+            if not parts or any(map(_stands, parts.values())):
+                return
+            silent = set(lease.record.boards) & flows.leases.members - known.keys()
+            if lease.record.state in ("removing", "removed"):
+                log.warning("flow %s: a removal that was left is gone on with on %s", flow, listed(parts))
+                await flows.remove_parts(flow, sorted(parts), parts, ())
+                await lease.note("removing" if silent else "removed", silent)
+                return
+            boards = await self._one_plan(flow, lease, parts, set(known))
+            await lease.note("runs", boards | silent)
+
+    async def _one_plan(self, flow: str, lease: Lease, parts: Mapping[str, Part], answering: set[str]) -> set[str]:
+        """Has the flow run by its newest plan only, and on all its boards if it was being deployed. Returns these."""
+        flows = self._flows
+        boards, stale = _by_newest(parts)
+        lacking = boards & answering - parts.keys() if lease.record.state == "deploying" else set[str]()
+        if not stale and not lacking:
+            return boards
+        await lease.write("deploying", boards | parts.keys() | set(lease.record.boards))
+        if stale:
+            log.warning(
+                "flow %s runs by two plans: its parts on %s are removed, and what they hold is shipped; it goes on on"
+                " %s", flow, listed(stale), listed(boards),
+            )  # fmt: skip
+            await flows.remove_parts(flow, sorted(stale), parts, stale)
+        kept = {board: part for board, part in parts.items() if board not in stale}
+        if missing := lacking | (stale & boards):
+            log.warning("flow %s: its deployment was left; %s gets its part", flow, listed(missing))
+            one = next(iter(kept.values()))
+            on = {operator: at[0] for operator, at in one["assignment"].items()}
+            fence, rules = flows.next_fence(parts.values()), newest(kept.values())
+            await self._deploy.deploy_parts(one["document"], on, missing, one["plan"], fence, rules, undo=False)
+        return boards
+
+
+def _stands(part: Part) -> bool:
+    """A part that waits for a coordinator's word; not one that waits for the fleet (`agent.fleet.presence`)."""
+    return part["state"] != "running" and not (part["state"] == "stopped" and part.get("suspended") is True)
+
+
+def _by_newest(parts: Mapping[str, Part]) -> tuple[set[str], set[str]]:
+    """The boards of the newest plan, and those that run by another one. Of two plans with the same number the one whose
+    coordinator had the greater fencing number is newer."""
+    first = max(parts.values(), key=lambda part: (part["plan"], part.get("fence", 0), sorted(part["assignment"])))
+    key = first["plan"], first["assignment"]
+    stale = {board for board, part in parts.items() if (part["plan"], part["assignment"]) != key}
+    return {at[0] for at in first["assignment"].values()}, stale

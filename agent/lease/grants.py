@@ -1,0 +1,126 @@
+"""A board's vote: to which coordinator it grants the lease of a flow, and what it remembers of the flow.
+
+A coordinator asks all boards for the lease with a number of its own (`agent.lease.fences`). A board grants it to one at
+a time, for `LEASE_S` from the last renewal, and takes nothing from a coordinator with a smaller number than the
+greatest one that it promised. What a majority has written, the next coordinator reads from its majority, since two
+majorities have a board in common (Lamport, "The Part-Time Parliament", 1998, with one register per flow): which boards
+may have a part of the flow. So no coordinator deploys a flow anew beside a part that it does not see.
+
+The lease only keeps two coordinators from hindering each other. That a flow has one owner rests on the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+LEASE_S: Final = 15.0
+"""A coordinator that renews nothing for so long has lost its lease. Longer: the next one waits longer after a death."""
+MAX_NUMBER: Final = 2**63
+MOST_BOARDS: Final = 4_096
+STATES: Final = ("", "deploying", "runs", "removing", "removed")
+"""Of a flow; empty: nothing is remembered."""
+
+
+class Record(NamedTuple):
+    """The memory of a flow. Of several records the one with the greatest number holds."""
+
+    number: int = 0
+    state: str = ""
+    boards: tuple[str, ...] = ()
+    """Those that may have a part of it."""
+
+    def plain(self) -> list[Any]:
+        return [self.number, self.state, list(self.boards)]
+
+
+@dataclass(slots=True)
+class Grant:
+    """Of one flow. Times are monotonic seconds."""
+
+    promised: int = 0
+    holder: str = ""
+    until: float = float("-inf")
+    record: Record = Record()
+    written_at: float | None = None
+    """None: not since this agent began."""
+
+
+class Grants:
+    """The votes of one board, by flow. What `plain` gives must be on the disk before anything is answered."""
+
+    def __init__(self, stored: Mapping[str, Grant], now: float) -> None:
+        """A lease that was granted before a restart may last for `LEASE_S` more."""
+        self._grants = dict(stored)
+        for grant in self._grants.values():
+            grant.until = now + LEASE_S if grant.holder else float("-inf")
+
+    def take(self, flow: str, number: int, holder: str, now: float) -> dict[str, Any]:
+        """`{"granted": bool, "promised": number, "record": [...]}`; where it is refused since another one has the lease
+        the `holder`, where it is granted `age_s`, the time since the last write, if that is known."""
+        grant = self._grants.setdefault(flow, Grant())
+        if grant.holder != holder and now < grant.until:
+            return {"granted": False, "promised": grant.promised, "holder": grant.holder}
+        if number <= grant.promised:
+            return {"granted": False, "promised": grant.promised}
+        grant.promised, grant.holder, grant.until = number, holder, now + LEASE_S
+        answer = {"granted": True, "promised": number, "record": grant.record.plain()}
+        return answer if grant.written_at is None else {**answer, "age_s": now - grant.written_at}
+
+    def renew(self, flow: str, number: int, holder: str, now: float) -> bool:
+        """False if another coordinator has the lease now. Keeps nothing: a restart counts as a renewal."""
+        grant = self._grants.get(flow, Grant())
+        if grant.holder != holder or number < grant.promised:
+            return False
+        grant.until = now + LEASE_S
+        return True
+
+    def write(self, flow: str, record: Record, now: float) -> bool:
+        """Remembers what a coordinator says; False if a greater number was promised. Each record has a number of its
+        own: of two, all boards take the same one for the newer."""
+        grant = self._grants.setdefault(flow, Grant())
+        if record.number < grant.promised:
+            return False
+        grant.promised, grant.record, grant.written_at = record.number, record, now
+        return True
+
+    def release(self, flow: str, number: int, holder: str) -> None:
+        grant = self._grants.get(flow, Grant())
+        if grant.holder == holder and number >= grant.promised:
+            grant.holder, grant.until = "", float("-inf")
+
+    def promised(self, flow: str) -> int:
+        return self._grants.get(flow, Grant()).promised
+
+    def record(self, flow: str) -> Record:
+        """The record that this board remembers; others may have a newer one."""
+        return self._grants.get(flow, Grant()).record
+
+    def plain(self) -> dict[str, list[Any]]:
+        """Of JSON types, for the disk."""
+        return {flow: [grant.promised, grant.holder, grant.record.plain()] for flow, grant in self._grants.items()}
+
+
+def record_untrusted(plain: Any) -> Record:
+    """Raises `ValueError`."""
+    if not isinstance(plain, list) or len(plain) != 3:
+        raise ValueError("expected a number, a state and boards")
+    number, state, boards = plain
+    fits = isinstance(boards, list) and len(boards) <= MOST_BOARDS and all(isinstance(one, str) for one in boards)
+    if type(number) is not int or not 0 <= number < MAX_NUMBER or state not in STATES or not fits:
+        raise ValueError(f"expected a number, one of the states {', '.join(STATES[1:])}, and boards")
+    return Record(number, state, tuple(boards))
+
+
+def grants_untrusted(plain: Any) -> dict[str, Grant]:
+    """Reads the result of `Grants.plain`. Raises `ValueError`."""
+    if not isinstance(plain, Mapping):
+        raise ValueError("expected grants by flow")
+    found: dict[str, Grant] = {}
+    for flow, told in plain.items():
+        fits = isinstance(told, list) and len(told) == 3 and type(told[0]) is int and isinstance(told[1], str)
+        if not isinstance(flow, str) or not fits:
+            raise ValueError("expected of each flow a number, a holder and a record")
+        found[flow] = Grant(told[0], told[1], record=record_untrusted(told[2]))
+    return found

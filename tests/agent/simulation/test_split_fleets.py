@@ -1,0 +1,237 @@
+"""A fleet whose boards do not all hear each other, and boards that are gone: never two owners, and a way on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.lease.leases import LeaseError
+from agent.simulation.described.events import Event
+from agent.simulation.fleet import VirtualFleet
+from agent.simulation.gateway import Part
+from agent.simulation.loop import VirtualLoop
+from agent.simulation.rows import Rows
+from edgert.core.errors import EdgertError
+from tests.agent.simulation.worlds import COPIES, FLOW, boards, job
+
+Story = Callable[[VirtualFleet], Awaitable[None]]
+APART = {"minute": "b", "central": "c"}
+
+
+def tell(story: Story, count: int = 4, seed: int = 1) -> VirtualFleet:
+    """Runs a story with so many boards that know each other."""
+
+    async def whole() -> VirtualFleet:
+        asked = job(boards(*[1] * count), seed=seed)
+        fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
+        await asyncio.sleep(20)
+        await story(fleet)
+        await fleet.stop()
+        return fleet
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(whole())
+
+
+async def ask(fleet: VirtualFleet, board: str, verb: str, /, **args: Any) -> Any:
+    agent = fleet.agents[board]
+    control = {**agent.flows.control, **agent.presence.control}
+    return await agent.begin(control[f"fleet.{verb}"](args))
+
+
+def cut(fleet: VirtualFleet, first: str, second: str, for_s: float) -> None:
+    for a in first:
+        for b in second:
+            fleet.apply(Event(0.0, "cut", (a, b), for_s))
+
+
+def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
+    """Board -> plan of its part, and whether it stands still."""
+    runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
+    return {name: (run.part.plan, run.stopped) for name, run in runs.items() if run is not None}
+
+
+@pytest.mark.parametrize("apart_s", [0.5, 60.0])
+def test_only_one_half_of_a_split_fleet_deploys(apart_s: float) -> None:
+    """Before, both did, and both flows stayed. 0.5 s after the cut no board has noticed it."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        cut(fleet, "ab", "cd", 200.0)
+        await asyncio.sleep(apart_s)
+        await asyncio.gather(
+            ask(fleet, "a", "deploy", document=FLOW),
+            ask(fleet, "c", "deploy", document=FLOW),
+            return_exceptions=True,
+        )
+        await asyncio.sleep(30)
+        if apart_s > 1:
+            with pytest.raises(EdgertError, match=r"c reaches 2 of the fleet's 4 boards.*Not reached: a, b") as refused:
+                await ask(fleet, "c", "deploy", document=FLOW)
+            assert "edgert fleet forget" in str(refused.value)
+            await ask(fleet, "b", "deploy", document=FLOW)
+        await asyncio.sleep(240)
+
+    fleet = tell(story)
+    assert fleet.watch.violations == []
+    assert not any(stands for _, stands in on(fleet).values())
+    if apart_s > 1:
+        assert on(fleet).keys() <= {"a", "b"}
+
+
+def test_a_board_that_runs_a_flow_alone_and_is_cut_off_goes_on_and_the_others_do_not_deploy_it_again() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "c", "deploy", document=FLOW)
+        cut(fleet, "c", "abd", 300.0)
+        await asyncio.sleep(150)
+        assert on(fleet) == {"c": (1, False)}
+        with pytest.raises(EdgertError, match="flow air runs on c, which does not answer"):
+            await ask(fleet, "a", "deploy", document=FLOW)
+
+    assert tell(story).watch.violations == []
+
+
+def test_a_board_that_is_cut_off_stops_its_guests_and_they_go_on_after_the_heal() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        cut(fleet, "b", "acd", 200.0)
+        await asyncio.sleep(130)
+        assert on(fleet) == {"a": (1, False), "b": (1, True), "c": (1, False)}
+        await asyncio.sleep(120)
+        assert on(fleet) == {"a": (1, False), "b": (1, False), "c": (1, False)}
+
+    tell(story)
+
+
+def test_a_board_with_a_source_takes_its_input_on_while_it_is_cut_off() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "b", "deploy", document=FLOW, pins={"minute": "a"})
+        cut(fleet, "b", "acd", 200.0)
+        await asyncio.sleep(150)
+        assert on(fleet)["b"] == (1, False)
+
+    tell(story)
+
+
+def test_of_two_boards_the_first_by_name_goes_on_alone_and_the_other_one_when_the_first_is_forgotten() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "b", "deploy", document=FLOW)
+        fleet.apply(Event(0.0, "kill", ("a",), 1_000.0))
+        await asyncio.sleep(60)
+        assert on(fleet) == {"b": (1, False)}
+        with pytest.raises(LeaseError, match="b reaches 1 of the fleet's 2 boards"):
+            await ask(fleet, "b", "remove", flow="air")
+        with pytest.raises(EdgertError, match=r"held for dead for .* only"):
+            await ask(fleet, "b", "forget", board="a")
+        await asyncio.sleep(200)
+        assert (await ask(fleet, "b", "forget", board="a"))["lost"] == {}
+        assert (await ask(fleet, "b", "remove", flow="air"))["removed"]
+        await asyncio.sleep(800)
+        assert (await ask(fleet, "a", "deploy", document=FLOW))["plan"] == 1
+        assert fleet.agents["b"].flows.leases.members == {"a", "b"}
+
+    tell(story, 2)
+
+
+def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> None:
+    """Before, the fleet refused both for ever. The board comes back though: what it had is given up."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        fleet.apply(Event(0.0, "kill", ("b",), 600.0))
+        await asyncio.sleep(60)
+        with pytest.raises(EdgertError, match=r"part on b, which does not answer.*edgert fleet forget b"):
+            await ask(fleet, "a", "remove", flow="air")
+        await asyncio.sleep(200)
+        forgotten = await ask(fleet, "c", "forget", board="b")
+        assert forgotten["lost"] == {"air": ["minute#1", "minute#2"]}
+        assert forgotten["told"] == ["a", "d"]
+        removed = await ask(fleet, "d", "remove", flow="air")
+        assert removed["lost"] == {"b": ["minute#1", "minute#2"]}
+        assert on(fleet) == {}
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "d"})
+        await asyncio.sleep(400)
+        assert on(fleet) == {"a": (1, False), "d": (1, False)}
+
+    assert tell(story).watch.violations == []
+
+
+def test_two_parts_of_before_end_with_one_owner() -> None:
+    """As fleets had them that were split before there were leases."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        for number, board in enumerate("ac"):
+            disk = fleet.agents[board].virtual_gateway.disk
+            disk.parts["air"], disk.fences["air"] = Part(FLOW, dict.fromkeys(COPIES, board), 1), number + 1
+        for board in "ac":
+            fleet.apply(Event(0.0, "kill", (board,), 1.0))
+        await asyncio.sleep(60)
+        assert on(fleet) == {"c": (1, False)}
+
+    tell(story)
+
+
+@pytest.mark.parametrize("after_s", [0.004, 0.008, 0.02, 0.03, 0.05, 0.07, 0.1])
+def test_a_deployment_is_handed_over_when_its_coordinator_dies_in_the_midst(after_s: float) -> None:
+    """Before, the flow stayed without the parts that were not deployed yet."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        chosen = next(iter(set(fleet.watch.coordinators.values())))
+        others = [name for name in "abcde" if name != chosen]
+        pins = {"readings": others[0], "minute": others[1], "central": others[2]}
+        asked = asyncio.ensure_future(ask(fleet, others[0], "deploy", document=FLOW, pins=pins))
+        await asyncio.sleep(after_s)
+        fleet.apply(Event(0.0, "kill", (chosen,), 300.0))
+        await asyncio.sleep(30)
+        found = on(fleet)
+        assert found in ({}, dict.fromkeys(others[:3], (1, False)))
+        asked.cancel()
+
+    tell(story, 5)
+
+
+faults = st.lists(
+    st.tuples(
+        st.sampled_from(["cut", "one-way", "kill", "deploy", "remove", "move"]),
+        st.sampled_from("abcd"), st.sampled_from("abcd"), st.floats(0.1, 80.0), st.floats(0.0, 40.0),
+    ),
+    max_size=10,
+)  # fmt: skip
+
+
+@pytest.mark.long  # some seconds an example
+@given(faults, st.integers(0, 9))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_cuts_and_heals_make_two_owners(steps: list[tuple[str, str, str, float, float]], seed: int) -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        asked: list[Any] = []
+        for kind, a, b, lasts_s, then_s in steps:
+            if kind == "kill":
+                fleet.apply(Event(0.0, "kill", (a,), lasts_s))
+            elif kind in ("cut", "one-way"):
+                if a != b:
+                    fleet.apply(Event(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
+            elif a in fleet.agents:
+                told: dict[str, dict[str, Any]] = {
+                    "deploy": {"document": FLOW, "pins": {"minute": b}},
+                    "remove": {"flow": "air"},
+                    "move": {"flow": "air", "moves": {"minute": b}},
+                }
+                asked.append(asyncio.ensure_future(ask(fleet, a, kind, **told[kind])))
+            await asyncio.sleep(then_s)
+        await asyncio.sleep(400)
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        found = on(fleet)
+        assert len({plan for plan, _ in found.values()}) <= 1
+        assert not any(stands for _, stands in found.values())
+        parts = [run.part for agent in fleet.agents.values() if (run := agent.virtual_gateway.runs.get("air"))]
+        assert len({tuple(part.assignment.items()) for part in parts}) <= 1
+
+    fleet = tell(story, seed=seed)
+    assert fleet.watch.violations == []
