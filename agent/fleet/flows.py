@@ -35,6 +35,9 @@ VERBS: Final = frozenset({
 """Verbs of a gateway that other boards may use, through its agent."""
 ASK_S: Final = 75.0
 """Longest wait for a gateway: a flow has a minute to come to a batch boundary."""
+STATUS_S: Final = 10.0
+"""The same where it only tells of itself. A look at all boards must not wait for one that has just died."""
+STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
 DRAIN_S: Final = 30.0
 
 
@@ -82,9 +85,10 @@ class FleetFlows:
 
     async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         """The answer of a gateway of the fleet. Raises `EdgertError`."""
+        wait_s = STATUS_S if verb in STATUS_VERBS else ASK_S
         if gateway == self.name:
-            return await self._gateway.client.call(verb, args, ASK_S)
-        return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, ASK_S)
+            return await self._gateway.client.call(verb, args, wait_s)
+        return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, wait_s)
 
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:

@@ -54,7 +54,7 @@ def test_a_coordinator_asks_the_boards_that_tell_of_its_flows() -> None:
         async def request(*_: Any) -> Any:
             raise AssertionError("nobody is asked yet")
 
-        return FleetFlows(of, cast(Any, members), cast(Any, None), request)
+        return FleetFlows(of, cast(Any, members), cast(Any, None), request, cast(Any, None))
 
     for flow in ("runs", "waits"):
         assert flows(coordinator(flow, names)).concerned()
