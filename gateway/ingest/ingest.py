@@ -18,6 +18,7 @@ from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.clients.transport import Handlers
 from edgert.mqtt.packets.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.session.events import Connected, Subscribed
+from edgert.mqtt.session.hang_ups import HUNG_UP
 from gateway.base.tasks import Tasks
 from gateway.hosts.host import Host
 from gateway.ingest.broker_drops import BrokerDrops
@@ -290,8 +291,9 @@ class Ingest:
     def _answered(self, event: Subscribed) -> None:
         of_flows = {s.filter for s in self._subscriptions.sources}
         for topic_filter, reason in event.results:
-            if reason == ID_IN_USE:
-                self._tasks.begin(self._subscribe_again(topic_filter))
+            if reason in (ID_IN_USE, HUNG_UP):
+                left_out = self.client.filters_refused() if reason == HUNG_UP else {}
+                self._tasks.begin(self._subscribe_again(topic_filter, left_out.get(topic_filter, ASK_AGAIN_S)))
             if self._subscriptions.serves_watch(topic_filter, self._by_id):
                 if reason != ID_IN_USE:
                     self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
@@ -308,11 +310,14 @@ class Ingest:
         self._answer.set()
         self._ask_watch()
 
-    async def _subscribe_again(self, topic_filter: str) -> None:
-        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free."""
-        await asyncio.sleep(ASK_AGAIN_S)
-        self._subscriptions.sent.pop(topic_filter, None)
-        await self._subscribe()
+    async def _subscribe_again(self, topic_filter: str, wait_s: float) -> None:
+        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free. One that
+        hangs up at a filter may have got other rules."""
+        connection = self.client.connection
+        await asyncio.sleep(wait_s)
+        if connection == self.client.connection:  # else it was asked anew
+            self._subscriptions.sent.pop(topic_filter, None)
+            await self._subscribe()
 
     def _ask_watch(self) -> None:
         """Subscribes to the broker's counter of drops once the broker has answered the flows' subscriptions: some hang

@@ -74,6 +74,7 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "window": ingest.pressure.window.met,
         "window_checkpoints": ingest.pressure.window.asked,
         "refused": dict(ingest.grants.refused),
+        "refused_topics": ingest.publishing.refused(),
         "paused_s": round(ingest.pressure.paused_s, 1),
         "error": ingest.grants.error or client.error,
     }

@@ -38,6 +38,7 @@ def example_status() -> dict[str, Any]:
                 "window": 20,
                 "window_checkpoints": 7,
                 "refused": {},
+                "refused_topics": [],
                 "paused_s": 0.0,
                 "error": "",
             },

@@ -46,6 +46,11 @@ class PahoClient(paho.Client):
             messages = list(self._out_messages.items())
         return {mid: Sent(m.topic, len(m.topic) + len(m.payload)) for mid, m in messages}
 
+    def topic_of(self, packet_id: int) -> str:
+        """The topic of a message that is not acknowledged; empty for any other."""
+        message = self._out_messages.get(packet_id)
+        return message.topic if message is not None else ""
+
     def forget(self, packet_ids: Collection[int]) -> None:
         """Messages that are not to be sent again. Between two connections, where the window is counted anew."""
         with self._out_message_mutex:
