@@ -84,6 +84,7 @@ class Flows:
         )
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
         flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.pressure.check
+        ingest.known_session.on_unknown = self._all_lost
 
     async def checked(self, document: Mapping[str, Any], what: str = "flow") -> Flow:
         """The flow of a plain document. Raises `DocumentError`. Beside the loop: a large document takes long."""
@@ -154,6 +155,13 @@ class Flows:
                 say_gap(self._database, name, lost)
                 self.gaps[name] = lost
         self._database.lost_is_said()
+
+    def _all_lost(self, text: str) -> None:
+        """What an earlier data folder held is gone: each flow says so, one that is deployed later as well."""
+        self._database.lost = text
+        for name in self.runs:
+            self.gaps[name] = text
+            self._telling.begin(self._tell_gap(name, text))
 
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
         """Starts the flows of a database that had to be set aside: their documents without state, in epochs that follow

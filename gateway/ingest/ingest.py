@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from gateway.ingest.client import sensors_client
 from gateway.ingest.delivery import Inbox
 from gateway.ingest.grants import Grants
 from gateway.ingest.inflight_window import BrokerWindow
+from gateway.ingest.known_session import KnownSession, unused_id
 from gateway.ingest.pressure import Pressure
 from gateway.ingest.publishing import Publishing
 from gateway.ingest.routes import Routes, entries
@@ -40,8 +40,6 @@ NO_DUP = (
 ID_IN_USE = 0x91
 """mochi-mqtt refuses a subscription so while it has a message in flight under the same number."""
 ASK_AGAIN_S = 1.0
-HIGH_IDS = 1 << 27
-"""Half of the identifiers that MQTT has."""
 
 
 class Ingest:
@@ -67,6 +65,7 @@ class Ingest:
         self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
+        self.known_session = KnownSession()
         self.failed = ""
         """Why the last read could not be taken in; empty if it was."""
         self._says_dup = False
@@ -110,6 +109,7 @@ class Ingest:
         `saved_drops`: what `drops.to_save` last gave. Both are empty at the first start. `begun_anew`: the database
         took the place of a damaged one, so they may be older than what the broker knows."""
         subscriptions = self._subscriptions
+        self.known_session.load(bool(saved_subscriptions) or begun_anew)
         try:
             if not saved_subscriptions and self.inbox.next_index > 1:
                 raise ValueError("messages had come, and nothing was subscribed")
@@ -118,7 +118,7 @@ class Ingest:
             log.error("what was subscribed is damaged and begun anew: %s", error)
             subscriptions.lost = True
         if subscriptions.lost or begun_anew:
-            subscriptions.lose(1 + secrets.randbelow(HIGH_IDS))
+            subscriptions.lose(unused_id())
         self._saved = saved_subscriptions
         self.inbox.table.emptied = subscriptions.emptied
         if subscriptions.speaks_5 == self._broker:
@@ -241,7 +241,10 @@ class Ingest:
             self._subscriptions.speaks_5 = self._broker
         self._subscriptions.connected()
         self._open = False
+        unknown = self.known_session.is_unknown(event.session_present)
         with self.lock:
+            if unknown:
+                self.known_session.lose(self.inbox, self._subscriptions, self._broker)
             self._routes.rebuild()
             self.inbox.connection_lost()
         self.pressure.regulate()

@@ -63,6 +63,7 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "unacknowledged": len(inbox.owed),
         "reconnects": client.reconnects,
         "sessions_lost": ingest.sessions_lost,
+        "unknown_sessions": ingest.known_session.unknown,
         "redelivered": inbox.counters.redelivered,
         "ambiguous": inbox.counters.ambiguous,
         "perhaps_repeated": inbox.counters.perhaps_repeated,

@@ -30,6 +30,7 @@ def example_status() -> dict[str, Any]:
                 "unacknowledged": 5,
                 "reconnects": 0,
                 "sessions_lost": 0,
+                "unknown_sessions": 0,
                 "redelivered": 0,
                 "ambiguous": 0,
                 "perhaps_repeated": 0,
