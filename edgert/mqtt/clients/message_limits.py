@@ -63,7 +63,7 @@ class MessageLimits:
         """A connection stands, with the properties of its CONNACK."""
         self._stated = getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES)
         self._receive_maximum = min(QUEUED_MESSAGES, getattr(properties, "ReceiveMaximum", MAX_PACKET_ID))
-        self._set_window(client)
+        client.begin_window(self._window)
 
     def answered(self, client: PahoClient, packet_id: int) -> None:
         """The broker has answered to a message."""
@@ -101,7 +101,11 @@ class MessageLimits:
         return self.max_packet_bytes < known or found is not None
 
     def _set_window(self, client: PahoClient) -> None:
-        client.limit_in_flight(1 if self.hang_ups.alone else self._receive_maximum)
+        client.limit_in_flight(self._window)
+
+    @property
+    def _window(self) -> int:
+        return 1 if self.hang_ups.alone else self._receive_maximum
 
 
 def told(refused_s: float) -> str:
