@@ -147,7 +147,10 @@ class Publishing:
             try:
                 packet_id = client.publish(topic, payload, qos, retain, properties)
             except (PublishRefused, ValueError) as error:
-                instance.delivery.unsent[instance.giver(message)] += 1
+                part = instance.giver(message)
+                instance.delivery.unsent[part] += 1
+                if topic not in self._blamed and topic in self._topics():  # at QoS 0 nobody is told of the hang-up
+                    self._hung_up(_sender(instance, part), message)
                 log.debug("a message to %s was not sent: %s", topic, error)
                 continue
             if packet_id:

@@ -159,3 +159,21 @@ async def test_an_operator_with_ever_new_topics_at_which_the_broker_hangs_up_is_
     assert gateway.ingest.client.outgoing == before
     assert not_taken(gateway)["not sent"] == SENDER_BLAMES + 1
     gateway.crash()
+
+
+@in_loop
+async def test_a_topic_of_qos_0_at_which_the_broker_hangs_up_is_named_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await with_alarms(tmp_path / "db", 0)
+    client = gateway.ingest.client
+    for _ in range(2):
+        client._session.hang_ups.blame_topic("alarm/a", client.clock())
+    for number in (1, 2):
+        gateway.feed(number, 1.0 + number)
+    await asyncio.sleep(0)
+    (told,) = gateway.ingest.publishing.refused()
+    assert (told["flow"], told["operator"], told["topic"]) == ("f", "tell", "alarm/a")
+    assert caplog.text.count("hung up at a message of flow f (operator tell)") == 1
+    assert not_taken(gateway)["not sent"] == 2
+    gateway.crash()

@@ -3,6 +3,7 @@ HiveMQ and AWS IoT."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -187,3 +188,36 @@ def test_a_message_that_may_be_too_large_brings_no_blame_upon_its_topic() -> Non
             found = hang_ups.ended(True, {n: Sent("results", 5_000)}, (), 0.0)
         assert found == Found(n, "results", 0.0)
     assert hang_ups.topics.admits("results", 0.0)
+
+
+def test_a_topic_of_qos_0_at_which_the_broker_hangs_up_is_refused_and_no_message_beside_it_is_blamed() -> None:
+    """At one message a second, beside messages of QoS 1 and others of QoS 0."""
+    broker, refused = HangingUp(topics={"secret"}), 0
+    for n in range(50):
+        for topic, qos in (("open", 1), ("secret", 0), ("free", 0)):
+            try:
+                broker.session.publish(topic, b"%s %d" % (topic.encode(), n), qos=qos)
+            except PublishRefused:
+                refused += topic == "secret"
+            broker.turn()
+        broker.run(1.0)
+    broker.run(5.0)
+    assert [payload for payload in broker.taken if payload.startswith(b"open")] == [b"open %d" % n for n in range(50)]
+    assert sum(payload.startswith(b"free") for payload in broker.taken) >= 40
+    assert broker.hang_ups <= 8
+    assert refused >= 40
+    assert not broker.reasons()
+    assert list(broker.session.hang_ups.topics.refused(broker.now)) == ["secret"]
+
+
+def test_a_bad_link_refuses_no_topic_of_qos_0() -> None:
+    broker = HangingUp()
+    for n in range(200):
+        with suppress(PublishRefused):
+            broker.session.publish("free", b"%d" % n)
+        if n % 5 < 2 and broker.connected:
+            broker.session.take_output(broker.now)  # it does not arrive
+            broker.connected, broker.hang_ups = False, 1
+            broker.events += broker.session.lost("gone")
+        broker.run(1.0)
+        assert not broker.session.hang_ups.topics.refused(broker.now)

@@ -92,6 +92,10 @@ class HangUps:
             return Found(found, names[found], 0.0)
         return self._blame(found, names[found], now)
 
+    def blame_topic(self, topic: str, now: float) -> None:
+        """The broker hung up at a message of QoS 0, which is not sent again in any case."""
+        self.found += self.topics.blamed(topic, now) > 0
+
     def clear(self) -> None:
         """A client that has sent nothing yet takes the place of the last one."""
         self._suspicion.clear()

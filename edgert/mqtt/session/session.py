@@ -168,8 +168,12 @@ class Session:
         if verdict is Verdict.GONE:
             return self._give_up(f"no answer to a ping within {self.options.ping_timeout_s:g} s")
         if verdict is Verdict.PING:
-            self._output.append(encode.PINGREQ)
+            self._ping()
         return self._take_later()
+
+    def _ping(self) -> None:
+        self._output.append(encode.PINGREQ)
+        self._sending.unproven.pinged()
 
     def _take_later(self) -> list[Event]:
         events, self._later = self._later, []
@@ -256,7 +260,10 @@ class Session:
             packet = encode.publish(self._versions.level, topic, payload, retain=retain, properties=properties)
             if problem := self._sending.limits.problem(0, retain, len(packet)):
                 raise refusal(problem)
+            wants_ping = self._sending.unacknowledged(topic)
             self._output.append(packet)
+            if wants_ping:
+                self._ping()
             return 0
         message = Message(topic, payload, retain, properties)
         packet_id = self._packet_ids.free()
@@ -369,8 +376,10 @@ class Session:
         if event is not None:
             events.append(event)
 
-    def _on_pingresp(self, _packet: Pingresp, _events: list[Event]) -> None:
+    def _on_pingresp(self, _packet: Pingresp, events: list[Event]) -> None:
         self._keep_alive.answered()
+        self._sending.ponged()
+        self._send_waiting(events)
 
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         events += self._suspect(packet.reason)
