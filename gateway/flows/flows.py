@@ -157,7 +157,7 @@ class Flows:
         self._database.lost_is_said()
 
     def _all_lost(self, text: str) -> None:
-        """What an earlier data folder held is gone: each flow says so, one that is deployed later as well."""
+        """Says for each flow that what an earlier data folder held is gone, also for one that is deployed later."""
         self._database.lost = text
         for name in self.runs:
             self.gaps[name] = text

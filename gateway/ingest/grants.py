@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
+from edgert.mqtt.hang_ups.rules import HUNG_UP
 from edgert.mqtt.packets.packets import reason_text
-from edgert.mqtt.session.hang_ups import HUNG_UP
 
 log = logging.getLogger(__name__)
 

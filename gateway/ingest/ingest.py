@@ -15,9 +15,9 @@ from edgert.core.errors import ProtocolError, StoreError
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.clients.transport import Handlers
+from edgert.mqtt.hang_ups.rules import HUNG_UP
 from edgert.mqtt.packets.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.session.events import Connected, Subscribed
-from edgert.mqtt.session.hang_ups import HUNG_UP
 from gateway.base.tasks import Tasks
 from gateway.hosts.host import Host
 from gateway.ingest.broker_drops import BrokerDrops

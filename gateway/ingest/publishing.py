@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from edgert.core.text.mqtt_text import fitting
 from edgert.mqtt.clients.transport import MqttClient
+from edgert.mqtt.hang_ups.forbidden import Forbidden
+from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import reason_text
-from edgert.mqtt.session.forbidden import Forbidden
-from edgert.mqtt.session.hang_ups import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance

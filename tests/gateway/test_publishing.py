@@ -12,8 +12,8 @@ import pytest
 
 from edgert.core.results.results import DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
+from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
-from edgert.mqtt.session.hang_ups import HUNG_UP, TOPIC_REFUSED
 from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.publishing import SENDER_BLAMES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.mqtt.session.forbidden import FIRST_S, MOST_NAMES, MOST_S, Forbidden
+from edgert.mqtt.hang_ups.forbidden import FIRST_S, MOST_NAMES, MOST_S, Forbidden
 
 
 def test_a_name_is_refused_from_its_second_blame_on_and_only_for_a_time() -> None:

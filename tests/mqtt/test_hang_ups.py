@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from edgert.mqtt.hang_ups.forbidden import FIRST_S
+from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED, Found, HangUps
+from edgert.mqtt.hang_ups.suspicion import Sent
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V5, Disconnect, Subscription
 from edgert.mqtt.packets.reasons import TAKEN_OVER
 from edgert.mqtt.session.events import Event, Published, Subscribed
-from edgert.mqtt.session.forbidden import FIRST_S
-from edgert.mqtt.session.hang_ups import HUNG_UP, TOPIC_REFUSED, Found, HangUps
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.session import Session
-from edgert.mqtt.session.suspicion import Sent
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311
 
 

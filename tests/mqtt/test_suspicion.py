@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.mqtt.session.suspicion import Sent, Suspicion
+from edgert.mqtt.hang_ups.suspicion import Sent, Suspicion
 
 SMALL, LARGE = Sent("t", 100), Sent("t", 100_000)
 

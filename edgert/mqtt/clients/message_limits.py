@@ -13,8 +13,8 @@ from paho.mqtt.properties import Properties
 
 from edgert.core.results.pieces import PACKET_BYTES
 from edgert.mqtt.clients.paho_client import PahoClient
+from edgert.mqtt.hang_ups.rules import HangUps
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID
-from edgert.mqtt.session.hang_ups import HangUps
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 
-from edgert.mqtt.session.suspicion import Sent
+from edgert.mqtt.hang_ups.suspicion import Sent
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgert.core.errors import EdgertError
+from edgert.mqtt.hang_ups.suspicion import Sent
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, Properties, reason_text
-from edgert.mqtt.session.suspicion import Sent
 
 
 class PublishRefused(EdgertError):

@@ -1,15 +1,15 @@
-"""Messages at QoS 1 and subscriptions of ours on their way, in the order that the rules of `hang_ups` want."""
+"""Messages at QoS 1 and subscriptions of ours on their way, in the order that the rules of `hang_ups.rules` want."""
 
 from __future__ import annotations
 
+from edgert.mqtt.hang_ups.rules import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, HangUps
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
+from edgert.mqtt.hang_ups.unproven import Unproven
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.mqtt.session.events import Event, Published
-from edgert.mqtt.session.hang_ups import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, HangUps
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.outgoing import Limits, Outgoing, PublishRefused
 from edgert.mqtt.session.subscribing import Subscribing
-from edgert.mqtt.session.suspicion import STABLE_S
-from edgert.mqtt.session.unproven import Unproven
 
 
 class Sending:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.errors import ProtocolError
+from edgert.mqtt.hang_ups.rules import HUNG_UP
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import (
@@ -32,7 +33,6 @@ from edgert.mqtt.packets.packets import (
 )
 from edgert.mqtt.packets.reasons import sentence
 from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Published, Refused, Released, Subscribed
-from edgert.mqtt.session.hang_ups import HUNG_UP
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, Verdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from edgert.mqtt.session.forbidden import Forbidden
-from edgert.mqtt.session.suspicion import Sent, Suspect, Suspicion
+from edgert.mqtt.hang_ups.forbidden import Forbidden
+from edgert.mqtt.hang_ups.suspicion import Sent, Suspect, Suspicion
 
 TOPIC_BLAMES: Final = 2
 """Messages of a topic at which the broker hung up: with one it may have been that message."""
