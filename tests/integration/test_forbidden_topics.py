@@ -107,13 +107,14 @@ def test_a_forbidden_topic_on_the_central_connection_stops_no_other(
     client, made = listen(rig, heard), ControlConnection(Connection(port=hop.port), "made")
     made.start()
     try:
-        sent = 0
+        sent = refusals = 0
 
         def refused() -> bool:
-            nonlocal sent
-            made.publish("secret/a", b"x")
-            sent += made.publish("open/a", b"x")
-            return not made.limits.hang_ups.topics.admits("secret/a", time.monotonic())
+            """For a second, while other messages go out."""
+            nonlocal sent, refusals
+            took, refuses = made.publish("open/a", b"x"), not made.publish("secret/a", b"x")
+            sent, refusals = sent + took, refusals + 1 if took and refuses else 0
+            return refusals >= 10
 
         wait_until(refused, "the forbidden topic to be refused", 60.0, poll_s=0.1)
         wait_until(lambda: made.connected, "the connection")
@@ -123,7 +124,7 @@ def test_a_forbidden_topic_on_the_central_connection_stops_no_other(
             assert made.publish("open/a", b"x")
         wait_until(lambda: heard.count("open/a") >= sent + 20, "all other messages")
         assert (hop.hung_up, made.connected) == (before, True)
-        assert made.limits.hung_up >= 20
+        assert made.limits.hung_up + made.limits.too_large >= 20
     finally:
         made.stop()
         client.disconnect()

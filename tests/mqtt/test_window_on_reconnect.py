@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -38,10 +39,11 @@ class Broker:
             self.sent.append(0)
             one.sendall(b"\x20\x06\x00\x00\x03\x21" + window.to_bytes(2, "big"))
             decoder = Decoder(V5)
-            while data := one.recv(4_096):
-                out: list[Any] = []
-                decoder.feed_untrusted(data, out)
-                self.sent[-1] += sum(isinstance(m, Publish) for run in out if isinstance(run, list) for m in run)
+            with suppress(OSError):  # the test has ended
+                while data := one.recv(4_096):
+                    out: list[Any] = []
+                    decoder.feed_untrusted(data, out)
+                    self.sent[-1] += sum(isinstance(m, Publish) for run in out if isinstance(run, list) for m in run)
 
     def hang_up(self) -> None:
         self._connections[-1].shutdown(socket.SHUT_RDWR)
