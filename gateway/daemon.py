@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -246,6 +247,9 @@ class Daemon:
         self.ingest.load(*saved, begun_anew=older)  # first: what flows change is a change of that
         if rescued is not None:
             database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
+        elif not saved[0]:
+            with suppress(StoreError):  # before there is a session, which the next start could fail to know else
+                await self.store(lambda: database.set_meta("subscriptions", self.ingest.to_save()))
         self.parts.load()
         self.flows.load()
         for run in self.flows.runs.values():

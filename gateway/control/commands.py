@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.settings.gateway import Pool
-from edgert.flow.document import from_plain
 from edgert.flow.plan import Location, operator_copies
 from gateway.control import figures
 from gateway.flows.flows import Flows
@@ -151,7 +150,7 @@ class Commands:
         if not isinstance(document, Mapping):
             raise EdgertError(f"expected a document, got {show(document)}")
         registry = self._flows.registry
-        flow = from_plain(dict(document), registry, what="flow")
+        flow = await self._flows.checked(dict(document))
         run = self._flows.runs.get(flow.name)
         fission = run.fission if run and run.flow.document == flow.document else self._pool.fission
         copies = {name: operator_copies(node, fission) for name, node in flow.nodes.items()}
@@ -174,7 +173,7 @@ class Commands:
         if not isinstance(document, Mapping) or type(number) is not int:
             raise EdgertError(f"expected a document and the number of a plan, got {show(document)}, {show(number)}")
         flows = self._flows
-        flow = from_plain(dict(document), flows.registry, what="flow")
+        flow = await flows.checked(dict(document))
         assignment = assignment_untrusted(arguments.get("assignment"))
         if self._links is None and any(at.gateway != self._gateway for at in assignment.values()):
             raise EdgertError("links to other gateways are off: set links.enabled")

@@ -17,6 +17,7 @@ edgert/v1/<fleet>/@models/<name>             retained model for all gateways; on
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -77,13 +78,13 @@ class Deployment:
             return
         of_fleet = model_topic(self.fleet, "")
         if topic.startswith(of_fleet):
-            self._model(topic.removeprefix(of_fleet), payload, of_fleet=True)
+            await self._model(topic.removeprefix(of_fleet), payload, of_fleet=True)
             return
         kind, _, name = topic.removeprefix(self.base + "/").partition("/")
         if kind == "flows" and name:
             await self._flow(name, payload)
         elif kind == "models" and name:
-            self._model(name, payload)
+            await self._model(name, payload)
         elif kind == "config" and not name:
             await self._config(payload)
         elif kind == "cmd" and name:
@@ -97,7 +98,7 @@ class Deployment:
             if not TABLE_NAME.fullmatch(name):
                 raise DocumentError("flow", [Problem("topic", f"a flow's name ({TABLE_NAME.pattern})", show(name))])
             if payload:
-                flow = self._checked_untrusted(name, payload)
+                flow = await asyncio.to_thread(self._checked_untrusted, name, payload)
                 answer = {"accepted": True, "version": await self.flows.deploy(flow, "mqtt"), "errors": []}
             else:
                 version = self.flows.version(name)
@@ -114,7 +115,8 @@ class Deployment:
         self._answer(f"{self.base}/flows/{name}/state", answer)
 
     def _checked_untrusted(self, name: str, payload: bytes) -> Flow:
-        """The flow of a document. Raises `DocumentError` with every fault, a name other than the topic's among them."""
+        """The flow of a document. Raises `DocumentError` with every fault, a name other than the topic's among them.
+        Beside the loop: a large document takes long."""
         what = f"flow {name}"
         document = read_untrusted(payload, what=what)
         problems: list[Problem] = []
@@ -141,11 +143,12 @@ class Deployment:
 
     # -- models
 
-    def _model(self, name: str, payload: bytes, *, of_fleet: bool = False) -> None:
+    async def _model(self, name: str, payload: bytes, *, of_fleet: bool = False) -> None:
         answer: dict[str, Any]
         try:
             if payload:
-                document = read_untrusted(payload, format="json", what=f"model {name}")
+                what = f"model {name}"
+                document = await asyncio.to_thread(read_untrusted, payload, format="json", what=what)
                 operators = self.flows.models.offer_untrusted(name, document, of_fleet=of_fleet)
                 answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
             else:

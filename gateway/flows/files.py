@@ -9,6 +9,8 @@ from pathlib import Path
 
 from edgert.core.errors import EdgertError
 from edgert.flow.document import load
+from edgert.flow.graph import Flow
+from edgert.flow.spec import Registry
 from gateway.flows.flows import Flows
 
 log = logging.getLogger(__name__)
@@ -21,7 +23,7 @@ async def deploy_files(flows: Flows, files: Sequence[str]) -> None:
     named: list[str] = []
     for name in files:
         try:
-            flow = load(await asyncio.to_thread(Path(name).read_bytes), flows.registry, what=name)
+            flow = await asyncio.to_thread(_read, name, flows.registry)
             named.append(flow.name)
             if flows.origin(flow.name) == "mqtt":
                 log.info("flow file %s is not used: flow %s was deployed over MQTT since", name, flow.name)
@@ -39,3 +41,7 @@ async def deploy_files(flows: Flows, files: Sequence[str]) -> None:
             await flows.remove(left)
         except EdgertError as error:
             log.error("flow %s is not removed: %s", left, error)
+
+
+def _read(name: str, registry: Registry) -> Flow:
+    return load(Path(name).read_bytes(), registry, what=name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
@@ -83,6 +84,11 @@ class Flows:
         )
         self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
         flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.pressure.check
+        ingest.known_session.on_unknown = self._all_lost
+
+    async def checked(self, document: Mapping[str, Any], what: str = "flow") -> Flow:
+        """The flow of a plain document. Raises `DocumentError`. Beside the loop: a large document takes long."""
+        return await asyncio.to_thread(from_plain, document, self.registry, what=what)
 
     def version(self, name: str) -> int | None:
         """Version of the running flow `name`."""
@@ -150,6 +156,13 @@ class Flows:
                 self.gaps[name] = lost
         self._database.lost_is_said()
 
+    def _all_lost(self, text: str) -> None:
+        """Says for each flow that what an earlier data folder held is gone, also for one that is deployed later."""
+        self._database.lost = text
+        for name in self.runs:
+            self.gaps[name] = text
+            self._telling.begin(self._tell_gap(name, text))
+
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
         """Starts the flows of a database that had to be set aside: their documents without state, in epochs that follow
         those that they had. A flow that cannot start now is recorded and starts when it can. Raises `StoreError` where
@@ -164,7 +177,7 @@ class Flows:
             if stored.removed:
                 continue
             try:
-                await self.deploy(from_plain(stored.document, self.registry, what=f"flow {stored.name}"), stored.origin)
+                await self.deploy(await self.checked(stored.document, f"flow {stored.name}"), stored.origin)
                 self.gaps[stored.name] = why
             except Exception as error:  # noqa: BLE001 - as in `load`
                 self._not_started(stored.name, error)
@@ -259,7 +272,9 @@ class Flows:
         self._refuse_loop(flow)
         self.plans.check_copies(flow, assignment)
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
-        run = self.plans.run_of(flow, stored, Progress(Position()))
+        # compiling takes long for a large document; the broker's messages are taken in meanwhile
+        run = await asyncio.to_thread(self.plans.run_of, flow, stored, Progress(Position()))
+        old = self.runs.get(flow.name)  # it may have failed meanwhile
         for refused in self.models.started(run):
             log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
         fault = ""

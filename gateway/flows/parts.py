@@ -31,7 +31,6 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
-from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.plan import Assignment, copy_name, uncopied
 from edgert.links.messages import NOTHING, Number
@@ -288,7 +287,7 @@ class Parts:
     ) -> None:
         """Makes this gateway's part of the next plan durable. `imports`: the exports of all gateways, this one
         included."""
-        flow = from_plain(dict(document), self._flows.registry, what="flow")
+        flow = await self._flows.checked(dict(document))
         self._flows.plans.check_copies(flow, assignment)
         # no other change begins a run of the flow meanwhile
         async with self._busy, self._flows.flow_registry.changing:
@@ -396,9 +395,9 @@ class Parts:
 
     async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
         """Makes the prepared part the flow's plan, in the database."""
-        flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
+        flow = await self._flows.checked(dict(prepared.document))
         progress = old.progress if old else Progress(Position())
-        run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
+        run = await asyncio.to_thread(self._flows.plans.planned, flow, prepared.assignment, prepared.plan, progress)
         stored = self._flows.plans.next_part(flow, prepared.assignment, prepared.plan, progress.position())
         run.version, run.epoch = stored.version, stored.epoch
         # by the assignment, as coordinators see it: one that names this gateway for a key only still asks for its part

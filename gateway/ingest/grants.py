@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from typing import Final
 
+from edgert.mqtt.hang_ups.rules import HUNG_UP
 from edgert.mqtt.packets.packets import reason_text
 
 log = logging.getLogger(__name__)
+
+LEFT_OUT: Final = "it hangs up at it, so it is left out and tried again now and then (its access rules?)"
 
 
 class Grants:
@@ -23,7 +27,7 @@ class Grants:
         """`asked`: the QoS that was asked for; `reason`: the granted one, or >= 0x80 where it is refused."""
         refused, lowered = self.refused.pop(topic_filter, ""), self.lowered.pop(topic_filter, "")
         if reason >= 0x80:
-            why = self.refused[topic_filter] = reason_text(reason)
+            why = self.refused[topic_filter] = LEFT_OUT if reason == HUNG_UP else reason_text(reason)
             if why != refused:
                 log.error("the broker refuses the subscription to %s: %s", topic_filter, why)
         elif reason < asked:

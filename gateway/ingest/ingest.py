@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from edgert.core.errors import ProtocolError, StoreError
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.clients.transport import Handlers
+from edgert.mqtt.hang_ups.rules import HUNG_UP
 from edgert.mqtt.packets.packets import Oversized, Publishes, reason_text
 from edgert.mqtt.session.events import Connected, Subscribed
 from gateway.base.tasks import Tasks
@@ -25,6 +25,7 @@ from gateway.ingest.client import sensors_client
 from gateway.ingest.delivery import Inbox
 from gateway.ingest.grants import Grants
 from gateway.ingest.inflight_window import BrokerWindow
+from gateway.ingest.known_session import KnownSession, unused_id
 from gateway.ingest.pressure import Pressure
 from gateway.ingest.publishing import Publishing
 from gateway.ingest.routes import Routes, entries
@@ -39,8 +40,6 @@ NO_DUP = (
 ID_IN_USE = 0x91
 """mochi-mqtt refuses a subscription so while it has a message in flight under the same number."""
 ASK_AGAIN_S = 1.0
-HIGH_IDS = 1 << 27
-"""Half of the identifiers that MQTT has."""
 
 
 class Ingest:
@@ -66,6 +65,7 @@ class Ingest:
         self.lock = lock or threading.Lock()
         self.oversized = 0
         self.sessions_lost = 0
+        self.known_session = KnownSession()
         self.failed = ""
         """Why the last read could not be taken in; empty if it was."""
         self._says_dup = False
@@ -109,6 +109,7 @@ class Ingest:
         `saved_drops`: what `drops.to_save` last gave. Both are empty at the first start. `begun_anew`: the database
         took the place of a damaged one, so they may be older than what the broker knows."""
         subscriptions = self._subscriptions
+        self.known_session.load(bool(saved_subscriptions) or begun_anew)
         try:
             if not saved_subscriptions and self.inbox.next_index > 1:
                 raise ValueError("messages had come, and nothing was subscribed")
@@ -117,7 +118,7 @@ class Ingest:
             log.error("what was subscribed is damaged and begun anew: %s", error)
             subscriptions.lost = True
         if subscriptions.lost or begun_anew:
-            subscriptions.lose(1 + secrets.randbelow(HIGH_IDS))
+            subscriptions.lose(unused_id())
         self._saved = saved_subscriptions
         self.inbox.table.emptied = subscriptions.emptied
         if subscriptions.speaks_5 == self._broker:
@@ -240,7 +241,10 @@ class Ingest:
             self._subscriptions.speaks_5 = self._broker
         self._subscriptions.connected()
         self._open = False
+        unknown = self.known_session.is_unknown(event.session_present)
         with self.lock:
+            if unknown:
+                self.known_session.lose(self.inbox, self._subscriptions, self._broker)
             self._routes.rebuild()
             self.inbox.connection_lost()
         self.pressure.regulate()
@@ -290,8 +294,9 @@ class Ingest:
     def _answered(self, event: Subscribed) -> None:
         of_flows = {s.filter for s in self._subscriptions.sources}
         for topic_filter, reason in event.results:
-            if reason == ID_IN_USE:
-                self._tasks.begin(self._subscribe_again(topic_filter))
+            if reason in (ID_IN_USE, HUNG_UP):
+                left_out = self.client.filters_refused() if reason == HUNG_UP else {}
+                self._tasks.begin(self._subscribe_again(topic_filter, left_out.get(topic_filter, ASK_AGAIN_S)))
             if self._subscriptions.serves_watch(topic_filter, self._by_id):
                 if reason != ID_IN_USE:
                     self.drops.answered(reason_text(reason) if reason >= 0x80 else "")
@@ -308,11 +313,14 @@ class Ingest:
         self._answer.set()
         self._ask_watch()
 
-    async def _subscribe_again(self, topic_filter: str) -> None:
-        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free."""
-        await asyncio.sleep(ASK_AGAIN_S)
-        self._subscriptions.sent.pop(topic_filter, None)
-        await self._subscribe()
+    async def _subscribe_again(self, topic_filter: str, wait_s: float) -> None:
+        """A broker that takes its own packet identifiers for ours refuses this one; the next may be free. One that
+        hangs up at a filter may have got other rules."""
+        connection = self.client.connection
+        await asyncio.sleep(wait_s)
+        if connection == self.client.connection:  # else it was asked anew
+            self._subscriptions.sent.pop(topic_filter, None)
+            await self._subscribe()
 
     def _ask_watch(self) -> None:
         """Subscribes to the broker's counter of drops once the broker has answered the flows' subscriptions: some hang

@@ -7,16 +7,29 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from edgert.core.text.mqtt_text import fitting
 from edgert.mqtt.clients.transport import MqttClient
+from edgert.mqtt.hang_ups.forbidden import Forbidden
+from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import reason_text
 from edgert.mqtt.session.outgoing import PublishRefused
-from edgert.mqtt.session.suspicion import HUNG_UP
 from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.instance.instance import Instance
 
 log = logging.getLogger(__name__)
+
+SENDER_BLAMES: Final = 8
+"""Messages of one operator at which the broker hung up: a topic made from the row is another one with each row, so the
+operator is refused then."""
+
+
+class Sender(NamedTuple):
+    """The operator of a flow that gave a message."""
+
+    flow: str
+    operator: str
 
 
 class Publishing:
@@ -32,6 +45,9 @@ class Publishing:
         """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
         self._answer = asyncio.Event()
         """It has answered to the last of them, or is away."""
+        self._forbidden: Forbidden[Sender] = Forbidden(SENDER_BLAMES)
+        self._blamed: dict[str, Sender] = {}
+        """By topic at which the broker hung up: the sender of the last such message."""
 
     def start(self, client: MqttClient) -> None:
         """From now on messages go to `client`, those that came before first. On its loop."""
@@ -57,15 +73,41 @@ class Publishing:
             operator = instance.giver(message)
             instance.delivery.unsent[operator] += 1
             if reason == HUNG_UP:
-                log.error(
-                    "the sensors' broker hung up twice at a message of %s (operator %s) of %d bytes to %r: it is not "
-                    "sent again, and counted",
-                    instance.name, operator, len(message[1]), message[0],
-                )  # fmt: skip
-            else:
+                self._hung_up(_sender(instance, operator), message)
+            elif reason != TOPIC_REFUSED:
                 log.debug("a message of %s was refused by the broker: %s", instance.name, reason_text(reason))
         if not self._unanswered:
             self._answer.set()
+
+    def _hung_up(self, sender: Sender, message: PlainMessage) -> None:
+        refused = self._topics()
+        self._blamed = {topic: by for topic, by in self._blamed.items() if topic in refused} | {message[0]: sender}
+        more = ""
+        if (wait_s := refused.get(message[0])) is not None:
+            more = f"; nothing is sent to that topic for {wait_s:.0f} s (do the broker's access rules allow it?)"
+        if wait_s := self._forbidden.blamed(sender, self._now()):
+            more += f"; nothing of that operator is sent for {wait_s:.0f} s, since the broker hung up at so many"
+        log.error(
+            "the sensors' broker hung up at a message of flow %s (operator %s) of %d bytes to %r: it is not sent "
+            "again, and counted%s",
+            sender.flow, sender.operator, len(message[1]), message[0], more,
+        )  # fmt: skip
+
+    def refused(self) -> list[dict[str, Any]]:
+        """Topics to which, and operators of which, nothing is sent now, since the broker hung up there: for the status.
+        An operator has the topic `#`."""
+        found = [(*self._blamed.get(topic, Sender("", "")), topic, wait_s) for topic, wait_s in self._topics().items()]
+        found += [(*sender, "#", wait_s) for sender, wait_s in self._forbidden.refused(self._now()).items()]
+        return [
+            {"flow": flow, "operator": operator, "topic": topic, "for_s": round(wait_s, 1)}
+            for flow, operator, topic, wait_s in found
+        ]
+
+    def _topics(self) -> dict[str, float]:
+        return self._client.topics_refused() if self._client is not None else {}
+
+    def _now(self) -> float:
+        return self._client.clock() if self._client is not None else 0.0
 
     def disconnected(self) -> None:
         """The broker is away."""
@@ -97,14 +139,30 @@ class Publishing:
         assert client is not None, "it was started"
         for message in messages:
             topic, payload, qos, retain, reason = message
+            if self._forbidden and not self._admits(instance, message):
+                continue
             properties = None
             if reason and client.status.protocol == "5":
                 properties = {"user_property": [("reason", fitting(reason[:1_000]))]}
             try:
                 packet_id = client.publish(topic, payload, qos, retain, properties)
             except (PublishRefused, ValueError) as error:
-                instance.delivery.unsent[instance.giver(message)] += 1
+                part = instance.giver(message)
+                instance.delivery.unsent[part] += 1
+                if topic not in self._blamed and topic in self._topics():  # at QoS 0 nobody is told of the hang-up
+                    self._hung_up(_sender(instance, part), message)
                 log.debug("a message to %s was not sent: %s", topic, error)
                 continue
             if packet_id:
                 self._unanswered[packet_id] = instance, message
+
+    def _admits(self, instance: Instance, message: PlainMessage) -> bool:
+        part = instance.giver(message)
+        admitted = self._forbidden.admits(_sender(instance, part), self._now())
+        instance.delivery.unsent[part] += not admitted
+        return admitted
+
+
+def _sender(instance: Instance, part: int) -> Sender:
+    guard = instance.guards[part]
+    return Sender(guard.flow, guard.operator or instance.name)

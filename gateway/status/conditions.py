@@ -24,6 +24,7 @@ REFUSED_LEAST: Final = 3
 MIXED_S: Final = 60.0
 """A malformed payload is worth a warning for so long."""
 SHOWN_CHARACTERS: Final = 80
+TOPICS_TOLD: Final = 3
 
 
 class Condition(NamedTuple):
@@ -82,6 +83,10 @@ def _sensors(ingest: Mapping[str, Any]) -> Condition:
         found.append(failed)
     if found:
         return Condition("sensors", "", "bad", "not reading", "; ".join(found))
+    if topics := ingest.get("refused_topics", []):
+        told = ", ".join(f"{t['topic']} (flow {t['flow']}, operator {t['operator']})" for t in topics[:TOPICS_TOLD])
+        more = f" and {len(topics) - TOPICS_TOLD} more" if len(topics) > TOPICS_TOLD else ""
+        error = "; ".join(filter(None, (error, f"nothing is sent to {told}{more}: the broker hangs up at it")))
     if error:
         return Condition("sensors", "", "warning", "connected", error)
     if not ingest.get("messages"):

@@ -63,6 +63,7 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "unacknowledged": len(inbox.owed),
         "reconnects": client.reconnects,
         "sessions_lost": ingest.sessions_lost,
+        "unknown_sessions": ingest.known_session.unknown,
         "redelivered": inbox.counters.redelivered,
         "ambiguous": inbox.counters.ambiguous,
         "perhaps_repeated": inbox.counters.perhaps_repeated,
@@ -74,6 +75,7 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "window": ingest.pressure.window.met,
         "window_checkpoints": ingest.pressure.window.asked,
         "refused": dict(ingest.grants.refused),
+        "refused_topics": ingest.publishing.refused(),
         "paused_s": round(ingest.pressure.paused_s, 1),
         "error": ingest.grants.error or client.error,
     }

@@ -12,9 +12,13 @@ import pytest
 
 from edgert.core.results.results import DropsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
+from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.operators.base.logic import Message
 from edgert.operators.registry import REGISTRY
+from gateway.ingest.publishing import SENDER_BLAMES
+from gateway.status.conditions import conditions
+from tests.gateway.status_example import example_status
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
@@ -111,3 +115,65 @@ async def test_a_message_goes_out_as_its_sink_and_a_dead_letter_as_its_reason_sa
         await asyncio.sleep(0)
     told = {"user_property": [("reason", "in: no")]}
     assert publish.call_args_list == [call("t", b"p", 0, True, None), call("bad", b"row", 1, False, told)]
+
+
+def hung_up(gateway: Gateway, topic: str, packet_id: int) -> None:
+    """As the session tells it: the topic is refused from its second message on."""
+    client = gateway.ingest.client
+    client._session.hang_ups.topics.blamed(topic, client.clock())
+    gateway.ingest.publishing.answered(packet_id, HUNG_UP)
+
+
+@in_loop
+async def test_a_topic_at_which_the_broker_hangs_up_is_named_with_flow_and_operator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await with_alarms(tmp_path / "db", 3)
+    assert gateway.ingest.publishing.refused() == []
+    for which in (1, 2):
+        hung_up(gateway, "alarm/a", MAX_PACKET_ID + 1 - which)
+    answered(gateway, 3, TOPIC_REFUSED)
+    assert not_taken(gateway) == {"not sent": 3}
+    assert "hung up at a message of flow f (operator tell)" in caplog.text
+    assert "nothing is sent to that topic for 60 s" in caplog.text
+    (told,) = gateway.ingest.publishing.refused()
+    assert (told["flow"], told["operator"], told["topic"]) == ("f", "tell", "alarm/a")
+    assert 59.0 < told["for_s"] <= 60.0
+    status = {"ingest": {**example_status()["ingest"], "refused_topics": [told]}}
+    sensors = conditions(status)[0]
+    assert (sensors.level, sensors.reason) == (
+        "warning", "nothing is sent to alarm/a (flow f, operator tell): the broker hangs up at it"
+    )  # fmt: skip
+    gateway.crash()
+
+
+@in_loop
+async def test_an_operator_with_ever_new_topics_at_which_the_broker_hangs_up_is_refused(tmp_path: Path) -> None:
+    gateway = await with_alarms(tmp_path / "db", SENDER_BLAMES)
+    for which in range(SENDER_BLAMES):
+        hung_up(gateway, f"alarm/{which}", MAX_PACKET_ID - which)
+    assert {"flow": "f", "operator": "tell", "topic": "#", "for_s": 60.0} in gateway.ingest.publishing.refused()
+    before = gateway.ingest.client.outgoing
+    gateway.feed(SENDER_BLAMES + 1, 99.0)
+    await asyncio.sleep(0)
+    assert gateway.ingest.client.outgoing == before
+    assert not_taken(gateway)["not sent"] == SENDER_BLAMES + 1
+    gateway.crash()
+
+
+@in_loop
+async def test_a_topic_of_qos_0_at_which_the_broker_hangs_up_is_named_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await with_alarms(tmp_path / "db", 0)
+    client = gateway.ingest.client
+    for _ in range(2):
+        client._session.hang_ups.blame_topic("alarm/a", client.clock())
+    for number in (1, 2):
+        gateway.feed(number, 1.0 + number)
+    await asyncio.sleep(0)
+    (told,) = gateway.ingest.publishing.refused()
+    assert (told["flow"], told["operator"], told["topic"]) == ("f", "tell", "alarm/a")
+    assert caplog.text.count("hung up at a message of flow f (operator tell)") == 1
+    assert not_taken(gateway)["not sent"] == 2
+    gateway.crash()

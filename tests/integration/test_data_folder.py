@@ -8,6 +8,7 @@ open window, so that what its flow held is all there is to lose. Said means: in 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from typing import Any
 
@@ -95,6 +96,32 @@ def check(rig: Rig, harm: Harm, name: str) -> int:
 )
 def test_of_a_database_that_is_gone_or_went_back_all_that_is_lost_is_said(harm: Harm, name: str, rig: Rig) -> None:
     assert check(rig, harm, name) > 0
+
+
+def test_a_folder_that_is_gone_as_a_whole_is_said_for_a_flow_that_ships_nothing(rig: Rig) -> None:
+    """Of such a flow the tables know nothing: only the sensors' broker has a session that tells."""
+    gateway = rig.gateway()
+    gateway.progress = lambda: int(2 * gateway.cpu_s)
+    gateway.start_ready()
+    shipless = document()
+    shipless["operators"]["central"] = {"type": "publish", "input": "window", "topic": "counted"}
+    assert rig.deploy(gateway, shipless)["accepted"]
+    rig.publish(messages(FIRST, 0))
+    taken(gateway, FIRST)
+    assert gateway.status()["ingest"]["unknown_sessions"] == 0
+    gateway.kill()
+    shutil.rmtree(gateway.data)
+    gateway.start_ready()
+    gateway.wait(lambda s: any(flow["state"] == "running" for flow in s["flows"]), "its flow", 60.0)
+    status = gateway.wait_anew(lambda s: s["ingest"]["connected"] and s["database"]["lost"], "what is lost", 60.0)
+    assert status["ingest"]["unknown_sessions"] == 1
+    assert [flow["gap"] for flow in status["flows"]] == [status["database"]["lost"]]
+    assert "of which the data folder knows nothing" in status["database"]["lost"]
+    assert status["database"]["lost"] in gateway.text()
+    gateway.kill()
+    gateway.start_ready()
+    again = gateway.wait_anew(lambda s: s["ingest"]["connected"], "the broker", 60.0)
+    assert (again["ingest"]["unknown_sessions"], again["database"]["lost"]) == (0, ""), "it is said once"
 
 
 @pytest.mark.long

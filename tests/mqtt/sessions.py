@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V5
 from edgert.mqtt.session.events import Connected, Event
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.session import Session
-from edgert.mqtt.session.suspicion import STABLE_S
 
 ACCEPT_5 = b"\x20\x03\x00\x00\x00"
 ACCEPT_5_SESSION = b"\x20\x03\x01\x00\x00"

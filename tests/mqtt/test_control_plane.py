@@ -22,9 +22,9 @@ from edgert.mqtt.clients import control_plane
 from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.mqtt.clients.message_limits import QUEUED_MESSAGES
 from edgert.mqtt.clients.reconnect import Backoff
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, V311
 from edgert.mqtt.session import versions
-from edgert.mqtt.session.suspicion import STABLE_S
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S
 from tests.brokers import Broker, Certificates
 from tests.waiting import wait_until

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.session.events import Published
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.session import Session
-from edgert.mqtt.session.suspicion import STABLE_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, connected, reconnect, sent
 
 IDS = [0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgert.core.errors import ProtocolError
+from edgert.mqtt.hang_ups.rules import HUNG_UP
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import V5, V311, Oversized, Publish, Subscription, Will
 from edgert.mqtt.packets.reasons import sentence
@@ -21,7 +23,6 @@ from edgert.mqtt.session.events import (
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.session import Session
 from edgert.mqtt.session.states import TRANSITIONS, Input, State
-from edgert.mqtt.session.suspicion import HUNG_UP, STABLE_S
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, REMEMBER_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish, reconnect, sent
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
 import subprocess
 import sys
@@ -56,8 +57,8 @@ def left_untrusted(path: Path, most_bytes: int) -> bytes | None:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # a folder
-        path.rename(path.with_name(f"{path.name}.none"))
+    except OSError:  # a folder, and there may have been one before
+        path.rename(path.with_name(f"{path.name}.none-{secrets.token_hex(8)}"))
 
 
 def accept(request: UpdateRequest, attempts: int) -> None:

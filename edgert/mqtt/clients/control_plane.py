@@ -28,10 +28,10 @@ from edgert.mqtt.clients.credentials import read_password, tls_context
 from edgert.mqtt.clients.message_limits import MessageLimits
 from edgert.mqtt.clients.paho_client import PahoClient
 from edgert.mqtt.clients.reconnect import Attempts, Backoff
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.packets.encode import check_topic
 from edgert.mqtt.packets.packets import V5
 from edgert.mqtt.packets.reasons import TAKEN_OVER, sentence
-from edgert.mqtt.session.suspicion import STABLE_S
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class ControlConnection:
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
         self.oversized = self.unhandled = 0
-        self.limits = MessageLimits()
+        self.limits = MessageLimits(time.monotonic)
         self._connected_at = 0.0
         self._unpublished = 0
         self._short = 0

@@ -6,14 +6,15 @@ Of one size limit and one window the CONNACK tells (MQTT 5, 3.2.2.3); brokers of
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from paho.mqtt.properties import Properties
 
 from edgert.core.results.pieces import PACKET_BYTES
 from edgert.mqtt.clients.paho_client import PahoClient
+from edgert.mqtt.hang_ups.rules import HangUps
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID
-from edgert.mqtt.session.suspicion import Suspicion
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +28,15 @@ class MessageLimits:
     """Heeds them for one client after the other: each connection has the limits of its CONNACK, and a size at which
     the broker hung up is remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.too_large = 0
         """Messages of ours that the broker does not take for their size."""
         self.hung_up = 0
         """Messages of ours that are not sent any more, since the broker hung up at them."""
         self._stated = self._learned = MAX_PACKET_BYTES
         self._receive_maximum = QUEUED_MESSAGES
-        self._suspicion = Suspicion()
+        self.hang_ups = HangUps(LEAST_PACKET_BYTES)
+        self._clock = clock
 
     @property
     def max_packet_bytes(self) -> int:
@@ -42,7 +44,10 @@ class MessageLimits:
         return min(self._stated, self._learned)
 
     def check(self, topic: str, payload: bytes) -> None:
-        """Raises `ValueError` for a message that the broker does not take for its size."""
+        """Raises `ValueError` for a message that the broker does not take for its size or its topic."""
+        if not self.hang_ups.topics.admits(topic, self._clock()):
+            self.hung_up += 1
+            raise ValueError("expected a topic that the broker takes, got one at which it hangs up")
         size = len(topic.encode()) + len(payload) + PACKET_BYTES
         if size > self.max_packet_bytes:
             self.too_large += 1
@@ -51,44 +56,58 @@ class MessageLimits:
     def begin(self, client: PahoClient) -> None:
         """A client that has sent nothing yet."""
         client.max_queued_messages_set(QUEUED_MESSAGES)
-        self._suspicion.clear()
+        self.hang_ups.clear()
         self._set_window(client)
 
     def connected(self, client: PahoClient, properties: Properties | None) -> None:
         """A connection stands, with the properties of its CONNACK."""
         self._stated = getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES)
         self._receive_maximum = min(QUEUED_MESSAGES, getattr(properties, "ReceiveMaximum", MAX_PACKET_ID))
-        self._set_window(client)
+        client.begin_window(self._window)
 
     def answered(self, client: PahoClient, packet_id: int) -> None:
         """The broker has answered to a message."""
-        was_alone = self._suspicion.alone
-        self._suspicion.answered(packet_id)
-        if was_alone and not self._suspicion.alone:
+        was_alone = self.hang_ups.alone
+        self.hang_ups.message_answered(packet_id, client.topic_of(packet_id))
+        if was_alone and not self.hang_ups.alone:
             self._set_window(client)
 
     def ended(self, client: PahoClient, *, early: bool) -> bool:
         """A connection that had stood is over; `early`: before it was stable. A message at which the broker hung up
-        twice, and all that are as large, are not sent again. Returns True if a smaller limit was found so."""
+        twice, and all that are as large, are not sent again, nor are the others of a topic at which it hung up twice.
+        Returns True if a smaller limit or such a topic was found so."""
         known = self.max_packet_bytes
         unacknowledged = client.unacknowledged()
-        found = self._suspicion.ended(early, unacknowledged)
-        if found is not None:
-            sent = unacknowledged[found]
+        found = self.hang_ups.ended(early, unacknowledged, (), self._clock())
+        if found is not None and isinstance(found.suspect, int):
+            sent = unacknowledged[found.suspect]
             if sent.size > LEAST_PACKET_BYTES:
                 self._learned = max(LEAST_PACKET_BYTES, sent.size // 4)
-            gone = {n for n, m in unacknowledged.items() if n == found or m.size > self.max_packet_bytes}
+            gone = {
+                n
+                for n, m in unacknowledged.items()
+                if n == found.suspect or m.size > self.max_packet_bytes or (found.refused_s and m.topic == found.name)
+            }
             client.forget(gone)
             self.hung_up += len(gone)
             for packet_id in gone:
-                self._suspicion.answered(packet_id)
+                self.hang_ups.given_up(packet_id)
             log.error(
                 "the broker hung up at a message of %d bytes on %r, twice: it is not sent again, nor are %d others of "
-                "that size (%d so far)",
-                sent.size, sent.topic, len(gone) - 1, self.hung_up,
+                "that size or topic (%d so far)%s",
+                sent.size, sent.topic, len(gone) - 1, self.hung_up, told(found.refused_s),
             )  # fmt: skip
         self._set_window(client)
-        return self.max_packet_bytes < known
+        return self.max_packet_bytes < known or found is not None
 
     def _set_window(self, client: PahoClient) -> None:
-        client.limit_in_flight(1 if self._suspicion.alone else self._receive_maximum)
+        client.limit_in_flight(self._window)
+
+    @property
+    def _window(self) -> int:
+        return 1 if self.hang_ups.alone else self._receive_maximum
+
+
+def told(refused_s: float) -> str:
+    """For how long a topic is refused, for the log."""
+    return f"; nothing is sent to that topic for {refused_s:g} s" if refused_s else ""

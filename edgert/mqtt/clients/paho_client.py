@@ -10,7 +10,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 
-from edgert.mqtt.session.suspicion import Sent
+from edgert.mqtt.hang_ups.suspicion import Sent
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,15 @@ class PahoClient(paho.Client):
         with self._out_message_mutex:
             self._max_inflight_messages = most
 
+    def begin_window(self, most: int) -> None:
+        """The same at CONNACK, before anything is sent again. paho has chosen when the connection was begun what it
+        sends, by the window of the one before: a broker that bears less would hang up at that."""
+        with self._out_message_mutex:
+            self._max_inflight_messages = most
+            for place, message in enumerate(self._out_messages.values()):
+                if message.state in (paho.mqtt_ms_publish, paho.mqtt_ms_queued):
+                    message.state = paho.mqtt_ms_publish if place < most else paho.mqtt_ms_queued
+
     def wait_before_next(self, seconds: float) -> None:
         """The wait before the next attempt to connect, instead of paho's own. While there is no connection."""
         with self._reconnect_delay_mutex:
@@ -45,6 +54,11 @@ class PahoClient(paho.Client):
         with self._out_message_mutex:
             messages = list(self._out_messages.items())
         return {mid: Sent(m.topic, len(m.topic) + len(m.payload)) for mid, m in messages}
+
+    def topic_of(self, packet_id: int) -> str:
+        """The topic of a message that is not acknowledged; empty for any other."""
+        message = self._out_messages.get(packet_id)
+        return message.topic if message is not None else ""
 
     def forget(self, packet_ids: Collection[int]) -> None:
         """Messages that are not to be sent again. Between two connections, where the window is counted anew."""

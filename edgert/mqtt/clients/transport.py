@@ -144,6 +144,14 @@ class MqttClient:
         self._schedule_flush()
         return packet_id
 
+    def topics_refused(self) -> dict[str, float]:
+        """Topics at which the broker hangs up, with the seconds for which nothing is sent to them."""
+        return self._session.hang_ups.topics.refused(self.clock())
+
+    def filters_refused(self) -> dict[str, float]:
+        """The same for filters of subscriptions."""
+        return self._session.hang_ups.filters.refused(self.clock())
+
     def reconnect(self) -> None:
         """Ends this connection without a word, so that the broker sends anew what is not acknowledged."""
         if self._wire is not None:
@@ -165,7 +173,7 @@ class MqttClient:
     async def _run(self) -> None:
         while True:
             self._retry = False
-            connections, began = self.status.connections, self.clock()
+            connections, began, found = self.status.connections, self.clock(), self._session.hang_ups.found
             wire = Wire(self, Coalescer(self._budget_s, began))
             try:
                 async with asyncio.timeout(self._session.options.connect_timeout_s):
@@ -176,6 +184,8 @@ class MqttClient:
                 await asyncio.shield(wire.closed)
             if self._retry:
                 continue
+            if self._session.hang_ups.found > found:
+                self._attempts.begin_anew()  # the reason is found, and is not sent again
             stood_s = self.clock() - began if self.status.connections > connections else 0.0
             await asyncio.sleep(self._attempts.ended(stood_s))
 
@@ -218,7 +228,8 @@ class MqttClient:
     def tick(self, wire: Wire) -> None:
         for event in self._session.tick(self.clock(), reading=not self._paused and wire.takes):
             self._handle(event)
-            wire.abort()
+            if isinstance(event, Closed):
+                wire.abort()
         self._flush()
 
     def lost(self, wire: Wire, error: Exception | None) -> None:

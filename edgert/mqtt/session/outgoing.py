@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgert.core.errors import EdgertError
+from edgert.mqtt.hang_ups.suspicion import Sent
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, Properties, reason_text
-from edgert.mqtt.session.suspicion import Sent
 
 
 class PublishRefused(EdgertError):
@@ -99,17 +99,27 @@ class Outgoing:
         self._waiting.append(packet_id)
         self._bytes = size
 
-    def acknowledged(self, packet_id: int) -> bool:
-        """Forget a message; False if there is none in flight under this id."""
+    def acknowledged(self, packet_id: int) -> str | None:
+        """Forget a message; returns its topic, None if there is none in flight under this id."""
         message = self._messages.get(packet_id)
         if message is None or not message.sent:
-            return False
+            return None
         self._forget(packet_id)
-        return True
+        return message.topic
+
+    def of_topic(self, topic: str) -> list[int]:
+        """Packet ids of all messages of a topic."""
+        return [packet_id for packet_id, message in self._messages.items() if message.topic == topic]
+
+    @property
+    def count_in_flight(self) -> int:
+        """Messages that were sent on this connection and are not acknowledged."""
+        return len(self._messages) - len(self._waiting)
 
     def in_flight(self) -> dict[int, Sent]:
-        """Messages that were sent and not acknowledged, by packet id, in the order of sending."""
-        return {n: Sent(m.topic, len(m.topic) + len(m.payload)) for n, m in self._messages.items() if m.sent}
+        """Messages that were sent on this connection and not acknowledged, by packet id, in the order of sending."""
+        waiting = set(self._waiting)
+        return {n: Sent(m.topic, len(m.topic) + len(m.payload)) for n, m in self._messages.items() if n not in waiting}
 
     def give_up(self, packet_id: int) -> None:
         """A message is not sent again. Between two connections."""
@@ -132,7 +142,7 @@ class Outgoing:
         take."""
         window = 1 if alone else min(limits.receive_maximum, self._max_in_flight)
         refused: list[tuple[int, int]] = []
-        while self._waiting and len(self._messages) - len(self._waiting) < window:
+        while self._waiting and self.count_in_flight < window:
             packet_id = self._waiting.popleft()
             message = self._messages[packet_id]
             packet = message.encode(level, packet_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgert.core.errors import ProtocolError
@@ -32,16 +32,24 @@ class Requests:
         self._open.clear()
 
     def add(
-        self, filters: Sequence[str], groups: Sequence[Sequence[int]], adds: bool, new_id: Callable[[], int]
+        self,
+        filters: Sequence[str],
+        groups: Sequence[Sequence[int]],
+        adds: bool,
+        new_id: Callable[[], int],
+        results: Mapping[int, int],
     ) -> dict[int, Sequence[int]]:
         """Open a request that goes out in one packet per group of places in `filters`; returns places by packet id.
+        `results`: by place, of those that are not asked for.
 
         The first packet id is the request's token. Raises ValueError if there is no filter.
         """
         if not filters:
             raise ValueError("expected at least one filter, got none")
-        request = _Request(tuple(filters), adds, 0, {}, {})
-        for places in groups:
+        request = _Request(tuple(filters), adds, 0, {}, dict(results))
+        for group in groups:
+            if not (places := [place for place in group if place not in results]):
+                continue
             packet_id = new_id()
             request.token = request.token or packet_id
             request.waiting[packet_id] = places

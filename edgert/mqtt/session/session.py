@@ -7,10 +7,11 @@ a client is done here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.errors import ProtocolError
+from edgert.mqtt.hang_ups.rules import HUNG_UP
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import (
@@ -31,15 +32,16 @@ from edgert.mqtt.packets.packets import (
     Unsuback,
 )
 from edgert.mqtt.packets.reasons import sentence
-from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Published, Refused, Released
+from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Published, Refused, Released, Subscribed
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, Verdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
-from edgert.mqtt.session.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
+from edgert.mqtt.session.outgoing import Limits, Message, PublishRefused, refusal
 from edgert.mqtt.session.packet_ids import PacketIds
 from edgert.mqtt.session.requests import Requests
+from edgert.mqtt.session.sending import Sending
 from edgert.mqtt.session.states import TRANSITIONS, Input, State
-from edgert.mqtt.session.suspicion import HUNG_UP, STABLE_S, Suspicion
+from edgert.mqtt.session.subscribing import groups
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 from edgert.mqtt.topics import check_filter
 
@@ -59,12 +61,14 @@ class Session:
         self._versions = Versions(options.protocol)
         self._decoder = Decoder(self._versions.level, options.max_packet_bytes)
         self._output: list[bytes] = []
-        self._outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
-        self._limits = Limits()
+        self._sending = Sending(options)
+        self._outgoing = self._sending.outgoing
         self._requests = Requests()
         self._packet_ids = PacketIds(self._outgoing, self._requests)
         self._began_at = self._accepted_at = self._now = 0.0
-        self._suspicion = Suspicion()
+        self.hang_ups = self._sending.hang_ups
+        self._later: list[Event] = []
+        """Events that nothing which came has brought about."""
         self._left = False
         """We have said good-bye, and the broker may not have read it yet."""
         self._keep_alive = KeepAlive(0.0, 0.0, 0.0)
@@ -108,6 +112,8 @@ class Session:
         self._decoder = Decoder(self._versions.level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
+        self._sending.subscribing.clear()
+        self._later.clear()
         self._began_at = self._now = now
         self._left = False
         return connect_packet(self.options, self._versions.level)
@@ -129,13 +135,9 @@ class Session:
         silent = self._versions.probing and unanswered and self._now - self._began_at >= PROBE_TIMEOUT_S
         return self._versions.ended(self._now, unanswered=unanswered, silent=silent)
 
-    def _suspect(self) -> list[Event]:
-        """A connection that had stood is over: a message at which the broker hung up twice is given up."""
-        found = self._suspicion.ended(self._now - self._accepted_at < STABLE_S, self._outgoing.in_flight())
-        if found is None:
-            return []
-        self._outgoing.give_up(found)
-        return [Published(found, HUNG_UP)]
+    def _suspect(self, reason: int = 0) -> list[Event]:
+        """A connection that had stood is over, `reason`: with that of a DISCONNECT."""
+        return self._sending.ended(self._now - self._accepted_at, self._now, reason)
 
     def disconnect(self, reason: int = 0) -> bool:
         """Say good-bye: returns whether there is one to say, a DISCONNECT in the output. The Will is not published
@@ -156,18 +158,26 @@ class Session:
         """
         self._now = now
         if self.state is State.CONNECTING:
-            limit = self.options.connect_timeout_s
-            if self._versions.probing:
-                limit = min(limit, PROBE_TIMEOUT_S)
+            limit = min(self.options.connect_timeout_s, PROBE_TIMEOUT_S if self._versions.probing else float("inf"))
             return self._give_up(f"no CONNACK within {limit:g} s") if now - self._began_at >= limit else []
         if self.state is not State.CONNECTED:
             return []
+        if self._sending.is_stable(now - self._accepted_at):
+            self._send_waiting(self._later)
         verdict = self._keep_alive.tick(now, reading)
         if verdict is Verdict.GONE:
             return self._give_up(f"no answer to a ping within {self.options.ping_timeout_s:g} s")
         if verdict is Verdict.PING:
-            self._output.append(encode.PINGREQ)
-        return []
+            self._ping()
+        return self._take_later()
+
+    def _ping(self) -> None:
+        self._output.append(encode.PINGREQ)
+        self._sending.unproven.pinged()
+
+    def _take_later(self) -> list[Event]:
+        events, self._later = self._later, []
+        return events
 
     @property
     def has_output(self) -> bool:
@@ -186,18 +196,24 @@ class Session:
     # -- what the application asks for
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
-        """SUBSCRIBE, one packet per subscription identifier. Returns a token that `Subscribed` carries.
+        """SUBSCRIBE, one packet per subscription identifier. Returns a token that `Subscribed` carries, with `HUNG_UP`
+        for a filter that is left out since the broker hangs up at it.
 
         Raises ValueError for a bad filter, ProtocolError while not connected.
         """
         for one in subscriptions:
             check_filter(one.filter)
-        groups: dict[int | None, list[int]] = {}
-        for place, one in enumerate(subscriptions):
-            groups.setdefault(one.subscription_id if self._versions.level == V5 else None, []).append(place)
-        asked = self._ask([one.filter for one in subscriptions], list(groups.values()), adds=True)
+        filters, known = [one.filter for one in subscriptions], self.hang_ups.filters
+        left_out = {n: HUNG_UP for n, name in enumerate(filters) if not known.admits(name, self._now)}
+        if filters and len(left_out) == len(filters):
+            token = self._packet_ids.free()
+            self._later.append(Subscribed(token, tuple((name, HUNG_UP) for name in filters)))
+            return token
+        packets = groups(subscriptions, by_id=self._versions.level == V5, alone=self.hang_ups.alone)
+        asked = self._ask(filters, packets, adds=True, results=left_out)
         for packet_id, places in asked.items():
-            self._output.append(encode.subscribe(self._versions.level, packet_id, [subscriptions[i] for i in places]))
+            self._sending.subscribing.add(packet_id, [subscriptions[i] for i in places])
+        self._send_waiting(self._later)
         return next(iter(asked))
 
     def unsubscribe(self, filters: Sequence[str]) -> int:
@@ -234,31 +250,35 @@ class Session:
     ) -> int:
         """Send a message of ours; returns its packet id (0 at QoS 0), which `Published` carries when it has arrived.
 
-        QoS 1 waits for the window or the connection, within bounds. Raises PublishRefused, or ValueError for a topic
-        with wildcards.
+        QoS 1 waits for the window or the connection, within bounds. Raises PublishRefused, also for a topic at which
+        the broker hangs up, or ValueError for a topic with wildcards.
         """
+        self._sending.check(topic, self._now)
         if qos == 0:
             if self.state is not State.CONNECTED:
                 raise PublishRefused("expected a connection for a message of QoS 0, got none")
             packet = encode.publish(self._versions.level, topic, payload, retain=retain, properties=properties)
-            if problem := self._limits.problem(0, retain, len(packet)):
+            if problem := self._sending.limits.problem(0, retain, len(packet)):
                 raise refusal(problem)
+            wants_ping = self._sending.unacknowledged(topic)
             self._output.append(packet)
+            if wants_ping:
+                self._ping()
             return 0
         message = Message(topic, payload, retain, properties)
         packet_id = self._packet_ids.free()
         size = len(message.encode(V5, packet_id))  # also finds out now what could not be encoded later
-        if self.state is State.CONNECTED and (problem := self._limits.problem(1, retain, size)):
+        if self.state is State.CONNECTED and (problem := self._sending.limits.problem(1, retain, size)):
             raise refusal(problem)
         self._outgoing.add(packet_id, message)
-        self._send_waiting([])
+        self._send_waiting(self._later)
         return packet_id
 
     # -- what comes from the broker
 
     def receive_untrusted(self, data: bytes, now: float) -> list[Event]:
         """Events from `data`. A broker that breaks the rules yields `Closed`, after what was in order before."""
-        events: list[Event] = []
+        events = self._take_later()
         self._now = now
         if self._idle():
             return self._behind_good_bye(data) if self._left else events
@@ -316,14 +336,14 @@ class Session:
         self._accepted_at = now
         self.connection += 1
         self._versions.accepted()
-        self._limits = Limits.of(packet.properties)
+        self._sending.limits = Limits.of(packet.properties)
         interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
         self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
         events.append(
             Connected(
-                packet.session_present, self.protocol, self.connection, self.client_id, self._limits.receive_maximum,
-                packet.properties,
+                packet.session_present, self.protocol, self.connection, self.client_id,
+                self._sending.limits.receive_maximum, packet.properties,
             )
         )  # fmt: skip
         self._outgoing.reconnected(packet.session_present)
@@ -339,13 +359,14 @@ class Session:
         events.append(Released(packet.packet_id))  # also of a message that we answered before our restart
 
     def _on_puback(self, packet: Puback, events: list[Event]) -> None:
-        if self._outgoing.acknowledged(packet.packet_id):
-            self._suspicion.answered(packet.packet_id)
+        if self._sending.acknowledged(packet.packet_id):
             events.append(Published(packet.packet_id, packet.reason))
             self._send_waiting(events)
 
     def _on_suback(self, packet: Suback, events: list[Event]) -> None:
         self._answered(packet.packet_id, packet.reasons, True, events)
+        self._sending.subscribed(packet.packet_id)
+        self._send_waiting(events)
 
     def _on_unsuback(self, packet: Unsuback, events: list[Event]) -> None:
         self._answered(packet.packet_id, packet.reasons or None, False, events)
@@ -355,11 +376,13 @@ class Session:
         if event is not None:
             events.append(event)
 
-    def _on_pingresp(self, _packet: Pingresp, _events: list[Event]) -> None:
+    def _on_pingresp(self, _packet: Pingresp, events: list[Event]) -> None:
         self._keep_alive.answered()
+        self._sending.ponged()
+        self._send_waiting(events)
 
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
-        events += self._suspect()
+        events += self._suspect(packet.reason)
         self._move(Input.LOST)
         self._versions.ended(self._now)
         text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
@@ -383,14 +406,13 @@ class Session:
             raise ProtocolError(f"expected no '{what.value}' while {self.state.value}")
         self.state = state
 
-    def _ask(self, filters: Sequence[str], groups: Sequence[Sequence[int]], adds: bool) -> dict[int, Sequence[int]]:
+    def _ask(
+        self, filters: Sequence[str], packets: Sequence[Sequence[int]], adds: bool, results: Mapping[int, int] = {}
+    ) -> dict[int, Sequence[int]]:
         if self.state is not State.CONNECTED:
             raise ProtocolError(f"expected a connection to subscribe or unsubscribe, got '{self.state.value}'")
-        return self._requests.add(filters, groups, adds, self._packet_ids.free)
+        return self._requests.add(filters, packets, adds, self._packet_ids.free, results)
 
     def _send_waiting(self, events: list[Event]) -> None:
         if self.state is State.CONNECTED:
-            refused = self._outgoing.send(
-                self._versions.level, self._limits, self._output.append, self._suspicion.alone
-            )
-            events.extend(Published(packet_id, reason) for packet_id, reason in refused)
+            self._sending.due(self._versions.level, self._output, events)

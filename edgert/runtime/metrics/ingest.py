@@ -55,6 +55,14 @@ METRICS = (
         at("ingest", "sessions_lost"),
     ),
     Metric(
+        "edgert_ingest_unknown_sessions_total",
+        "counter",
+        "sessions",
+        "Sessions at the sensors' broker of which the data folder knew nothing: it is gone, with what flows held.",
+        (),
+        at("ingest", "unknown_sessions"),
+    ),
+    Metric(
         "edgert_ingest_broker_window_messages",
         "gauge",
         "messages",

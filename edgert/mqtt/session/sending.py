@@ -1,0 +1,90 @@
+"""Messages at QoS 1 and subscriptions of ours on their way, in the order that the rules of `hang_ups.rules` want."""
+
+from __future__ import annotations
+
+from edgert.mqtt.hang_ups.rules import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, HangUps
+from edgert.mqtt.hang_ups.suspicion import STABLE_S
+from edgert.mqtt.hang_ups.unproven import Unproven
+from edgert.mqtt.packets.packets import MAX_PACKET_ID
+from edgert.mqtt.session.events import Event, Published
+from edgert.mqtt.session.options import SessionOptions
+from edgert.mqtt.session.outgoing import Limits, Outgoing, PublishRefused
+from edgert.mqtt.session.subscribing import Subscribing
+
+
+class Sending:
+    """Of one session. Times are the session's, monotonic seconds."""
+
+    def __init__(self, options: SessionOptions) -> None:
+        self.outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
+        self.subscribing = Subscribing()
+        self.limits = Limits()
+        self.hang_ups = HangUps()
+        self.unproven = Unproven()
+
+    def check(self, topic: str, now: float) -> None:
+        """Raises PublishRefused for a topic at which the broker hangs up."""
+        if not self.hang_ups.topics.admits(topic, now):
+            raise PublishRefused("expected a topic that the broker takes, got one at which it hangs up")
+
+    def unacknowledged(self, topic: str) -> bool:
+        """A message at QoS 0 is about to be written. True if a ping has to follow it. Raises PublishRefused where the
+        broker may hang up at it, and something else is under way that would be blamed."""
+        alone = self.hang_ups.alone
+        watched = alone or self.unproven.watches(topic)
+        if watched and (self.unproven.busy or (alone and (self.outgoing.count_in_flight or self.subscribing.filters))):
+            raise PublishRefused("expected an answer first of a broker that hung up, got another message of QoS 0")
+        self.unproven.sent(topic)
+        return watched
+
+    def ponged(self) -> None:
+        """PINGRESP has come."""
+        for topic in self.unproven.ponged():
+            self.hang_ups.topics.taken(topic)
+
+    def due(self, level: int, output: list[bytes], events: list[Event]) -> None:
+        """Adds what may be written now to `output`, and to `events` the messages that the broker would not take.
+
+        Subscriptions come first: input waits for them. Where packets go alone, one of either kind is in flight."""
+        alone = self.hang_ups.alone
+        if alone and self.unproven.busy:
+            return
+        output += self.subscribing.due(level, 1 - self.outgoing.count_in_flight if alone else MAX_PACKET_ID)
+        if not alone or not self.subscribing.filters:
+            refused = self.outgoing.send(level, self.limits, output.append, alone)
+            events.extend(Published(packet_id, reason) for packet_id, reason in refused)
+
+    def acknowledged(self, packet_id: int) -> bool:
+        """PUBACK has come. False if no message is in flight under this id."""
+        topic = self.outgoing.acknowledged(packet_id)
+        if topic is not None:
+            self.hang_ups.message_answered(packet_id, topic)
+        return topic is not None
+
+    def subscribed(self, packet_id: int) -> None:
+        """SUBACK has come."""
+        for topic_filter in self.subscribing.answered(packet_id):
+            self.hang_ups.filter_answered(topic_filter)
+
+    def is_stable(self, stood_s: float) -> bool:
+        """Takes suspicion back on a connection that has stood for long enough. True if more may be sent then."""
+        if not self.hang_ups.alone or stood_s < STABLE_S:
+            return False
+        self.hang_ups.stable()
+        return True
+
+    def ended(self, stood_s: float, now: float, reason: int) -> list[Event]:
+        """A connection is over that had stood for so long; `reason`: of the broker's DISCONNECT. A message at which it
+        hung up is given up, and with a topic all that wait for it."""
+        early = stood_s < STABLE_S and reason not in NOT_OF_A_PACKET
+        if (topic := self.unproven.ended()) is not None and reason not in NOT_OF_A_PACKET:
+            self.hang_ups.blame_topic(topic, now)
+            return []
+        found = self.hang_ups.ended(early, self.outgoing.in_flight(), self.subscribing.filters, now)
+        if found is None or isinstance(found.suspect, str):
+            return []
+        gone = {found.suspect, *(self.outgoing.of_topic(found.name) if found.refused_s else ())}
+        for packet_id in gone:
+            self.outgoing.give_up(packet_id)
+            self.hang_ups.given_up(packet_id)
+        return [Published(n, HUNG_UP if n == found.suspect else TOPIC_REFUSED) for n in sorted(gone)]

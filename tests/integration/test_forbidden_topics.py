@@ -1,0 +1,130 @@
+"""A broker whose access rules close the connection (EMQX, HiveMQ, AWS IoT): Mosquitto behind a proxy that hangs up at a
+topic and at a subscription. All else goes on, and the status names what does not."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+
+from edgert.core.settings.connection import Connection
+from edgert.mqtt.clients import control_plane
+from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.mqtt.clients.reconnect import Backoff
+from tests.faults.proxy import Hop, Loop
+from tests.integration.rig import Gateway, Rig
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+PUBLISH, SUBSCRIBE = 3, 8
+
+
+def forbidden(packet: bytes) -> bool:
+    kind = packet[0] >> 4
+    return (kind == PUBLISH and b"secret/" in packet[:40]) or (kind == SUBSCRIBE and b"closed/" in packet)
+
+
+@pytest.fixture
+def hop(rig: Rig) -> Iterator[Hop]:
+    loop = Loop()
+    hop = Hop(loop, rig.broker.port, "127.0.0.1")
+    hop.hang_up("up", forbidden)
+    try:
+        yield hop
+    finally:
+        hop.close()
+        loop.close()
+
+
+def document(name: str, reads: str, publishes: str) -> dict[str, Any]:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": f"{reads}/{{source}}"},
+        "tell": {"type": "publish", "input": "in", "topic": f"{publishes}/{{source}}"},
+    }
+    return {"name": name, "checkpoint": {"interval_s": 0.2}, "operators": operators}
+
+
+def listen(rig: Rig, heard: list[str]) -> paho.Client:
+    """Fills `heard` with the topics of what the flows publish."""
+    client, armed = rig.client(), threading.Event()
+    client.on_message = lambda _client, _data, message: heard.append(message.topic)
+    client.on_subscribe = lambda *_: armed.set()
+    client.subscribe([("open/#", 1), ("secret/#", 1)])
+    assert armed.wait(30.0)
+    return client
+
+
+def test_forbidden_topics_at_one_message_a_second_and_a_forbidden_filter_stop_nothing_else(rig: Rig, hop: Hop) -> None:
+    gateway = Gateway(rig.folder, "g1", hop.port, rig.broker.port, {})
+    rig.processes.append(gateway)
+    gateway.progress = lambda: int(2 * gateway.cpu_s)
+    heard: list[str] = []
+    client = listen(rig, heard)
+    gateway.start_ready()
+    for name, reads, publishes in (("good", "room", "open"), ("bad", "hall", "secret"), ("deaf", "closed", "open")):
+        assert rig.deploy(gateway, document(name, reads, publishes))["accepted"]
+    sent = 0
+
+    def settled(status: dict[str, Any]) -> bool:
+        """Sends a message to both flows each second meanwhile."""
+        nonlocal sent
+        rig.publish((f"{place}/a", json.dumps({"n": sent}).encode()) for place in ("room", "hall"))
+        sent += 1
+        time.sleep(1.0)
+        ingest = status["ingest"]
+        return bool(ingest["connected"] and ingest["refused_topics"] and ingest["refused"])
+
+    status = gateway.wait(settled, "what the broker hangs up at", 90.0)
+    before = hop.hung_up
+    for _ in range(5):
+        settled(status)
+    status = gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    wait_until(lambda: heard.count("open/a") >= sent, "all messages of the good flow", 60.0)
+    client.disconnect()
+    assert hop.hung_up == before <= 12, "the connection goes on"
+    assert "secret/a" not in heard
+    (refused,) = status["ingest"]["refused_topics"]
+    assert (refused["flow"], refused["operator"], refused["topic"]) == ("bad", "tell", "secret/a")
+    assert list(status["ingest"]["refused"]) == ["closed/+"]
+    assert "hangs up" in status["ingest"]["refused"]["closed/+"]
+    drops = {(d["flow"], d["operator"]): d["rows"] for d in status["drops"] if d["reason"] == "not sent"}
+    assert drops == {("bad", "tell"): sent}
+    assert "hung up at a message of flow bad (operator tell)" in gateway.text()
+
+
+def test_a_forbidden_topic_on_the_central_connection_stops_no_other(
+    rig: Rig, hop: Hop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the topic for an answer that somebody asked for."""
+    monkeypatch.setattr(control_plane, "RECONNECT", Backoff(0.05, 0.1, 10.0))
+    heard: list[str] = []
+    client, made = listen(rig, heard), ControlConnection(Connection(port=hop.port), "made")
+    made.start()
+    try:
+        sent = refusals = 0
+
+        def refused() -> bool:
+            """For a second, while other messages go out."""
+            nonlocal sent, refusals
+            took, refuses = made.publish("open/a", b"x"), not made.publish("secret/a", b"x")
+            sent, refusals = sent + took, refusals + 1 if took and refuses else 0
+            return refusals >= 10
+
+        wait_until(refused, "the forbidden topic to be refused", 60.0, poll_s=0.1)
+        wait_until(lambda: made.connected, "the connection")
+        before = hop.hung_up
+        for _ in range(20):
+            assert not made.publish("secret/a", b"x")
+            assert made.publish("open/a", b"x")
+        wait_until(lambda: heard.count("open/a") >= sent + 20, "all other messages")
+        assert (hop.hung_up, made.connected) == (before, True)
+        assert made.limits.hung_up + made.limits.too_large >= 20
+    finally:
+        made.stop()
+        client.disconnect()
