@@ -6,6 +6,8 @@ Of one size limit and one window the CONNACK tells (MQTT 5, 3.2.2.3); brokers of
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Final
 
 from paho.mqtt.properties import Properties
@@ -13,40 +15,47 @@ from paho.mqtt.properties import Properties
 from edgert.core.results.pieces import PACKET_BYTES
 from edgert.mqtt.clients.paho_client import PahoClient
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID
-from edgert.mqtt.session.suspicion import Suspicion
+from edgert.mqtt.session.size_limit import SizeLimit
+from edgert.mqtt.session.suspicion import Sent, Suspicion
 
 log = logging.getLogger(__name__)
 
 QUEUED_MESSAGES: Final = 1_000
 """Messages of ours that paho keeps; no more are taken. The outbox keeps what it sends until it landed."""
-LEAST_PACKET_BYTES: Final = 1_024
-"""A broker that hangs up at less does so for another reason than the size."""
 
 
 class MessageLimits:
     """Heeds them for one client after the other: each connection has the limits of its CONNACK, and a size at which
-    the broker hung up is remembered."""
+    the broker hung up is remembered (`SizeLimit`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.too_large = 0
         """Messages of ours that the broker does not take for their size."""
         self.hung_up = 0
         """Messages of ours that are not sent any more, since the broker hung up at them."""
-        self._stated = self._learned = MAX_PACKET_BYTES
+        self._size, self._monotonic = SizeLimit(), monotonic
         self._receive_maximum = QUEUED_MESSAGES
         self._suspicion = Suspicion()
 
     @property
     def max_packet_bytes(self) -> int:
         """The largest packet that the broker takes: as it says, or as it was found to hang up at larger ones."""
-        return min(self._stated, self._learned)
+        return self._size.most()
+
+    def most(self, topic: str) -> int:
+        """The largest packet that the broker takes on a topic."""
+        return self._size.most(topic)
+
+    def fits(self, topic: str, payload: bytes) -> bool:
+        """True if the broker takes a message for its size, as far as is known."""
+        return _packet_bytes(topic, payload) <= self.most(topic)
 
     def check(self, topic: str, payload: bytes) -> None:
         """Raises `ValueError` for a message that the broker does not take for its size."""
-        size = len(topic.encode()) + len(payload) + PACKET_BYTES
-        if size > self.max_packet_bytes:
+        if not self.fits(topic, payload):
             self.too_large += 1
-            raise ValueError(f"expected at most {self.max_packet_bytes} bytes, the broker's limit, got {size}")
+            most, size = self.most(topic), _packet_bytes(topic, payload)
+            raise ValueError(f"expected at most {most} bytes, the broker's limit, got {size}")
 
     def begin(self, client: PahoClient) -> None:
         """A client that has sent nothing yet."""
@@ -56,12 +65,14 @@ class MessageLimits:
 
     def connected(self, client: PahoClient, properties: Properties | None) -> None:
         """A connection stands, with the properties of its CONNACK."""
-        self._stated = getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES)
+        self._size.connected(getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES), self._monotonic())
         self._receive_maximum = min(QUEUED_MESSAGES, getattr(properties, "ReceiveMaximum", MAX_PACKET_ID))
         self._set_window(client)
 
     def answered(self, client: PahoClient, packet_id: int) -> None:
-        """The broker has answered to a message."""
+        """The broker has answered to a message, which the client has not forgotten yet."""
+        if (sent := client.sent(packet_id)) is not None:
+            self._size.taken(sent.size + PACKET_BYTES)
         was_alone = self._suspicion.alone
         self._suspicion.answered(packet_id)
         if was_alone and not self._suspicion.alone:
@@ -69,15 +80,13 @@ class MessageLimits:
 
     def ended(self, client: PahoClient, *, early: bool) -> bool:
         """A connection that had stood is over; `early`: before it was stable. A message at which the broker hung up
-        twice, and all that are as large, are not sent again. Returns True if a smaller limit was found so."""
-        known = self.max_packet_bytes
+        twice, and all that are above the limit found so, are not sent again. Returns True if one was found."""
         unacknowledged = client.unacknowledged()
         found = self._suspicion.ended(early, unacknowledged)
         if found is not None:
             sent = unacknowledged[found]
-            if sent.size > LEAST_PACKET_BYTES:
-                self._learned = max(LEAST_PACKET_BYTES, sent.size // 4)
-            gone = {n for n, m in unacknowledged.items() if n == found or m.size > self.max_packet_bytes}
+            self._size.hung_up(sent.topic, sent.size + PACKET_BYTES, self._monotonic())
+            gone = {n for n, m in unacknowledged.items() if n == found or self._is_too_large(m)}
             client.forget(gone)
             self.hung_up += len(gone)
             for packet_id in gone:
@@ -88,7 +97,14 @@ class MessageLimits:
                 sent.size, sent.topic, len(gone) - 1, self.hung_up,
             )  # fmt: skip
         self._set_window(client)
-        return self.max_packet_bytes < known
+        return found is not None
+
+    def _is_too_large(self, sent: Sent) -> bool:
+        return sent.size + PACKET_BYTES > self.most(sent.topic)
 
     def _set_window(self, client: PahoClient) -> None:
         client.limit_in_flight(1 if self._suspicion.alone else self._receive_maximum)
+
+
+def _packet_bytes(topic: str, payload: bytes) -> int:
+    return len(topic.encode()) + len(payload) + PACKET_BYTES
