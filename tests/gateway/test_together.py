@@ -57,13 +57,14 @@ async def test_copies_of_many_are_shown_as_one_operator_and_their_rows_are_added
             place.logic.drops["late"] += 1
     (flow,) = status_of(gateway).object()["flows"]
     names = [operator["name"] for operator in flow["operators"]]
+    assert len(names) < 20
     assert [name for name in names if name.startswith("w")] == [f"w{n}" for n in range(MAPS)]
     shown = next(operator for operator in flow["operators"] if operator["name"] == "w0")
     assert shown["rows_in"] == 2 * COPIES
     assert "all of 64" in shown["detail"]
-    assert set(flow["edges"]) >= {("w0", "w1")} or set(flow["edges"]) >= {("w0", "by1")}
-    assert all(giver in names and taker in names for giver, taker in flow["edges"])
     assert len(flow["edges"]) < 3 * MAPS
+    assert all(giver in names and taker in names for giver, taker in flow["edges"])
+    assert {("w0", "w1"), ("w0", "by1")} & set(flow["edges"])
     assert flow["dropped"] == COPIES
     assert len(json.dumps(flow)) < 20_000
     await gateway.flows.remove("f")
