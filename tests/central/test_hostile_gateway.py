@@ -28,7 +28,7 @@ WITHIN_WALL_S = 10.0
 """By the clock, on a machine with a core for each process that wants one. The attacks made it 82, 109 and 120 s."""
 MOST_MB = 256
 """That the collector may grow by. Six bombs took 9 GB."""
-LOOKS_S = 5.0
+LOOKS_S = 3.0
 """So long the honest gateway sends while the other one is at work."""
 
 
