@@ -19,8 +19,8 @@ from tests.brokers import Broker
 from tests.integration.rig import Gateway, Message, Rig
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-COPIES, WINDOWS = 64, 15
-FLOWS, DEVICES = 140, 3_000
+COPIES, WINDOWS = 64, 6
+FLOWS, DEVICES = 130, 100
 MOST_METRICS_BYTES: Final = 1_500_000
 MOST_STATUS_BYTES: Final = 1_000_000
 

@@ -101,7 +101,7 @@ class ControlConnection:
         """Why there is no connection; empty while none has failed (an answer may still come)."""
         self.connects = 0
         self.oversized = self.unhandled = 0
-        self.limits = MessageLimits()
+        self.limits = MessageLimits(time.monotonic)
         self._connected_at = 0.0
         self._unpublished = 0
         self._short = 0

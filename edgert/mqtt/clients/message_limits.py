@@ -6,7 +6,6 @@ Of one size limit and one window the CONNACK tells (MQTT 5, 3.2.2.3); brokers of
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -28,7 +27,7 @@ class MessageLimits:
     """Heeds them for one client after the other: each connection has the limits of its CONNACK, and a size at which
     the broker hung up is remembered (`SizeLimit`)."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float]) -> None:
         self.too_large = 0
         """Messages of ours that the broker does not take for their size."""
         self.hung_up = 0
