@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import edgert
@@ -31,6 +31,14 @@ Inbound = asyncio.Queue[Received] | Mailbox
 MOST_WAITING: Final = 1_000
 
 
+def births(flows: Sequence[str]) -> Iterator[tuple[bytes, str]]:
+    """The birth message of a gateway, and what it is without: the whole one, and what may be sent in its place."""
+    birth = {"state": "online", "version": edgert.__version__}
+    yield json.dumps(birth | {"flows": flows}).encode(), ""
+    yield json.dumps(birth).encode(), "the names of its flows"
+    yield b'{"state":"online"}', "version and names of its flows"
+
+
 class CentralConnection:
     """Lives on the daemon's loop, but for `message_untrusted`. Without `connect` it sends and receives nothing."""
 
@@ -45,6 +53,8 @@ class CentralConnection:
         self.questions: Inbound = asyncio.Queue(MOST_WAITING)
         self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._left_out = ""
+        """What the newest birth is without."""
 
     # -- life
 
@@ -92,13 +102,26 @@ class CentralConnection:
         """False if there is no connection."""
         return bool(self.connection and self.connection.publish(topic, payload, retain=retain, request=request))
 
-    def max_packet_bytes(self) -> int:
-        """The broker's limit; 0: none is known."""
-        return self.connection.limits.max_packet_bytes if self.connection else 0
+    def max_packet_bytes(self, topic: str) -> int:
+        """The broker's limit on a topic; 0: there is no broker."""
+        return self.connection.limits.most(topic) if self.connection else 0
 
     def _connected(self) -> None:
-        birth = {"state": "online", "version": edgert.__version__, "flows": sorted(self._flows.runs)}
-        self.publish(self._status_topic, json.dumps(birth).encode(), retain=True)
+        """Publishes the birth: of the parts that the broker's limit leaves no room for, the log tells."""
+        left_out = ""
+        for payload, without in births(sorted(self._flows.runs)):
+            left_out = without
+            if self.connection and self.connection.limits.fits(self._status_topic, payload):
+                self.publish(self._status_topic, payload, retain=True)
+                break
+        else:
+            left_out = "all of it"
+        if left_out and left_out != self._left_out:
+            log.warning(
+                "the retained status is above the central broker's limit of %d bytes on %s: published without %s",
+                self.max_packet_bytes(self._status_topic), self._status_topic, left_out,
+            )  # fmt: skip
+        self._left_out = left_out
         self._uplink.connected()
 
     def _death(self, reason: str) -> tuple[str, bytes]:

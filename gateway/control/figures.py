@@ -14,9 +14,10 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
@@ -26,6 +27,9 @@ from edgert.runtime.threads import roles, threads_of
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
 from gateway.registry.registry import FlowRegistry
+
+MOST_EDGES: Final = 10_000
+"""Edges of a flow that are told: 64 copies that feed 64 others have 4,096 between them."""
 
 
 def figures(gateway: str, flow_registry: FlowRegistry, host: Host, clock: Clock) -> dict[str, Any]:
@@ -87,13 +91,22 @@ def _flow(host: Host, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
         "latency_s": mean_latency_s(found),
         **target,
         "instances": dict(_instances(run, found, where, pids, host.weights.of(run))),
-        "edges": [
-            {"from": instance.name, "to": to, "rows": rows, "bytes": size}
-            for instance, one, slot in zip(run.all, found, where, strict=True)
-            if slot is not None
-            for to, (rows, size) in one.sent.items()
-        ],
+        **_edges(run, found, where),
     }
+
+
+def _edges(run: FlowRun, found: Sequence[Figures], where: Sequence[int | None]) -> dict[str, Any]:
+    """The edges from instances on this gateway; of very many those with most rows, and the number of the others."""
+    gone = [
+        (rows, size, instance.name, to)
+        for instance, one, slot in zip(run.all, found, where, strict=True)
+        if slot is not None
+        for to, (rows, size) in one.sent.items()
+    ]
+    told = gone if len(gone) <= MOST_EDGES else heapq.nlargest(MOST_EDGES, gone)
+    edges = [{"from": giver, "to": taker, "rows": rows, "bytes": size} for rows, size, giver, taker in told]
+    left_out = {"edges_left_out": len(gone) - len(told)} if len(gone) > len(told) else {}
+    return {"edges": edges, **left_out}
 
 
 def _instances(

@@ -15,10 +15,12 @@ from edgert.core.ids import epoch_ordinal
 from edgert.flow.plan import PhysicalInstance
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 from gateway.status.conditions import conditions, worst
 from gateway.status.recently import Looks, MessageRate, Recent, Waiting
+from gateway.status.together import edges_of, is_large, reports_of, shown_name
 
 Where = tuple[str, str, str]
 """(flow, operator, reason); empty where it is of none."""
@@ -51,6 +53,8 @@ class Status:
         self._cpu = 0.0
         self._started = time.monotonic()
         self._recent: dict[str, Recent] = {}
+        self._reports: dict[str, dict[str, Report]] = {}
+        """Those of large flows at the last look."""
         self._looks: dict[str, Looks] = {}
         self._messages, self._waiting = MessageRate(), Waiting()
         self._loops: tuple[object, dict[str, list[str]]] = (None, {})
@@ -111,14 +115,16 @@ class Status:
         now = time.monotonic()
         if now - self._seen_at < after_s:
             return
-        looks, recent = {}, {}
+        looks, recent, of_large = {}, {}, {}
         for run in list(self._flows.runs.values()):
-            reports = {name: self._host.figures.report(run, name) for name in run.places}
+            reports = self._reports_of(run)
+            if is_large(run):
+                of_large[run.flow.name] = reports
             known = self._looks.get(run.flow.name)
             look = looks[run.flow.name] = known if known and known.run is run else Looks(run)
             recent[run.flow.name] = look.look(reports)
             look.achieved.look(run, reports, now)
-        self._recent, self._looks, self._seen_at = recent, looks, now
+        self._recent, self._looks, self._seen_at, self._reports = recent, looks, now, of_large
         self._messages.look(self._sections["ingest"]()["messages"], now)
         central = self._sections["central"]()
         self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
@@ -126,6 +132,10 @@ class Status:
 
     def _drops(self) -> list[dict[str, Any]]:
         places = self._flows.dropped.all(list(self._flows.runs.values()))
+        large = {run.flow.name: run for run in list(self._flows.runs.values()) if is_large(run)}
+        for where in [where for where in places if where[0] in large]:
+            rows = places.pop(where)
+            places[where[0], shown_name(large[where[0]], where[1]), where[2]] += rows
         for of_part in self._of_parts:
             for where, rows in of_part().items():
                 places[where] += rows
@@ -138,18 +148,19 @@ class Status:
     def _flow(self, run: FlowRun, drops: Sequence[Mapping[str, Any]], now: float) -> dict[str, Any]:
         name = run.flow.name
         recent, looks = self._recent.get(name, Recent()), self._looks.get(name)
+        reports = self._reports.get(name) or self._reports_of(run)
         return {
             "name": name,
             "version": run.version,
             "state": self._flows.checkpointer.state(run),
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
-            "operators": [self._operator(run, operator, place, recent) for operator, place in run.places.items()],
-            "edges": list(run.plan.edges()),
+            "operators": [_operator(run, run.places[at], told, recent) for at, told in reports.items()],
+            "edges": edges_of(run),
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
             "spilled_messages": self._flows.checkpointer.blocked.messages(run),
-            "state_bytes": sum(self._host.figures.report(run, place).held_bytes for place in run.places),
+            "state_bytes": sum(told.held_bytes for told in reports.values()),
             "gap": self._flows.gaps.get(name, ""),
             "rows_repeated": self._flows.flow_registry.database.repeated[name],
             "latency_ms": recent.latency_ms,
@@ -158,24 +169,12 @@ class Status:
             "dropping": [list(dropping) for dropping in recent.dropping],
             "recent": looks.achieved.plain(now) if looks else {},
             "possible_loops": self._possible_loops(name),
-            **self._input(run),
+            **_input(run, reports),
             **_window(run, 0, SHOWN_RESULTS),
         }
 
-    def _input(self, run: FlowRun) -> dict[str, Any]:
-        """Payloads of the flow's sources: the newest malformed one, and fields that never came."""
-        malformed: dict[str, Any] | None = None
-        never_seen = []
-        for name, place in run.places.items():
-            if place.planned.kind != "source":
-                continue
-            told = self._host.figures.report(run, name).input
-            bad = told.get("malformed")
-            if bad and (malformed is None or bad["age_s"] < malformed["age_s"]):
-                malformed = {"operator": name, **bad}
-            if told.get("never_seen"):
-                never_seen.append({"operator": name, "fields": told["never_seen"], "seen": told["seen"]})
-        return {"malformed": malformed, "never_seen": never_seen}
+    def _reports_of(self, run: FlowRun) -> dict[str, Report]:
+        return reports_of(run, lambda name: self._host.figures.report(run, name))
 
     def _possible_loops(self, name: str) -> list[str]:
         flows = {flow: run.version for flow, run in list(self._flows.runs.items())}
@@ -184,37 +183,54 @@ class Status:
             self._loops = flows, {run.flow.name: self._flows.possible_loops(run.flow) for run in runs}
         return self._loops[1].get(name, [])
 
-    def _operator(self, run: FlowRun, name: str, place: Place, recent: Recent) -> dict[str, Any]:
-        """Queue, turns and most times of a region are those of its first part: see `Report`."""
-        kind: str = place.planned.kind
-        if place.planned.copies > 1:
-            kind += f", {place.planned.copy} of {place.planned.copies}"
-        fused = len(place.instance.operators) > len(place.planned.operators)
-        told = self._host.figures.report(run, name)
-        rows_in, rows_out = told.rows_in, told.rows_out
-        return {
-            "name": name,
-            "type": " + ".join(node.type for node in place.planned.nodes),
-            "gateway": None if run.on_board(place.planned) else gateway_of(place.planned),
-            "rows_in": rows_in,
-            "rows_out": rows_out,
-            "rate_in": round(recent.rates.get(name, 0.0), 1),
-            "selectivity": round(rows_out / rows_in, 4) if rows_in else None,
-            "queue_rows": told.queue_rows,
-            "queue_bytes": told.queue_bytes,
-            "queue_age_s": round(told.queue_age_s, 4),
-            "turns": told.turns,
-            "failures": told.failures,
-            "retries": told.retries,
-            "dead_letters": told.dead_letters,
-            "busy_s": round(told.busy_s, 4),
-            "queued_s": round(told.queued_s, 4),
-            "scheduling_s": round(told.scheduling_s, 4),
-            "idle_s": round(told.idle_s, 4),
-            "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and told.busy_s else None,
-            "utilisation": recent.utilisation.get(name),
-            "detail": f"{kind}, fused: {place.instance.name}" if fused else kind,
-        }
+
+def _operator(run: FlowRun, place: Place, told: Report, recent: Recent) -> dict[str, Any]:
+    """Queue, turns and most times of a region are those of its first part: see `Report`."""
+    kind: str = place.planned.kind
+    if place.planned.copies > 1:
+        number = "all" if is_large(run) else str(place.planned.copy)
+        kind += f", {number} of {place.planned.copies}"
+    fused = len(place.instance.operators) > len(place.planned.operators)
+    rows_in, rows_out = told.rows_in, told.rows_out
+    return {
+        "name": shown_name(run, place.planned.name),
+        "type": " + ".join(node.type for node in place.planned.nodes),
+        "gateway": None if run.on_board(place.planned) else gateway_of(place.planned),
+        "rows_in": rows_in,
+        "rows_out": rows_out,
+        "rate_in": round(recent.rates.get(place.planned.name, 0.0), 1),
+        "selectivity": round(rows_out / rows_in, 4) if rows_in else None,
+        "queue_rows": told.queue_rows,
+        "queue_bytes": told.queue_bytes,
+        "queue_age_s": round(told.queue_age_s, 4),
+        "turns": told.turns,
+        "failures": told.failures,
+        "retries": told.retries,
+        "dead_letters": told.dead_letters,
+        "busy_s": round(told.busy_s, 4),
+        "queued_s": round(told.queued_s, 4),
+        "scheduling_s": round(told.scheduling_s, 4),
+        "idle_s": round(told.idle_s, 4),
+        "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and told.busy_s else None,
+        "utilisation": recent.utilisation.get(place.planned.name),
+        "detail": f"{kind}, fused: {place.instance.name}" if fused else kind,
+    }
+
+
+def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
+    """Payloads of the flow's sources: the newest malformed one, and fields that never came."""
+    malformed: dict[str, Any] | None = None
+    never_seen = []
+    for name, told in reports.items():
+        if run.places[name].planned.kind != "source":
+            continue
+        bad = told.input.get("malformed")
+        if bad and (malformed is None or bad["age_s"] < malformed["age_s"]):
+            malformed = {"operator": shown_name(run, name), **bad}
+        if told.input.get("never_seen"):
+            fields, seen = told.input["never_seen"], told.input["seen"]
+            never_seen.append({"operator": shown_name(run, name), "fields": fields, "seen": seen})
+    return {"malformed": malformed, "never_seen": never_seen}
 
 
 def gateway_of(planned: PhysicalInstance) -> str:

@@ -73,7 +73,7 @@ class Uplink:
     publish: Callable[[str, bytes], bool]
     """Publishes with QoS 1; false when there is no connection."""
     settings: UplinkSettings = field(default_factory=UplinkSettings)
-    limit: Callable[[], int] = lambda: MAX_PACKET_BYTES
+    limit: Callable[[str], int] = lambda topic: MAX_PACKET_BYTES
     """Bytes of the largest packet that the broker takes."""
     status: UplinkStatus = field(default_factory=UplinkStatus)
     on_epoch: Callable[[str, int], None] = lambda flow, epoch: None
@@ -306,7 +306,7 @@ class Uplink:
             return False
 
     async def _say_hello(self, flow: str) -> bool:
-        """Says hello for a flow. True if it was sent."""
+        """Says hello for a flow. True if it was sent. Raises StoreError where the broker's limit is below it."""
         now = self.clock.monotonic()
         if now < self._hello_at.get(flow, 0.0):
             return False
@@ -318,7 +318,10 @@ class Uplink:
         asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
         newest_first = tuple(sorted(asked, reverse=True))
         hello = Hello(gateway=self.gateway, flow=flow, epochs=newest_first, token=self.macs.token(flow))
-        said = self._publish(flow, pack_result(hello), (self._cap,))
+        payload, topic = pack_result(hello), results_topic(self.fleet, self.gateway, flow)
+        if len(topic) + len(payload) + PACKET_BYTES + self.macs.overhead > (limit := self.limit(topic)):
+            raise StoreError(f"expected a broker that takes a hello, got one with a limit of {limit} bytes per packet")
+        said = self._publish(flow, payload, (self._cap,))
         if said:
             self._hello_at[flow] = now + HELLO_S
         return said
@@ -369,8 +372,8 @@ class Uplink:
     def _publish_whole(self, stream: Stream, entry: OutboxEntry, limits: tuple[TokenBucket, ...]) -> bool:
         """A batch in one message, or in pieces where the broker's limit is below it. Raises StoreError where that limit
         leaves no room for any data."""
-        flow, limit = stream[0], self.limit() - self.macs.overhead
-        topic = results_topic(self.fleet, self.gateway, flow)
+        flow, topic = stream[0], results_topic(self.fleet, self.gateway, stream[0])
+        limit = self.limit(topic) - self.macs.overhead
         if len(topic) + len(entry.payload) + PACKET_BYTES <= limit:
             return self._publish(flow, entry.payload, limits)
         size = room(limit, topic, self.gateway, flow)

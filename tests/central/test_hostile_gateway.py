@@ -1,9 +1,11 @@
 """A gateway that means harm beside an honest one, at the collector as a process with a real broker: whatever it sends,
 the honest one hears of its results within 2 s. These are seconds of the collector's CPU time, which does not depend on
-what else the machine does; the seconds by the clock are printed."""
+what else the machine does. By the clock there is a bar, too, with room for what else it does; `python -m benchmarks
+hostile` measures the same on a machine that has nothing else to do."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,18 +15,20 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks.hostile.attacks import ATTACKS, HOSTILE, Attack
 from edgert.core.results.results import results_topic
 from tests.brokers import Broker
 from tests.central.collector_rig import FLEET, Outbox, Start, resend
-from tests.central.hostile import ATTACKS, HOSTILE, Attack
 from tests.central.results_examples import Gateway, contribution
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 WITHIN_S = 2.0
+WITHIN_WALL_S = 10.0
+"""By the clock, on a machine with a core for each process that wants one. The attacks made it 82, 109 and 120 s."""
 MOST_MB = 256
 """That the collector may grow by. Six bombs took 9 GB."""
-LOOKS_S = 5.0
+LOOKS_S = 3.0
 """So long the honest gateway sends while the other one is at work."""
 
 
@@ -43,6 +47,11 @@ def slowest(outbox: Outbox, gateway: Gateway, collector: psutil.Process) -> tupl
         waits.append(time.monotonic() - begun)
         work.append(cpu_s(collector) - before)
     return max(work), max(waits)
+
+
+def crowd() -> float:
+    """Processes that want to run, for each core; at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -82,4 +91,5 @@ def test_an_honest_gateway_hears_within_two_seconds_whatever_another_one_sends(
     print(f"{attack.__name__}: the slowest acknowledgement after {work:.2f} s of CPU, {waited:.2f} s by the clock; "
           f"grown by {grown} MB at most")  # fmt: skip
     assert work < WITHIN_S
+    assert waited < WITHIN_WALL_S * crowd()
     assert grown < MOST_MB

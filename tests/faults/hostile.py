@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import paho.mqtt.client as paho
 import psutil
 
+from benchmarks.hostile.attacks import ATTACKS, HOSTILE
 from edgert.core.errors import PayloadError
 from edgert.core.ids import make_epoch
 from edgert.core.results.macs import split_untrusted
@@ -29,7 +30,6 @@ from edgert.core.results.results import (
     unpack_acknowledgement_untrusted,
     unpack_result_untrusted,
 )
-from tests.central.hostile import ATTACKS, HOSTILE
 from tests.central.results_examples import Gateway
 from tests.faults.fault import NOTHING, Fault, seconds
 from tests.faults.proxy import is_publish, publish_of

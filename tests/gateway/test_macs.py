@@ -191,7 +191,7 @@ async def test_pieces_with_macs_stay_within_the_brokers_limit(rig: KeyRig) -> No
     rows = [[float(n), n + 60.0, n * 7919 % 1000] for n in range(1000)]
     rig.database.commit([Checkpoint("f", Position(), [], b"", columns, rows)], {}, 1)
     await rig.in_contact()
-    rig.uplink.limit = lambda: 400
+    rig.uplink.limit = lambda topic: 400
     rig.packets.clear()
     await rig.turn()
     pieces = [m for m in rig.sent if isinstance(m, Piece)]

@@ -362,7 +362,7 @@ async def test_a_batch_above_the_brokers_limit_leaves_in_pieces_and_holds_up_not
     rig.database.commit([Checkpoint("f", Position(), [], b"", columns, rows)], {}, 1)
     rig.rows(1)
     await rig.admitted()
-    rig.uplink.limit = lambda: 1_000
+    rig.uplink.limit = lambda topic: 1_000
     await rig.turn()
     pieces = [m for m in rig.sent if isinstance(m, Piece)]
     assert {piece.of for piece in pieces} == {(E1, 0, 2)}
@@ -377,7 +377,7 @@ async def test_a_batch_above_the_brokers_limit_leaves_in_pieces_and_holds_up_not
 async def test_a_limit_without_room_for_results_is_said_and_not_tried(rig: Rig) -> None:
     rig.flow(E1)
     await rig.admitted()
-    rig.uplink.limit = lambda: 100
+    rig.uplink.limit = lambda topic: 100
     assert await rig.turn() == []
     assert "limit of 100 bytes per packet" in rig.uplink.status.error
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.integration.harms import dropped
-from tests.integration.rig import Gateway, Message, Rig
+from tests.integration.rig import FLEET, Gateway, Message, Rig
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -83,4 +85,32 @@ def test_results_above_the_limit_land_in_pieces_and_a_row_that_no_collector_take
         assert dropped(status, "row too large") == 1
         assert "flow f: results are dropped from now on (row too large)" in gateway.text()
     finally:
+        rig.close()
+
+
+def test_a_birth_above_an_unstated_limit_is_published_without_the_names_of_flows_and_the_connection_stands(
+    tmp_path: Path, mosquitto: Callable[..., Broker]
+) -> None:
+    """It was published anew at each connect, and the broker hung up each time, for ever."""
+    rig = Rig(tmp_path, mosquitto(settings="max_packet_size 300"))
+    files = [tmp_path / f"{n}.toml" for n in range(10)]
+    source = {"type": "mqtt_source", "topic": "room/{source}", "qos": 0}
+    out = {"type": "publish", "input": "in", "topic": "out/{source}"}
+    for n, file in enumerate(files):
+        file.write_text(to_toml({"name": f"flow-of-a-long-name-{n:020}", "operators": {"in": source, "out": out}}))
+    gateway = rig.gateway(central={"protocol": "3.1.1"}, flows={"files": list(map(str, files))})
+    births: list[dict[str, Any]] = []
+    watcher = rig.client()
+    watcher.on_message = lambda _client, _data, message: births.append(json.loads(message.payload))
+    watcher.subscribe(f"edgert/v1/{FLEET}/g1/status", 1)
+    try:
+        gateway.start_ready()
+        wait_until(lambda: births and births[-1]["state"] == "online", "a birth", 60.0)
+        assert births[-1].keys() == {"state", "version"}
+        assert "published without the names of its flows" in gateway.text()
+        status = gateway.wait_anew(lambda s: s["central"]["connected"], "the connection")
+        assert 1 <= status["central"]["hung_up"] <= 3  # one for each connection until then
+    finally:
+        watcher.disconnect()
+        watcher.loop_stop()
         rig.close()

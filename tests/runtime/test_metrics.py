@@ -3,6 +3,7 @@ from pathlib import Path
 
 from edgert.runtime.metrics import METRICS, samples
 from edgert.runtime.metrics.__main__ import markdown
+from edgert.runtime.metrics.bounded import MOST_SERIES, OTHERS
 from tests.gateway.status_example import example_status
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -42,7 +43,31 @@ def test_what_is_unknown_is_left_out_instead_of_being_zero() -> None:
 
 
 def test_an_empty_status_gives_only_the_info_metric() -> None:
-    assert set(by_name({})) == {"edgert_gateway_info"}
+    assert set(by_name({})) == {"edgert_gateway_info", "edgert_summed_series"}
+
+
+def test_of_too_many_series_the_last_are_told_as_one_and_how_many_they_are() -> None:
+    """100 operators of 64 copies, or many flows: names are not ours, so their number is bounded here."""
+    status = example_status()
+    (operator, *_) = status["flows"][0]["operators"]
+    many = [{**operator, "name": f"o{n}", "rows_in": 2, "queue_age_s": float(n)} for n in range(MOST_SERIES + 100)]
+    status["flows"][0]["operators"] = many
+    found = by_name(status)
+    rows = found["edgert_operator_rows_in_total"]
+    assert len(rows) == MOST_SERIES + 1
+    assert rows[OTHERS, OTHERS, OTHERS] == 200
+    assert sum(rows.values()) == 2 * len(many)
+    assert found["edgert_operator_queue_age_seconds"][OTHERS, OTHERS, OTHERS] == MOST_SERIES + 99
+    operators = [name for name in found if name.startswith("edgert_operator_") and len(found[name]) > 1]
+    assert found["edgert_summed_series"] == {(): 100 * len(operators)}
+
+
+def test_the_text_of_100_operators_in_100_flows_is_bounded() -> None:
+    status = example_status()
+    (flow,) = status["flows"]
+    operators = [{**flow["operators"][0], "name": "o" * 60 + str(n)} for n in range(100)]
+    status["flows"] = [{**flow, "name": "f" * 60 + str(n), "operators": operators} for n in range(1_000)]
+    assert sum(len(str(sample.labels)) + 60 for sample in samples(status)) < 3_000_000
 
 
 def test_names_follow_the_prometheus_rules() -> None:

@@ -53,12 +53,12 @@ class PahoClient(paho.Client):
         """Messages of ours by packet id, in the order of sending; paho sends them again on the next connection."""
         with self._out_message_mutex:
             messages = list(self._out_messages.items())
-        return {mid: Sent(m.topic, len(m.topic) + len(m.payload)) for mid, m in messages}
+        return {mid: _sent(m) for mid, m in messages}
 
-    def topic_of(self, packet_id: int) -> str:
-        """The topic of a message that is not acknowledged; empty for any other."""
+    def sent(self, packet_id: int) -> Sent | None:
+        """One of these; None if it was acknowledged or forgotten."""
         message = self._out_messages.get(packet_id)
-        return message.topic if message is not None else ""
+        return None if message is None else _sent(message)
 
     def forget(self, packet_ids: Collection[int]) -> None:
         """Messages that are not to be sent again. Between two connections, where the window is counted anew."""
@@ -82,3 +82,7 @@ class PahoClient(paho.Client):
         with self._out_message_mutex:
             for message in list(self._out_messages.values())[self._max_inflight_messages :]:
                 message.state = paho.mqtt_ms_queued
+
+
+def _sent(message: paho.MQTTMessage) -> Sent:
+    return Sent(message.topic, len(message.topic.encode()) + len(message.payload))

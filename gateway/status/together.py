@@ -1,0 +1,83 @@
+"""Copies of operators shown as one, where a flow has very many instances.
+
+A flow of 100 operators with 64 copies each has 6,400 instances and 400,000 edges between them: nobody looks at them one
+by one, and a status that names them all takes megabytes and seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from edgert.flow.plan import uncopied
+from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.report import Report
+
+MOST_PLACES: Final = 256
+"""Places of a flow that are shown one by one. Of a flow with more, all copies of an operator are shown as one."""
+_ADDED: Final = (
+    "rows_in", "rows_out", "failures", "retries", "dead_letters", "turns", "busy_s", "queued_s", "scheduling_s",
+    "queue_rows", "queue_bytes", "held_bytes",
+)  # fmt: skip
+
+
+def is_large(run: FlowRun) -> bool:
+    """True if the copies of its operators are shown as one."""
+    return len(run.places) > MOST_PLACES
+
+
+def shown_name(run: FlowRun, place: str) -> str:
+    """The name under which a place is shown."""
+    return uncopied(place)[0] if is_large(run) else place
+
+
+def reports_of(run: FlowRun, report: Callable[[str], Report]) -> dict[str, Report]:
+    """The reports of a flow's places, by name; of a large flow that of all copies, by the name of the first."""
+    if not is_large(run):
+        return {name: report(name) for name in run.places}
+    copies: dict[str, list[str]] = {}
+    for name in run.places:
+        copies.setdefault(uncopied(name)[0], []).append(name)
+    return {names[0]: together(list(map(report, names))) for names in copies.values()}
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """One report of several copies: counts and what waits are added up, the time of rest is the mean, ages are the
+    greatest."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    drops: Counter[str] = Counter()
+    for one in reports:
+        drops.update(one.drops)
+    inputs = [one.input for one in reports if one.input]
+    return replace(
+        first,
+        **{name: sum(getattr(one, name) for one in reports) for name in _ADDED},
+        idle_s=sum(one.idle_s for one in reports) / len(reports),
+        queue_age_s=max(one.queue_age_s for one in reports),
+        drops=dict(drops),
+        latency=[sum(counts) for counts in zip(*(one.latency for one in reports), strict=True)],
+        input=min(inputs, key=_age) if inputs else {},
+        at=max(one.at for one in reports),
+    )
+
+
+def _age(told: Mapping[str, Mapping[str, float]]) -> float:
+    return told.get("malformed", {}).get("age_s", float("inf"))
+
+
+def edges_of(run: FlowRun) -> list[tuple[str, str]]:
+    """The edges of a flow's plan; of a large flow those between operators."""
+    if not is_large(run):
+        return list(run.plan.edges())
+    parts = {instance.name: (instance.parts or (instance,))[0].name for instance in run.plan.instances.values()}
+    pairs = (
+        (uncopied(part.name)[0], uncopied(parts.get(output.instance, output.instance))[0])
+        for part in run.plan.parts()
+        if part.copy <= 1  # the others have the same edges
+        for output in part.outputs
+    )
+    return list(dict.fromkeys(pairs))
