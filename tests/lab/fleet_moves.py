@@ -40,8 +40,8 @@ FAULTS: Final = (
     "none", "none", "giver", "taker", "source", "coordinator", "coordinator", "agent", "link", "cut", "one-way"
 )  # fmt: skip
 """Amid the moves, each as often as it stands here: kills of the board that gives the window, of the one that takes it,
-of the source's, of the coordinator's, and of the coordinator's agent alone; cuts of the way between giver and taker, and
-of others."""
+of the source's, of the coordinator's, and of the coordinator's agent alone; cuts of the way between giver and taker,
+and of others."""
 SHORT_S: Final = (0.3, 2.0)
 LONG_S: Final = (8.0, 11.0)
 """In a tenth of the cases: the board is held for dead, and another member coordinates."""
