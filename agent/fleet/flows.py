@@ -39,7 +39,7 @@ Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
-    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence",
+    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence", "part.copy", "part.ahead",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 LOOK_S: Final = 2.0
@@ -233,10 +233,10 @@ class FleetFlows:
         document = next(iter(parts.values()))["document"]
         rules = newest(parts.values()).plain()
         change = Change(document, before, dict(after), plan + 1, fence, rules)
-        pause_s = await change_plan(change, self.ask)
-        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
+        made = (await change_plan(change, self.ask)).plain()
+        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * made["pause_s"])
         return {
-            "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self.name,
+            "flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made,
         }  # fmt: skip
 
     async def write_rules(

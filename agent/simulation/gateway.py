@@ -86,7 +86,7 @@ class VirtualGateway:
             "part.status": self._parts, "part.deploy": self._deploy, "part.remove": self._remove,
             "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
             "part.commit": self._commit, "part.abort": self._abort, "part.rules": self._put_rules,
-            "part.fence": self._obey,
+            "part.fence": self._obey, "part.copy": self._copy, "part.ahead": self._ahead,
         }  # fmt: skip
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
@@ -200,6 +200,15 @@ class VirtualGateway:
         run = self.runs.get(flow)
         if flow in self._disk.prepared or (run is not None and run.stopped):
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+
+    async def _copy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Operators have no state here."""
+        self.fence(args["flow"], args["fence"])
+        return {"token": "", "states": []}
+
+    async def _ahead(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.fence(args["document"]["name"], args["fence"])
+        return {"plan": args["plan"]}
 
     async def _stop(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["flow"]

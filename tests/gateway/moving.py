@@ -26,6 +26,7 @@ import uvloop
 
 from agent.migration.plan_change import (
     Change,
+    Made,
     PlanChangeError,
     UnfinishedError,
     abort,
@@ -218,9 +219,9 @@ class World:
         faults = [self._inject(kind, task) for kind in fault.split(" and ") if kind != "none"]
         injecting = asyncio.gather(*faults)
         try:
-            pause_s = await task
+            made = await task
             if fault == "none":
-                self.outcome.pauses_s.append(pause_s)
+                self.outcome.pauses_s.append(made.pause.pause_s)
                 self._usual_s = time.monotonic() - began
         except (PlanChangeError, UnfinishedError, asyncio.CancelledError):
             pass
@@ -230,7 +231,7 @@ class World:
         self.outcome.made += self.on == on
         self.outcome.faults[fault] = self.outcome.faults.get(fault, 0) + 1
 
-    async def _inject(self, kind: str, coordinator: asyncio.Task[float]) -> None:
+    async def _inject(self, kind: str, coordinator: asyncio.Task[Made]) -> None:
         await asyncio.sleep(self.draw.uniform(0.0, 1.2 * self._usual_s))
         if kind == "coordinator":
             coordinator.cancel()
