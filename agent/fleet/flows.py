@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from agent.fleet.fences import next_fence
 from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.movable import with_keys
 from agent.fleet.status import section_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
@@ -163,8 +164,11 @@ class FleetFlows:
                     raise EdgertError(
                         f"expected an operator of flow {flow}, one of {listed(before)}, got {show(operator)}"
                     )
-            rules = newest(parts.values()).pinned(moves)  # first: else another placement could undo the move
-            return await self.change(flow, await self.write_rules(flow, parts, rules), {**before, **moves})
+            operators = await self.check(next(iter(parts.values()))["document"])
+            rules = newest(parts.values())
+            after = with_keys({**before, **moves}, moves, operators, rules)
+            rules = rules.pinned(moves)  # first: else another placement could undo the move
+            return await self.change(flow, await self.write_rules(flow, parts, rules), after)
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
