@@ -98,6 +98,8 @@ class FlowRun:
         """True if the stored state is damaged: the next capture takes all state anew."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
+        self.stands_since = 0.0
+        """When it was stopped for another plan, or for good; monotonic seconds."""
         self._stopped: dict[Instance, list[Entry]] = {}
         """Queue entries of instances that a capture stopped, by instance."""
         self._kept: dict[Instance, int] = {}

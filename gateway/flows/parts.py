@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
@@ -33,20 +32,19 @@ from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.plan import Assignment, copy_name, uncopied
-from edgert.links.messages import NOTHING, Number
+from edgert.flow.plan import Assignment
 from edgert.operators.base.logic import Now
-from edgert.runtime.checkpoint import departures, restore
-from edgert.runtime.checkpoint.packing import join_queues, pack_queues, pack_state, unpack_queues
+from edgert.runtime.checkpoint import restore
+from edgert.runtime.checkpoint.packing import join_queues, pack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.queue import Entry
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
+from gateway.flows.exports import pending, rows_in, states_of_operators, waiting_before, waiting_here
 from gateway.flows.flows import Flows
-from gateway.flows.precopy import Precopy, behind, states_of_operators, waiting_here
+from gateway.flows.precopy import Precopy, behind
 from gateway.hosts.host import Host
 from gateway.registry.recovery import last_checkpoint
 from gateway.registry.registry import OnStore
@@ -59,8 +57,6 @@ log = logging.getLogger(__name__)
 PATIENCE_S: Final = 60.0
 """A part that stands still and has nothing prepared goes on after so long without the coordinator's next word."""
 MAX_RULES_BYTES: Final = 1 << 16
-MOST_PENDING: Final = 1 << 40
-"""Bytes: all that waits for another gateway is read back."""
 
 
 @dataclass(slots=True)
@@ -101,8 +97,6 @@ class Parts:
         then, and must not be written again."""
         self._stopped: dict[str, Stopped] = {}
         self._precopy = Precopy(flows)
-        self._ready: dict[str, tuple[Prepared, FlowRun]] = {}
-        """Prepared parts, each with a run that has their state already."""
         self._busy = asyncio.Lock()
 
     def load(self) -> None:
@@ -216,7 +210,7 @@ class Parts:
                 except BaseException:
                     self._release_links(flow)
                     raise
-                stopped = self._stopped[flow] = Stopped(run, time.monotonic())
+                stopped = self._stopped[flow] = Stopped(run, run.stands_since)
                 self._have_patience(flow)
             return {"links": {origin: list(at) for origin, at in stopped.run.progress.committed.links.items()}}
 
@@ -251,14 +245,12 @@ class Parts:
         blobs, queue = await self._checkpoint(flow, self._precopy.known(flow))
         behind = self._precopy.since(flow, since, blobs) if since else None
         states = states_of_operators(blobs if behind is None else behind, wanted)
-        queues = unpack_queues(queue, 0.0)
-        waiting = {name: found for name, found in queues.items() if self._waits_before(run.flow, name) in wanted}
         return {
             "gateway": self._gateway,
             "since": "" if behind is None else since,
             "states": states,
-            "queue": pack_queues(waiting),
-            "pending": pack_queues(await self._pending(flow, taken)),
+            "queue": waiting_before(run.flow, self._flows.registry, queue, wanted),
+            "pending": await pending(self._database, self._store, flow, taken, self._clock.monotonic()),
         }
 
     async def prepare(
@@ -285,41 +277,42 @@ class Parts:
             ahead = self._precopy.found(flow, assignment, plan, imports)
             with self._not_going_on(flow.name, old):
                 blobs, queue = await self._checkpoint(flow.name, ahead.own if ahead else ()) if old else ([], b"")
-                changes = [state for one in imports for state in one["states"]]
+                # its own export has nothing that stays here, but places of several operators of which one leaves
+                others = [one for one in imports if one.get("gateway") != self._gateway]
+                changes = [state for one in others for state in one["states"]]
                 # batches that a gateway took stand before those it had not taken yet
                 queues = join_queues([queue, *(o["queue"] for o in imports), *(o["pending"] for o in imports)])
                 own = behind(blobs, ahead.own) if ahead else None
                 if ahead is not None and own is not None:
                     form = await asyncio.to_thread(self._precopy.form, ahead, [*own, *changes], queues)
-                    ready = {flow.name: (form, ahead.run)}
                 else:
                     states = [*blobs, *(ahead.imported if ahead else ()), *changes]
-                    form, ready = await asyncio.to_thread(self._form, flow, assignment, plan, states, queues), {}
+                    form = await asyncio.to_thread(self._form, flow, assignment, plan, states, queues)
                 await self._store(lambda: self._database.put_prepared(flow.name, form))
                 self._prepared[flow.name] = form
-                self._ready.pop(flow.name, None)
-                self._ready |= ready
 
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
-        """The part runs by the next plan. Returns for how long it stood still."""
+        """The part runs by the next plan. Returns for how long it stood still, and how many rows waited meanwhile."""
         async with self._busy:
             prepared = self._prepared.get(flow)
             if prepared is None or prepared.plan != plan:
                 run = self._flows.runs.get(flow)
                 if prepared is None and (run is None or run.plan.number == plan):
-                    return {"pause_s": 0.0}  # told twice
+                    return {"pause_s": 0.0, "rows_delayed": 0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             stopped = self._stopped.get(flow)
             if flow not in self._committed:
                 self._committed[flow] = await self._write(flow, prepared, stopped.run if stopped else None)
             stored, run, old = self._committed[flow]
+            fed = self._host.waiting(old) if old else 0
             await self._flows.plans.go_on_by(stored, run, old, prepared.states, prepared.queue)
             del self._committed[flow], self._prepared[flow]
-            self._forget_ahead(flow)
+            self._precopy.forget(flow)
             self._stopped.pop(flow, None)
             _wait_no_more(stopped)
             self._release_links(flow)
-            return {"pause_s": time.monotonic() - stopped.began if stopped else 0.0}
+            pause_s = time.monotonic() - stopped.began if stopped else 0.0
+            return {"pause_s": pause_s, "rows_delayed": fed + rows_in(prepared.queue)}
 
     async def abort(self, flow: str, plan: int) -> None:
         """The part goes on by the plan that it had."""
@@ -329,7 +322,7 @@ class Parts:
             if prepared is not None and prepared.plan == plan:
                 await self._store(lambda: self._database.put_prepared(flow, None))
                 del self._prepared[flow]
-                self._forget_ahead(flow)
+                self._precopy.forget(flow)
             if flow in self._stopped and flow not in self._prepared:
                 self._go_on(flow)
 
@@ -356,23 +349,6 @@ class Parts:
         found: tuple[list[bytes], bytes] = await self._store(lambda: last_checkpoint(self._database, flow, whole))
         return found
 
-    def _forget_ahead(self, flow: str) -> None:
-        self._precopy.forget(flow)
-        self._ready.pop(flow, None)
-
-    async def _pending(self, flow: str, taken: Mapping[str, Sequence[int]]) -> dict[str, list[Entry]]:
-        """Batches that left here and were not taken at the other end, by the operator copy to which they go."""
-        database, found = self._database, dict[str, list[Entry]]()
-        for (name, gateway), _ in (await self._store(database.link_streams)).items():
-            if name != flow:
-                continue
-            after = Number(*taken.get(gateway, NOTHING))
-            read = partial(database.link_pending, flow, gateway, after, MOST_PENDING)
-            for batch in await self._store(read):
-                for one in departures.unpack_untrusted(batch.body, self._clock.monotonic()):
-                    found.setdefault(one.operator, []).append(Entry(one.source, one.batch, producer=one.producer))
-        return found
-
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
         """Builds this gateway's part of the next plan from all state that concerns it. On a thread of its own.
 
@@ -383,19 +359,12 @@ class Parts:
         state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
         return Prepared(dict(flow.document), plan, dict(assignment), [state], waiting_here(run, queue))
 
-    def _waits_before(self, flow: Flow, name: str) -> str:
-        """The operator copy before which the queue of a place stands, by the place's name: the first that is not a
-        marker. The operators behind it may go to other gateways than it does."""
-        common, copy = uncopied(name)
-        operators = [flow.nodes[operator] for operator in common.split("+")]
-        return copy_name(departures.first_of(operators, self._flows.registry), copy)
-
     async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
         """Makes the prepared part the flow's plan, in the database."""
         flow = from_plain(dict(prepared.document), self._flows.registry, what="flow")
         progress = old.progress if old else Progress(Position())
-        form, run = self._ready.get(name, (None, None))
-        if run is None or form is not prepared:
+        run = self._precopy.run_of(name, prepared)
+        if run is None:
             run = self._flows.plans.planned(flow, prepared.assignment, prepared.plan, progress)
         run.progress = progress
         stored = self._flows.plans.next_part(flow, prepared.assignment, prepared.plan, progress.position())
@@ -423,7 +392,7 @@ class Parts:
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)
         _wait_no_more(stopped)
-        self._forget_ahead(flow)
+        self._precopy.forget(flow)
         stopped.run.ended = False
         self._host.go_on(stopped.run)
         self._release_links(flow)

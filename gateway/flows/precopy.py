@@ -22,12 +22,13 @@ from typing import Any, Final
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError
 from edgert.flow.graph import Flow
-from edgert.flow.plan import Assignment, copy_name, uncopied
+from edgert.flow.plan import Assignment
 from edgert.runtime.checkpoint import restore
-from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues
+from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.plan_change import Prepared
+from gateway.flows.exports import states_of_operators, waiting_here
 from gateway.flows.flows import Flows
 
 KEPT_S: Final = 60.0
@@ -63,11 +64,14 @@ class Ahead:
 
 @dataclass(slots=True)
 class Precopy:
-    """What was sent ahead, by flow. Lives on the loop, but for `form`."""
+    """What was sent ahead, by flow. Lives on the loop; `form` runs on a thread, while nothing else is done for the
+    flow."""
 
     flows: Flows
     copied: dict[str, Copied] = field(default_factory=dict)
     ahead: dict[str, Ahead] = field(default_factory=dict)
+    ready: dict[str, tuple[Prepared, FlowRun]] = field(default_factory=dict)
+    """Parts that were formed, each with a run that has all of their state."""
 
     async def copy(self, flow: str, blobs: Sequence[bytes], operators: Collection[str]) -> dict[str, Any]:
         """The state of operator copies, of a flow of which `blobs` are stored."""
@@ -120,8 +124,7 @@ class Precopy:
             )
         return ahead
 
-    @staticmethod
-    def form(ahead: Ahead, changes: Sequence[bytes], queue: bytes) -> Prepared:
+    def form(self, ahead: Ahead, changes: Sequence[bytes], queue: bytes) -> Prepared:
         """This board's part of the plan, with what changed since. The run in `ahead` has all state of it then. On a
         thread of its own."""
         run = ahead.run
@@ -132,12 +135,20 @@ class Precopy:
         run.restore_state(packed)
         run.restored = 1 + len(packed)
         waiting = waiting_here(run, queue)
-        return Prepared(dict(run.flow.document), ahead.plan, ahead.assignment, [ahead.base, *packed], waiting)
+        formed = Prepared(dict(run.flow.document), ahead.plan, ahead.assignment, [ahead.base, *packed], waiting)
+        self.ready[run.flow.name] = formed, run
+        return formed
+
+    def run_of(self, flow: str, prepared: Prepared) -> FlowRun | None:
+        """The run that has all state of this prepared part; None where it was not formed here from what was ahead."""
+        formed, run = self.ready.get(flow, (None, None))
+        return run if formed is prepared else None
 
     def forget(self, flow: str) -> None:
         """The change of the flow's plan has ended, or another one begins."""
         self.copied.pop(flow, None)
         self.ahead.pop(flow, None)
+        self.ready.pop(flow, None)
 
     def _forget_copied(self, flow: str, copied: Copied) -> None:
         if self.copied.get(flow) is copied:
@@ -153,24 +164,3 @@ def behind(blobs: Sequence[bytes], earlier: Sequence[bytes]) -> Sequence[bytes] 
     taken anew meanwhile."""
     before = len(earlier)
     return blobs[before:] if list(blobs[:before]) == list(earlier) else None
-
-
-def states_of_operators(blobs: Sequence[bytes], operators: Collection[str]) -> list[bytes]:
-    """The stored state of operator copies, oldest first, packed. A place of several operators is in it as a whole."""
-    states = [{n: part for n, part in state.items() if _concerns(n, operators)} for state in restore.states_of(blobs)]
-    return [pack_state(state) for state in states if state]
-
-
-def waiting_here(run: FlowRun, queue: bytes) -> bytes:
-    """Of packed queues those that stand before an instance of this board by the plan of `run`. Raises `MisfitError`
-    where one has no place."""
-    waiting = {name: q for name, q in unpack_queues(queue, 0.0).items() if restore.is_for(name, run.built, run.mine)}
-    for name, entries in waiting.items():
-        restore.check_waiting(name, entries, run.built)
-    return pack_queues(waiting)
-
-
-def _concerns(name: str, wanted: Collection[str]) -> bool:
-    """True for a place, by its name, with an operator copy of `wanted`: its state is by operator."""
-    common, copy = uncopied(name)
-    return any(copy_name(operator, copy) in wanted for operator in common.split("+"))
