@@ -75,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     _of_seeds(moves)
     moves.add_argument("--moves", type=int, default=50, metavar="N", help="of each seed (default: %(default)s)")
     moves.add_argument("--sensors", type=int, default=10_000, metavar="N", help="keys (default: %(default)s)")
+    moves.add_argument("--no-faults", action="store_true", help="to measure the pauses")
     moves.add_argument("--folder", type=Path, default=Path("build/lab-moves"), help="(default: %(default)s)")
     text = "each board, of eleven, in turn is drained, restarted and filled under load; compares"
     drain = commands.add_parser("drains", help=text)
@@ -82,6 +83,11 @@ def build_parser() -> argparse.ArgumentParser:
     drain.add_argument("--file", type=Path, default=drains.FILE, help="another description (default: %(default)s)")
     drain.add_argument("--folder", type=Path, default=Path("build/lab-drains"), help="(default: %(default)s)")
     return parser
+
+
+def kinds(args: argparse.Namespace) -> Sequence[str]:
+    """The faults amid the moves."""
+    return ("none",) if args.no_faults else fleet_moves.FAULTS
 
 
 def _of_seeds(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command == "fleet":
             return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
         if args.command == "moves":
-            return _faults(args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors))
+            return _faults(
+                args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors, kinds(args))
+            )
         if args.command == "drains":
             return _faults(args, lambda seed, folder: drains.run(seed, folder, args.file))
         return _steer(args)

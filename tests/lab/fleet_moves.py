@@ -13,7 +13,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -164,11 +164,11 @@ class Feed:
 class MovesRun(FleetRun):
     """A flow whose operators are moved again and again."""
 
-    def __init__(self, lab: Lab, seed: int, outcome: Outcome) -> None:
+    def __init__(self, lab: Lab, seed: int, outcome: Outcome, kinds: Sequence[str]) -> None:
         super().__init__(lab, random.Random(seed), Run(seed))
         self.document, self.moved = document(), outcome.steps
         self._on: Mapping[str, str] = BEGIN
-        self._faults: list[str] = []
+        self._kinds, self._faults = kinds, list[str]()
         self._usual_s = 1.0
         """How long a move without a fault takes: a fault comes within a little more."""
 
@@ -206,9 +206,9 @@ class MovesRun(FleetRun):
         print(f"  {len(self.moved)}: {move}", flush=True)
 
     def _next_fault(self) -> str:
-        """All kinds before one comes again more often than it stands in `FAULTS`."""
+        """All kinds before one comes again more often than it stands in `kinds`."""
         if not self._faults:
-            self._faults = self.draw.sample(FAULTS, len(FAULTS))
+            self._faults = self.draw.sample(self._kinds, len(self._kinds))
         return self._faults.pop()
 
     def _ask_for(self, move: Moved, on: Mapping[str, str], asked: str) -> None:
@@ -257,12 +257,12 @@ class MovesRun(FleetRun):
             self.lab.central.rig.drained(board.gateway, 180.0)
 
 
-def run(seed: int, folder: Path, moves: int, sensors: int) -> Outcome:
+def run(seed: int, folder: Path, moves: int, sensors: int, kinds: Sequence[str] = FAULTS) -> Outcome:
     """One laboratory, and so many moves. One that is waited for in vain leaves what was seen until then."""
     outcome, owners, feed = Outcome(seed, keys=sensors), Owners(FLOW), Feed(seed, sensors)
     try:
         with Lab(with_agents(seed), folder).running() as lab, watched(owners, lab):
-            _run(lab, feed, outcome, moves, sensors)
+            _run(MovesRun(lab, seed, outcome, kinds), feed, moves, sensors)
             _compare(lab, feed, outcome)
     except AssertionError as error:
         outcome.cut_short = str(error)
@@ -271,11 +271,10 @@ def run(seed: int, folder: Path, moves: int, sensors: int) -> Outcome:
     return outcome
 
 
-def _run(lab: Lab, feed: Feed, outcome: Outcome, moves: int, sensors: int) -> None:
-    made = MovesRun(lab, outcome.seed, outcome)
+def _run(made: MovesRun, feed: Feed, moves: int, sensors: int) -> None:
     with contextlib.ExitStack() as ending:
         made.begin()
-        source = lab.boards["g1"]
+        source = made.lab.boards["g1"]
         ending.callback(feed.moved.set)
         with source.namespace.inside():
             publishing = source.rig.publishing(feed.messages(), 0.0)
