@@ -1,4 +1,4 @@
-"""What a part of a flow gives to the boards of the next plan: state, and rows that wait, of operators that leave."""
+"""State, and rows that wait, of operators that leave: a part of a flow gives them to the boards of the next plan."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ from gateway.flows.exports import states_of_operators, waiting_here
 from gateway.flows.flows import Flows
 
 KEPT_S: Final = 60.0
-"""What was sent ahead and is not used in so long is forgotten: its coordinator is gone."""
+"""State that was sent ahead is forgotten after so long: its coordinator is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a board said of operators that leave."""
+    """The state of operators that leave, as a board gave it ahead."""
 
     token: str
     """By which the coordinator refers to it."""
@@ -64,8 +64,8 @@ class Ahead:
 
 @dataclass(slots=True)
 class Precopy:
-    """What was sent ahead, by flow. Lives on the loop; `form` runs on a thread, while nothing else is done for the
-    flow."""
+    """State that was sent ahead, by flow. Lives on the loop; `form` runs on a thread, while nothing else is done for
+    the flow."""
 
     flows: Flows
     copied: dict[str, Copied] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Precopy:
     def found(
         self, flow: Flow, assignment: Assignment, plan: int, imports: Sequence[Mapping[str, Any]]
     ) -> Ahead | None:
-        """What was sent ahead for a plan, which is used once; None where the imports are whole. Raises
+        """The part that was built ahead for a plan; it is used once. None where the imports are whole. Raises
         `EdgertError` where an import builds upon a copy that is not here."""
         ahead = self.ahead.pop(flow.name, None)
         needed = {one["gateway"]: one["since"] for one in imports if one.get("since")}
