@@ -119,7 +119,7 @@ async def test_an_agent_can_send_its_gateway_state_that_is_longer_than_other_req
     agent, other = LocalGateway(str(path), "g1").client, ControlClient(path)
     try:
         assert await agent.call("echo", args) == args
-        with pytest.raises(ControlError, match="the request echo has 41943.. bytes, expected at most 4194304"):
+        with pytest.raises(ControlError, match=r"the request echo has 41943.. bytes, expected at most 4194304"):
             await other.call("echo", args)
     finally:
         await agent.close()
