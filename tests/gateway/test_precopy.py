@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from edgert.core.errors import EdgertError
 from edgert.flow.plan import Location
+from edgert.mqtt.packets.packets import Publish
+from edgert.runtime.flow_run import FlowRun
 from edgert.store.plan_change import Prepared
 from gateway.flows import precopy
 from gateway.flows.parts import Parts
@@ -176,3 +179,28 @@ def test_a_part_that_an_earlier_version_prepared_can_be_read() -> None:
     prepared = Prepared.unpack(earlier)
     assert list(prepared.states) == [b"state"]
     assert Prepared.unpack(prepared.pack()) == prepared
+
+
+@in_loop
+async def test_the_pause_begins_before_the_checkpoint_of_the_stop_and_rows_that_came_in_it_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, parts = await ahead_of_plan_2(tmp_path / "db")
+    write, written_at = gateway.checkpointer.write_stopped, list[float]()
+
+    async def noting(run: FlowRun) -> None:
+        written_at.append(time.monotonic())
+        await write(run)
+
+    monkeypatch.setattr(gateway.checkpointer, "write_stopped", noting)
+    asked_at = time.monotonic()
+    await parts.stop("f")
+    assert asked_at <= parts._stopped["f"].began <= written_at[0]
+    for packet_id in (4, 5):
+        gateway.ingest.feed([Publish("x/a", b'{"time": 1700000004}', 1, False, False, packet_id)])
+    await parts.prepare(DOCUMENT, AT, 2, [export()])
+    told = await parts.commit("f", 2)
+    assert told["rows_delayed"] == 2
+    assert 0.0 < told["pause_s"] <= time.monotonic() - asked_at
+    assert await parts.commit("f", 2) == {"pause_s": 0.0, "rows_delayed": 0}, "told twice"
+    gateway.crash()
