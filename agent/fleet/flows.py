@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from agent.fleet.local_gateway import LocalGateway
+from agent.fleet.movable import with_keys
 from agent.fleet.status import section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import Lease, Leases, Request
@@ -30,7 +31,7 @@ Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
-    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence",
+    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence", "part.copy", "part.ahead",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 ASK_S: Final = 75.0
@@ -165,8 +166,11 @@ class FleetFlows:
                     raise EdgertError(
                         f"expected an operator of flow {flow}, one of {listed(before)}, got {show(operator)}"
                     )
-            rules = newest(parts.values()).pinned(moves)  # first: else another placement could undo the move
-            return await self.change(flow, await self.write_rules(flow, parts, rules), {**before, **moves})
+            operators = await self.check(next(iter(parts.values()))["document"])
+            rules = newest(parts.values())
+            after = with_keys({**before, **moves}, moves, operators, rules)
+            rules = rules.pinned(moves)  # first: else another placement could undo the move
+            return await self.change(flow, await self.write_rules(flow, parts, rules), after)
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
@@ -262,11 +266,11 @@ class FleetFlows:
         lease = self._held[flow]
         others = set(lease.record.boards) - set(before.values())
         await lease.write("runs", {*before.values(), *after.values(), *others})
-        pause_s = await change_plan(change, self.ask)
+        made = (await change_plan(change, self.ask)).plain()
         await lease.note("runs", {*after.values(), *others})
-        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * pause_s)
+        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * made["pause_s"])
         return {
-            "flow": flow, "plan": change.plan, "assignment": dict(after), "pause_s": pause_s, "coordinator": self.name,
+            "flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made,
         }  # fmt: skip
 
     async def write_rules(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from edgert.control.client import ControlClient
-from edgert.control.messages import ControlError
+from edgert.control.messages import MAX_STATE_BYTES, ControlError
 from edgert.core.errors import show
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class LocalGateway:
 
     def __init__(self, socket: str, name: str, client: Client | None = None) -> None:
         """`client`: another way to ask the gateway than its socket."""
-        self.client: Client = client or ControlClient(socket)
+        self.client: Client = client or ControlClient(socket, max_request_bytes=MAX_STATE_BYTES)
         self.connected = False
         self.error = "not asked yet"
         self.figures: Mapping[str, Any] = {}

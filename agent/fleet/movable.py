@@ -11,6 +11,7 @@ from agent.placement.rules import Rules
 from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import copy_name, uncopied
 
+KEY: Final = "key_by"
 PUBLISH: Final = "publish"
 """Operators of this type stay: they publish to the broker of their own board, where the devices are."""
 
@@ -97,6 +98,22 @@ def _markers(
         of = next((name for reader in readers if (name := runs.get(reader) or found.get(reader))), None)
         if copy in here and copy not in runs and of is not None:
             found[copy] = of
+    return found
+
+
+def with_keys(
+    after: Mapping[str, str], moves: Collection[str], operators: Mapping[str, Mapping[str, Any]], rules: Rules
+) -> dict[str, str]:
+    """The placement `after` some moves, with the keys that they leave behind: a `key_by` runs where its neighbours do,
+    and one of which no reader is on its board any more would only keep that board in the flow. It goes to the board of
+    a reader that moved, unless it is asked for or pinned itself. `operators`: by copy, in topological order."""
+    found = dict(after)
+    for copy in reversed(list(operators)):  # a key may be read by another one
+        readers = [reader for reader, told in operators.items() if copy in told["inputs"]]
+        moved = [reader for reader in readers if reader in moves or found[reader] != after[reader]]
+        kept = copy in moves or rules.pin_of(copy) is not None
+        if operators[copy]["type"] == KEY and moved and not kept and found[copy] not in map(found.get, readers):
+            found[copy] = found[moved[0]]
     return found
 
 

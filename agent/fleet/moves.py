@@ -197,7 +197,8 @@ class FleetMoves:
             return
         self.exchange.gave(load, self._clock.monotonic())
         log.info("%s; its flow stood still for %.0f ms", move.reason, 1e3 * made["pause_s"])
-        self._note(instance=move.instance, to=move.to, reason=move.reason, pause_s=made["pause_s"], plan=made["plan"])
+        told = {name: made[name] for name in ("pause_s", "rows_delayed", "ahead_bytes", "paused_bytes") if name in made}
+        self._note(instance=move.instance, to=move.to, reason=move.reason, plan=made["plan"], **told)
 
     def _refuse(self, instance: str, why: str) -> None:
         self.exchange.refused(instance, self._clock.monotonic())

@@ -1,5 +1,9 @@
 """The change of a flow's plan across gateways, as its coordinator makes it: stop, export, prepare, commit.
 
+Before the stop, the state of operators that leave is sent ahead to the gateways of the next plan
+(`gateway.flows.precopy`), so that only what changes meanwhile travels while the flow stands still. Where that cannot be
+done the whole state travels then.
+
 Each step is done on all gateways of the old and the new plan before the next one begins. Until all have prepared, any
 failure is answered by an abort everywhere, and the flow goes on by its old plan; after that there is only forward. A
 coordinator that takes over reads from what the parts say which of the two it is (`decision`). The gateways' side, and
@@ -9,12 +13,14 @@ what they keep across a crash, is `gateway.flows.parts`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from edgert.core.errors import EdgertError
 
+log = logging.getLogger(__name__)
 Ask = Callable[[str, str, Mapping[str, Any]], Awaitable[Any]]
 """(gateway, verb, arguments) -> result. Raises `EdgertError`."""
 On = Mapping[str, str]
@@ -27,6 +33,29 @@ RETRY_S: Final = 1.0
 
 class PlanChangeError(EdgertError):
     """The plan was not changed: the flow goes on as before."""
+
+
+class Pause(NamedTuple):
+    """How long the parts that run by the next plan stood still, and what that cost."""
+
+    pause_s: float
+    """The longest of them, from the stop of its part to its commit, seconds."""
+    rows_delayed: int
+    """Rows that waited in the flow when it stopped, or came in while it stood still."""
+
+
+class Made(NamedTuple):
+    """A change of plan that was made."""
+
+    pause: Pause
+    ahead_bytes: int
+    """Packed state that the gateways gave out while the flow ran."""
+    paused_bytes: int
+    """Packed state, and batches that waited, that they gave out while it stood still."""
+
+    def plain(self) -> dict[str, Any]:
+        """Of JSON types only."""
+        return {**self.pause._asdict(), "ahead_bytes": self.ahead_bytes, "paused_bytes": self.paused_bytes}
 
 
 class UnfinishedError(EdgertError):
@@ -55,57 +84,100 @@ class Change:
         """Those that take part."""
         return sorted({*self.before.values(), *self.after.values()})
 
+    @property
+    def part(self) -> dict[str, Any]:
+        """Of the next plan, as gateways are told it."""
+        assignment = {operator: [gateway, -1] for operator, gateway in self.after.items()}
+        return {"document": self.document, "assignment": assignment, "plan": self.plan, "fence": self.fence}
 
-async def change_plan(change: Change, ask: Ask) -> float:
-    """Makes the change; returns how long the flow stood still, seconds. Raises `PlanChangeError` where it was undone,
-    `UnfinishedError` where it is decided and not everywhere done."""
+    def leaving(self, giver: str) -> list[str]:
+        """The operator copies that leave a gateway."""
+        return [operator for operator, at in self.before.items() if at == giver and self.after[operator] != giver]
+
+    def comes(self, giver: str, gateway: str) -> bool:
+        """True if an operator copy goes from `giver` to `gateway`."""
+        return any(self.after[operator] == gateway for operator in self.leaving(giver))
+
+
+async def change_plan(change: Change, ask: Ask) -> Made:
+    """Makes the change. Raises `PlanChangeError` where it was undone, `UnfinishedError` where it is decided and not
+    everywhere done."""
     plan = NO_PLAN
+    copies = await _send_ahead(change, ask)
     try:
-        exports = await _stop(change, ask)
+        exports = await _stop(change, copies, ask)
         plan = change.plan
         await _prepare(change, exports, ask)
     except EdgertError as error:
         await abort(change.flow, change.gateways, plan, change.fence, ask)
         raise PlanChangeError(f"flow {change.flow} stays where it is: {error}") from error
-    return await commit(change.flow, change.gateways, set(change.after.values()), change.plan, change.fence, ask)
+    pause = await commit(change.flow, change.gateways, set(change.after.values()), change.plan, change.fence, ask)
+    return Made(pause, sum(map(_size, copies.values())), sum(map(_size, exports)))
 
 
-async def _stop(change: Change, ask: Ask) -> list[Any]:
-    """Stops the flow at all gateways of the present plan. Returns their exports."""
+def _size(said: Mapping[str, Any]) -> int:
+    """Bytes of a gateway's copy, or export."""
+    return sum(map(len, said["states"])) + len(said.get("queue", b"")) + len(said.get("pending", b""))
+
+
+async def _send_ahead(change: Change, ask: Ask) -> dict[str, Any]:
+    """Has the gateways of the next plan build their parts with the state of now. Returns giving gateway → its copy of
+    that; nothing where one of them could not: the flow runs on in any case."""
+
+    async def copy(giver: str) -> Any:
+        told = {"flow": change.flow, "operators": change.leaving(giver), "fence": change.fence}
+        return await ask(giver, "part.copy", told)
+
+    async def send(gateway: str) -> None:
+        # what a gateway has no operator of it does not need; its token tells that it knows of the copy
+        mine = {giver: one if change.comes(giver, gateway) else {**one, "states": []} for giver, one in copies.items()}
+        await ask(gateway, "part.ahead", {**change.part, "copies": mine})
+
+    givers = [gateway for gateway in change.gateways if change.leaving(gateway)]
+    try:
+        copies = dict(zip(givers, await asyncio.gather(*map(copy, givers)), strict=True))
+        await asyncio.gather(*map(send, change.gateways))
+    except EdgertError as error:
+        log.info("flow %s: no state is sent ahead of its change to plan %d: %s", change.flow, change.plan, error)
+        return {}
+    return copies
+
+
+async def _stop(change: Change, copies: Mapping[str, Any], ask: Ask) -> list[Any]:
+    """Stops the flow at all gateways of the present plan. Returns their exports, of what changed since these copies.
+    Where one cannot tell that, all give the whole."""
     told = {"flow": change.flow, "fence": change.fence}
     givers = sorted(set(change.before.values()))
     stopped = dict(zip(givers, await asyncio.gather(*(ask(g, "part.stop", told) for g in givers)), strict=True))
 
-    async def export(giver: str) -> Any:
-        leaving = [o for o, at in change.before.items() if at == giver and change.after[o] != giver]
+    async def export(giver: str, since: str) -> Any:
         taken = {other: one["links"][giver] for other, one in stopped.items() if giver in one["links"]}
-        return await ask(giver, "part.export", {"flow": change.flow, "operators": leaving, "taken": taken})
+        asked = {"flow": change.flow, "operators": change.leaving(giver), "taken": taken, "since": since}
+        return await ask(giver, "part.export", asked)
 
-    return await asyncio.gather(*map(export, givers))
+    since = {giver: copies[giver]["token"] if giver in copies else "" for giver in givers}
+    exports = await asyncio.gather(*(export(giver, since[giver]) for giver in givers))
+    if any(one.get("since", "") != since[giver] for giver, one in zip(givers, exports, strict=True)):
+        exports = await asyncio.gather(*(export(giver, "") for giver in givers))
+    return exports
 
 
 async def _prepare(change: Change, exports: list[Any], ask: Ask) -> None:
-    part = {
-        "document": change.document,
-        "assignment": {operator: [gateway, -1] for operator, gateway in change.after.items()},
-        "plan": change.plan,
-        "imports": exports,
-        "rules": change.rules,
-        "fence": change.fence,
-    }
+    part = {**change.part, "imports": exports, "rules": change.rules}
     await asyncio.gather(*(ask(gateway, "part.prepare", part) for gateway in change.gateways))
 
 
-async def commit(flow: str, gateways: Iterable[str], staying: Container[str], plan: int, fence: int, ask: Ask) -> float:
+async def commit(flow: str, gateways: Iterable[str], staying: Container[str], plan: int, fence: int, ask: Ask) -> Pause:
     """Has all gateways run by the plan that they have prepared. Those without an operator in it come after `staying`,
     those with one: they have no part of the flow then, and cannot tell the next coordinator that it was decided. Raises
     `UnfinishedError`."""
     told = {"flow": flow, "plan": plan, "fence": fence}
 
-    async def one(gateway: str) -> float:
+    async def one(gateway: str) -> Pause:
         for tried in range(1, COMMIT_TRIES + 1):
             try:
-                return float((await ask(gateway, "part.commit", told))["pause_s"])
+                answer = await ask(gateway, "part.commit", told)
+                return Pause(float(answer["pause_s"]), int(answer.get("rows_delayed", 0)))
             except EdgertError as error:
                 if tried == COMMIT_TRIES:
                     raise UnfinishedError(f"flow {flow}: {gateway} does not answer: {error}") from error
@@ -114,8 +186,8 @@ async def commit(flow: str, gateways: Iterable[str], staying: Container[str], pl
 
     names = list(gateways)
     pauses = await asyncio.gather(*(one(name) for name in names if name in staying))
-    pauses += await asyncio.gather(*(one(name) for name in names if name not in staying))
-    return max(pauses)
+    await asyncio.gather(*(one(name) for name in names if name not in staying))
+    return Pause(max((one.pause_s for one in pauses), default=0.0), sum(one.rows_delayed for one in pauses))
 
 
 async def abort(flow: str, gateways: Iterable[str], plan: int, fence: int, ask: Ask) -> None:

@@ -99,7 +99,7 @@ class VirtualGateway:
             "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
             "part.commit": self._commit, "part.abort": self._abort, "part.rules": self._put_rules,
             "part.fence": self._obey, "part.suspend": self._suspend, "part.resume": self._resume,
-            "part.guests": self._let_guests_wait,
+            "part.guests": self._let_guests_wait, "part.copy": self._copy, "part.ahead": self._ahead,
         }  # fmt: skip
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
@@ -214,6 +214,15 @@ class VirtualGateway:
         run = self.runs.get(flow)
         if flow in self.disk.prepared or (run is not None and run.stopped and not run.suspended):
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+
+    async def _copy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Operators have no state here."""
+        self.fence(args["flow"], args["fence"])
+        return {"token": "", "states": []}
+
+    async def _ahead(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.fence(args["document"]["name"], args["fence"])
+        return {"plan": args["plan"]}
 
     async def _stop(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["flow"]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from edgert.control.messages import (
     MAX_ANSWER_BYTES,
+    MAX_REQUEST_BYTES,
     Answer,
     ControlError,
     Splitter,
@@ -108,9 +109,12 @@ class ControlClient:
     """One connection for many requests at a time, on one loop. It connects with the first request, and anew with the
     first after a connection was lost."""
 
-    def __init__(self, path: str | Path, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, path: str | Path, timeout_s: float = TIMEOUT_S, max_request_bytes: int = MAX_REQUEST_BYTES
+    ) -> None:
+        """`max_request_bytes`: the longest request that the program at the other end takes."""
         self.path = str(path)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._max_request_bytes = timeout_s, max_request_bytes
         self._last = 0
         self._connecting = asyncio.Lock()
         self._writer: asyncio.StreamWriter | None = None
@@ -122,7 +126,7 @@ class ControlClient:
         time, or the connection is lost: the request may have been carried out then."""
         longest_s = self._timeout_s if timeout_s is None else timeout_s
         number = self._last = self._last + 1
-        data = pack_request(number, verb, args or {})
+        data = pack_request(number, verb, args or {}, self._max_request_bytes)
         try:
             async with asyncio.timeout(longest_s):
                 writer = await self._connected()

@@ -21,6 +21,8 @@ from edgert.core.packing import pack, unpack_untrusted
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Largest body of a request: a flow's document and its parameters, with room to spare."""
+MAX_STATE_BYTES: Final = 64 * 1024 * 1024
+"""Largest body of a request to a gateway: it may carry the state of operators that come from other gateways."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """Largest body of an answer."""
 MAX_ERROR_CHARACTERS: Final = 10_000

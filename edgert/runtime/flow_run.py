@@ -98,11 +98,15 @@ class FlowRun:
         """True if the stored state is damaged: the next capture takes all state anew."""
         self.pause_s = 0.0
         """How long the last capture stopped it."""
+        self.stands_since = 0.0
+        """When it was stopped for another plan, or for good; monotonic seconds."""
         self._stopped: dict[Instance, list[Entry]] = {}
         """Queue entries of instances that a capture stopped, by instance."""
         self._kept: dict[Instance, int] = {}
         """How much of what its sources keep belongs to the last capture, or spill."""
         self.size = StoredSize()
+        self.restored = 0
+        """Pieces of stored state, the first ones, that the instances here have before `restore` is called."""
 
     def _build(self, here: Callable[[Location], bool]) -> None:
         names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
@@ -163,6 +167,7 @@ class FlowRun:
             self.flow, self.registry, self.fusion, fission=self.fission, assignment=assignment, number=self.plan.number
         )
         self._build(lambda location: False)
+        self.restored = 0
         gc.collect(1)  # the logic stands in circles, and what is older than a moment is looked at each ten minutes only
 
     @property
@@ -188,11 +193,18 @@ class FlowRun:
         """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`. Raises
         `StoreError` where they do not fit the flow."""
         mine = self.mine if mine is None else mine
-        states, queues = resume.states_of(blobs), unpack_queues(queue, now.monotonic)
+        states, queues = resume.states_of(blobs[self.restored :]), unpack_queues(queue, now.monotonic)
         for state in states:
             resume.apply(state, self.built, mine)
         resume.resumed(self.built, queues, now, mine)
         self.stored(blobs, queue)
+
+    @as_errors()
+    def restore_state(self, blobs: Sequence[bytes]) -> None:
+        """Gives the instances here their part of stored state before `restore` is called; `restored` tells that of how
+        much of it. Raises as `restore`."""
+        for state in resume.states_of(blobs):
+            resume.apply(state, self.built, self.mine)
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""

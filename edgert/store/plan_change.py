@@ -7,7 +7,7 @@ number is that of the coordinator which it obeyed last; an older coordinator is 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,24 +24,25 @@ class Prepared:
     document: Mapping[str, Any]
     plan: int
     assignment: Mapping[str, Location]
-    state: bytes
-    """All state of the operators that run here, packed as in the table `state`."""
+    states: Sequence[bytes]
+    """All state of the operators that run here, and what changed of it since, packed as in the table `state`."""
     queue: bytes
     """Queue entries for operators that run here, by the place at which they were stored."""
 
     def pack(self) -> bytes:
-        plain = [self.document, self.plan, dict(self.assignment), self.state, self.queue]
+        plain = [self.document, self.plan, dict(self.assignment), list(self.states), self.queue]
         return msgspec.msgpack.encode(plain)
 
     @classmethod
     def unpack(cls, blob: bytes) -> Prepared:
         """Raises `DamagedError`."""
-        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], bytes, bytes]
+        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], bytes | list[bytes], bytes]
         try:
-            document, plan, assignment, *rest = msgspec.msgpack.decode(blob, type=form)
+            document, plan, assignment, state, queue = msgspec.msgpack.decode(blob, type=form)
         except msgspec.MsgspecError as error:
             raise DamagedError(f"expected a prepared part of a plan, got {len(blob)} damaged bytes: {error}") from error
-        return cls(document, plan, {name: Location(*at) for name, at in assignment.items()}, *rest)
+        states = [state] if isinstance(state, bytes) else state  # one piece: of a version before this one
+        return cls(document, plan, {name: Location(*at) for name, at in assignment.items()}, states, queue)
 
 
 def fences(db: sqlite3.Connection) -> dict[str, int]:

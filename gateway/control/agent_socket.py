@@ -9,15 +9,11 @@ import logging
 import os
 from collections.abc import Mapping
 
-from edgert.control.messages import ControlError
+from edgert.control.messages import MAX_STATE_BYTES, ControlError
 from edgert.control.server import ControlServer, Handler
 from edgert.core.settings.gateway import GatewaySettings, control_socket
 
 log = logging.getLogger(__name__)
-
-
-MAX_REQUEST_BYTES = 67_108_864
-"""Longest request, bytes. The longest requests carry the state of operators that come from other gateways."""
 
 
 class AgentSocket:
@@ -33,7 +29,7 @@ class AgentSocket:
         rows take precedence."""
         if not self.path:
             return
-        server = ControlServer(self.path, self.handlers, max_request_bytes=MAX_REQUEST_BYTES)
+        server = ControlServer(self.path, self.handlers, max_request_bytes=MAX_STATE_BYTES)
         try:
             await server.start()
         except ControlError as error:

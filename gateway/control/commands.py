@@ -58,7 +58,7 @@ class Commands:
             "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
             "part.abort": self.abort_part, "part.rules": self.put_rules, "part.fence": self.fence_part,
             "part.suspend": self.suspend_part, "part.resume": self.resume_part,
-            "part.guests": self.let_guests_wait,
+            "part.guests": self.let_guests_wait, "part.copy": self.copy_part, "part.ahead": self.ahead_of_part,
             "figures": self.figures, "flows": self.list_flows,
         }  # fmt: skip
 
@@ -205,13 +205,31 @@ class Commands:
         return await self._parts.stop(flow)
 
     async def export_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name, "operators": [copy, ...], "taken": {gateway: [epoch, sequence]}}`."""
-        operators, taken = arguments.get("operators"), arguments.get("taken", {})
-        if not isinstance(operators, list) or not all(isinstance(one, str) for one in operators):
-            raise EdgertError(f"expected operators: [name, ...], got {show(operators)}")
+        """`{"flow": name, "operators": [copy, ...], "taken": {gateway: [epoch, sequence]}, "since": token}`."""
+        operators, taken, since = _operators(arguments), arguments.get("taken", {}), arguments.get("since", "")
+        if not isinstance(since, str):
+            raise EdgertError(f"expected the token of a copy as since, got {show(since)}")
         if not isinstance(taken, Mapping) or not all(map(_is_number, taken.values())):
             raise EdgertError(f"expected taken: {{gateway: [epoch, sequence]}}, got {show(taken)}")
-        return await self._parts.export(_text(arguments, "flow"), operators, taken)
+        return await self._parts.export(_text(arguments, "flow"), operators, taken, since)
+
+    async def copy_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `gateway.flows.precopy`. `{"flow": name, "operators": [copy, ...], "fence": number}`."""
+        flow, operators = _text(arguments, "flow"), _operators(arguments)
+        await self._fence(flow, arguments)
+        return await self._parts.copy(flow, operators)
+
+    async def ahead_of_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"document", "assignment", "plan", "copies": {gateway: what it said to `part.copy`}, "fence"}`."""
+        document, copies = arguments.get("document"), arguments.get("copies")
+        if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
+            raise EdgertError(f"expected a document with a name, got {show(document)}")
+        if not isinstance(copies, Mapping) or not all(map(_is_copy, copies.values())):
+            raise EdgertError(f"expected copies: {{gateway: what it said}}, got {show(copies)}")
+        await self._fence(document["name"], arguments)
+        assignment, plan = assignment_untrusted(arguments.get("assignment")), _number(arguments, "plan")
+        await self._parts.ahead(document, assignment, plan, copies)
+        return {"plan": plan}
 
     async def prepare_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document", "assignment", "plan", "imports": [what every gateway exported, ...]}`."""
@@ -289,8 +307,23 @@ def _is_number(value: Any) -> bool:
 def _is_export(value: Any) -> bool:
     if not isinstance(value, Mapping) or not all(isinstance(value.get(name), bytes) for name in ("queue", "pending")):
         return False
-    states = value.get("states")
-    return isinstance(states, list) and all(isinstance(state, bytes) for state in states)
+    texts = all(isinstance(value.get(name, ""), str) for name in ("gateway", "since"))
+    return texts and _are_states(value.get("states")) and ("gateway" in value or not value.get("since"))
+
+
+def _is_copy(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("token"), str) and _are_states(value.get("states"))
+
+
+def _are_states(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(state, bytes) for state in value)
+
+
+def _operators(arguments: Mapping[str, Any]) -> list[str]:
+    operators = arguments.get("operators")
+    if not isinstance(operators, list) or not all(isinstance(one, str) for one in operators):
+        raise EdgertError(f"expected operators: [name, ...], got {show(operators)}")
+    return operators
 
 
 def _number(arguments: Mapping[str, Any], name: str, default: int | None = None) -> int:

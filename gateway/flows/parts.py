@@ -1,7 +1,7 @@
 """This gateway's part of flows that run on several, and how it goes from one plan to the next.
 
 A coordinator (an agent) changes the plan in four steps, each on all gateways of the old and the new plan before the
-next:
+next. Before them it may have state sent ahead (`gateway.flows.precopy`).
 
     stop      the part stands still at a committed checkpoint, and takes no batches
     export    the state of operators that leave
@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
@@ -32,19 +31,19 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.graph import Flow
-from edgert.flow.plan import Assignment, copy_name, uncopied
-from edgert.links.messages import NOTHING, Number
+from edgert.flow.plan import Assignment, uncopied
 from edgert.operators.base.logic import Now
-from edgert.runtime.checkpoint import departures, restore
-from edgert.runtime.checkpoint.packing import join_queues, pack_queues, pack_state, unpack_queues
+from edgert.runtime.checkpoint import restore
+from edgert.runtime.checkpoint.packing import join_queues, pack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.queue import Entry
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
+from gateway.flows.exports import pending, rows_in, states_of_operators, waiting_before, waiting_here
 from gateway.flows.flows import Flows
+from gateway.flows.precopy import Precopy, behind
 from gateway.hosts.host import Host
 from gateway.registry.recovery import last_checkpoint
 from gateway.registry.registry import OnStore
@@ -59,8 +58,6 @@ PATIENCE_S: Final = 60.0
 GUESTS_WAIT: Final = "guests_wait"
 """In the database's table `meta`."""
 MAX_RULES_BYTES: Final = 1 << 16
-MOST_PENDING: Final = 1 << 40
-"""Bytes: all that waits for another gateway is read back."""
 
 
 @dataclass(slots=True)
@@ -104,6 +101,7 @@ class Parts:
         self._stopped: dict[str, Stopped] = {}
         self._guests_wait = False
         """After a start guests stand still until the agent of this board has reached the fleet."""
+        self._precopy = Precopy(flows)
         self._busy = asyncio.Lock()
 
     def load(self) -> None:
@@ -186,6 +184,29 @@ class Parts:
         await self._store(lambda: self._database.put_placement_rules(flow, fence, packed))
         self._rules[flow] = fence, dict(rules)
 
+    # -- state that is sent ahead
+
+    async def copy(self, flow: str, operators: Iterable[str]) -> dict[str, Any]:
+        """The state of operator copies that are to leave, as of a checkpoint of now; the flow runs on."""
+        run = self._run(flow)
+        self.check_free(flow)
+        await self._flows.checkpointer.checkpoint([run])
+        blobs, _ = await self._checkpoint(flow)
+        return await self._precopy.copy(flow, blobs, set(operators))
+
+    async def ahead(
+        self, document: Mapping[str, Any], assignment: Assignment, plan: int, copies: Mapping[str, Any]
+    ) -> None:
+        """Builds this gateway's part of a plan while the flow runs by the one before. `copies`: giving gateway → what
+        `copy` returned there."""
+        flow = await self._flows.checked(dict(document))
+        self._flows.plans.check_copies(flow, assignment)
+        run = self._flows.runs.get(flow.name)
+        if run is not None and run.flow.document != flow.document:
+            raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
+        own, _ = await self._checkpoint(flow.name) if run else ([], b"")
+        await self._precopy.take(flow, assignment, plan, own, copies)
+
     # -- the steps
 
     async def fence(self, flow: str, fence: int) -> None:
@@ -225,7 +246,7 @@ class Parts:
         except BaseException:
             self._release_links(flow)
             raise
-        stopped = self._stopped[flow] = Stopped(run, time.monotonic())
+        stopped = self._stopped[flow] = Stopped(run, run.stands_since)
         return stopped
 
     async def suspend(self, flow: str) -> bool:
@@ -264,18 +285,22 @@ class Parts:
             log.warning("flow %s goes on: its coordinator said nothing for %.0f s", flow, PATIENCE_S)
             self._go_on(flow)
 
-    async def export(self, flow: str, operators: Iterable[str], taken: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    async def export(
+        self, flow: str, operators: Iterable[str], taken: Mapping[str, Sequence[int]], since: str = ""
+    ) -> dict[str, Any]:
         """Exports from a stopped part the state and queue entries of operator copies that leave, and the batches that
-        wait for other gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here."""
+        wait for other gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here. `since`:
+        the token of a `copy`, behind which the state is wanted; the answer has it where it is behind that copy."""
         run, wanted = self._is_stopped(flow).run, set(operators)
-        blobs, queue = await self._checkpoint(flow)
-        states = [{n: part for n, part in state.items() if _concerns(n, wanted)} for state in restore.states_of(blobs)]
-        queues = unpack_queues(queue, 0.0)
-        waiting = {name: found for name, found in queues.items() if self._waits_before(run.flow, name) in wanted}
+        blobs, queue = await self._checkpoint(flow, self._precopy.known(flow))
+        behind = self._precopy.since(flow, since, blobs) if since else None
+        states = states_of_operators(blobs if behind is None else behind, wanted)
         return {
-            "states": [pack_state(state) for state in states if state],
-            "queue": pack_queues(waiting),
-            "pending": pack_queues(await self._pending(flow, taken)),
+            "gateway": self._gateway,
+            "since": "" if behind is None else since,
+            "states": states,
+            "queue": waiting_before(run.flow, self._flows.registry, queue, wanted),
+            "pending": await pending(self._database, self._store, flow, taken, self._clock.monotonic()),
         }
 
     async def prepare(
@@ -299,34 +324,45 @@ class Parts:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
             if old is not None:
                 self._flows.plans.check_sources(old.run, assignment)
+            ahead = self._precopy.found(flow, assignment, plan, imports)
             with self._not_going_on(flow.name, old):
-                blobs, queue = await self._checkpoint(flow.name) if old else ([], b"")
-                states = [*blobs, *(state for one in imports for state in one["states"])]
+                blobs, queue = await self._checkpoint(flow.name, ahead.own if ahead else ()) if old else ([], b"")
+                # its own export has nothing that stays here, but places of several operators of which one leaves
+                others = [one for one in imports if one.get("gateway") != self._gateway]
+                changes = [state for one in others for state in one["states"]]
                 # batches that a gateway took stand before those it had not taken yet
-                queues = [queue, *(one["queue"] for one in imports), *(one["pending"] for one in imports)]
-                form = await asyncio.to_thread(self._form, flow, assignment, plan, states, join_queues(queues))
+                queues = join_queues([queue, *(o["queue"] for o in imports), *(o["pending"] for o in imports)])
+                own = behind(blobs, ahead.own) if ahead else None
+                if ahead is not None and own is not None:
+                    form = await asyncio.to_thread(self._precopy.form, ahead, [*own, *changes], queues)
+                else:
+                    states = [*blobs, *(ahead.imported if ahead else ()), *changes]
+                    form = await asyncio.to_thread(self._form, flow, assignment, plan, states, queues)
                 await self._store(lambda: self._database.put_prepared(flow.name, form))
                 self._prepared[flow.name] = form
 
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
-        """The part runs by the next plan. Returns for how long it stood still."""
+        """The part runs by the next plan. Returns for how long it stood still, and how many rows waited meanwhile."""
         async with self._busy:
             prepared = self._prepared.get(flow)
             if prepared is None or prepared.plan != plan:
                 run = self._flows.runs.get(flow)
                 if prepared is None and (run is None or run.plan.number == plan):
-                    return {"pause_s": 0.0}  # told twice
+                    return {"pause_s": 0.0, "rows_delayed": 0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             stopped = self._stopped.get(flow)
             if flow not in self._committed:
                 self._committed[flow] = await self._write(flow, prepared, stopped.run if stopped else None)
             stored, run, old = self._committed[flow]
-            await self._flows.plans.go_on_by(stored, run, old, [prepared.state], prepared.queue)
+            fed = self._host.waiting(old) if old else 0
+            await self._flows.plans.go_on_by(stored, run, old, prepared.states, prepared.queue)
             del self._committed[flow], self._prepared[flow]
+            self._precopy.forget(flow)
             self._stopped.pop(flow, None)
             _wait_no_more(stopped)
             self._release_links(flow)
-            return {"pause_s": time.monotonic() - stopped.began if stopped else 0.0}
+            pause_s = time.monotonic() - stopped.began if stopped else 0.0
+            return {"pause_s": pause_s, "rows_delayed": fed + rows_in(prepared.queue)}
 
     async def abort(self, flow: str, plan: int) -> None:
         """The part goes on by the plan that it had."""
@@ -336,6 +372,7 @@ class Parts:
             if prepared is not None and prepared.plan == plan:
                 await self._store(lambda: self._database.put_prepared(flow, None))
                 del self._prepared[flow]
+                self._precopy.forget(flow)
             if flow in self._stopped and flow not in self._prepared:
                 self._go_on(flow)
 
@@ -358,21 +395,8 @@ class Parts:
             raise EdgertError(f"expected a flow that stands still here, got {show(flow)}")
         return stopped
 
-    async def _checkpoint(self, flow: str) -> tuple[list[bytes], bytes]:
-        found: tuple[list[bytes], bytes] = await self._store(lambda: last_checkpoint(self._database, flow))
-        return found
-
-    async def _pending(self, flow: str, taken: Mapping[str, Sequence[int]]) -> dict[str, list[Entry]]:
-        """Batches that left here and were not taken at the other end, by the operator copy to which they go."""
-        database, found = self._database, dict[str, list[Entry]]()
-        for (name, gateway), _ in (await self._store(database.link_streams)).items():
-            if name != flow:
-                continue
-            after = Number(*taken.get(gateway, NOTHING))
-            read = partial(database.link_pending, flow, gateway, after, MOST_PENDING)
-            for batch in await self._store(read):
-                for one in departures.unpack_untrusted(batch.body, self._clock.monotonic()):
-                    found.setdefault(one.operator, []).append(Entry(one.source, one.batch, producer=one.producer))
+    async def _checkpoint(self, flow: str, whole: Sequence[bytes] = ()) -> tuple[list[bytes], bytes]:
+        found: tuple[list[bytes], bytes] = await self._store(lambda: last_checkpoint(self._database, flow, whole))
         return found
 
     def _form(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes], queue: bytes) -> Prepared:
@@ -383,21 +407,16 @@ class Parts:
         run = self._flows.plans.planned(flow, assignment, plan, Progress(Position()))
         run.restore(blobs, queue, Now(self._clock.monotonic(), self._clock.wall()))  # takes what is for operators here
         state = pack_state({restore.WHOLE: True, **run.snapshot(run.built, run.mine)})
-        waiting = {n: q for n, q in unpack_queues(queue, 0.0).items() if restore.is_for(n, run.built, run.mine)}
-        return Prepared(dict(flow.document), plan, dict(assignment), state, pack_queues(waiting))
-
-    def _waits_before(self, flow: Flow, name: str) -> str:
-        """The operator copy before which the queue of a place stands, by the place's name: the first that is not a
-        marker. The operators behind it may go to other gateways than it does."""
-        common, copy = uncopied(name)
-        operators = [flow.nodes[operator] for operator in common.split("+")]
-        return copy_name(departures.first_of(operators, self._flows.registry), copy)
+        return Prepared(dict(flow.document), plan, dict(assignment), [state], waiting_here(run, queue))
 
     async def _write(self, name: str, prepared: Prepared, old: FlowRun | None) -> Committed:
         """Makes the prepared part the flow's plan, in the database."""
         flow = await self._flows.checked(dict(prepared.document))
         progress = old.progress if old else Progress(Position())
-        run = await asyncio.to_thread(self._flows.plans.planned, flow, prepared.assignment, prepared.plan, progress)
+        run = self._precopy.run_of(name, prepared)
+        if run is None:
+            run = await asyncio.to_thread(self._flows.plans.planned, flow, prepared.assignment, prepared.plan, progress)
+        run.progress = progress
         stored = self._flows.plans.next_part(flow, prepared.assignment, prepared.plan, progress.position())
         run.version, run.epoch = stored.version, stored.epoch
         # by the assignment, as coordinators see it: one that names this gateway for a key only still asks for its part
@@ -406,7 +425,7 @@ class Parts:
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
         epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
-        commit = Checkpoint(name, progress.committed, [prepared.state], prepared.queue, whole=True)
+        commit = Checkpoint(name, progress.committed, prepared.states, prepared.queue, whole=True)
 
         def write() -> StoredFlow:
             """On the store thread, so that an epoch which the uplink renamed a moment ago is known."""
@@ -423,6 +442,7 @@ class Parts:
     def _go_on(self, flow: str) -> None:
         stopped = self._stopped.pop(flow)
         _wait_no_more(stopped)
+        self._precopy.forget(flow)
         stopped.run.ended = False
         self._host.go_on(stopped.run)
         self._release_links(flow)
@@ -439,9 +459,3 @@ class Parts:
 def _wait_no_more(stopped: Stopped | None) -> None:
     if stopped is not None and stopped.patience is not None:
         stopped.patience.cancel()
-
-
-def _concerns(name: str, wanted: set[str]) -> bool:
-    """True for a place, by its name, with an operator copy of `wanted`: its state is by operator."""
-    common, copy = uncopied(name)
-    return any(copy_name(operator, copy) in wanted for operator in common.split("+"))

@@ -110,6 +110,7 @@ class Retirement:
         def attempt() -> None:
             nonlocal stands
             stands = stop(run, self._checkpointer.feeding, HOLD_TURN_S)
+            run.stands_since = time.monotonic() - run.pause_s
 
         try:
             await to_its_end(asyncio.to_thread(attempt))

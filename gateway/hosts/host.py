@@ -208,6 +208,10 @@ class Host(Protocol):
         """True if none of the flow's queues is over its budget, as far as this process knows."""
         ...
 
+    def waiting(self, run: FlowRun) -> int:
+        """Rows (messages of a source) that a flow was fed since it was stopped for another plan."""
+        ...
+
     def lend(self) -> None:
         """To be called after `put` or `deliver`, without the lock."""
         ...

@@ -186,6 +186,10 @@ class InProcess:
     def has_room(self, run: FlowRun) -> bool:
         return not any(instance.queue.over for instance in run.local)
 
+    def waiting(self, run: FlowRun) -> int:
+        with self.pool.lock:
+            return sum(len(entry.batch) for instance in run.local for entry in instance.queue.entries)
+
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
 

@@ -292,6 +292,13 @@ class Slots:
             return False
         return all(self._processes[slot].link.backlog_bytes < BACKLOG_BYTES for slot in hosted.slots)
 
+    def waiting(self, run: FlowRun) -> int:
+        hosted = self.hosted.get(run)
+        if hosted is None:
+            return 0
+        with hosted.lock:
+            return sum(len(fed.batch) for fed in hosted.fed if fed.batch is not None)
+
     def _backlog(self, instance: Instance) -> int:
         hosted, place = self._by_instance[instance]
         return self._processes[hosted.where[place]].link.backlog_bytes

@@ -15,6 +15,10 @@ def test_a_move_has_its_reason_and_its_pause() -> None:
         "pause_s": 0.14,
     }
     assert _line(move).endswith("g2: f/window moves to g1; its flow stood still for 140 ms")
+    more = {**move, "rows_delayed": 1_200, "ahead_bytes": 812_345, "paused_bytes": 9_600}
+    assert _line(more).endswith(
+        "its flow stood still for 140 ms while 1,200 rows waited; 812 kB of state were sent before that, 10 kB in it"
+    )
 
 
 def test_a_refused_move_says_why() -> None:

@@ -18,9 +18,18 @@ from typing import Any
 
 import pytest
 
+from agent.fleet.local_gateway import LocalGateway
 from edgert.control import server as server_module
 from edgert.control.client import BlockingClient, ControlClient, call
-from edgert.control.messages import ControlError, Splitter, VerbError, answer_untrusted, pack_request
+from edgert.control.messages import (
+    MAX_REQUEST_BYTES,
+    MAX_STATE_BYTES,
+    ControlError,
+    Splitter,
+    VerbError,
+    answer_untrusted,
+    pack_request,
+)
 from edgert.control.server import MAX_CONNECTIONS, MAX_PIPELINED, ControlServer, Handler
 from edgert.control.socket import may_speak, peer
 from edgert.core.errors import EdgertError
@@ -99,6 +108,22 @@ async def test_a_blocking_client_gets_the_result_of_a_verb(tmp_path: Path) -> No
     async with serving(tmp_path / "c.sock"):
         args = {"flow": "air", "weights": {"minute": 2.0}, "blob": b"\0\1"}
         assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", args) == args
+
+
+@in_loop
+async def test_an_agent_can_send_its_gateway_state_that_is_longer_than_other_requests(tmp_path: Path) -> None:
+    """As long as the gateway takes it: the agent refused 4 MiB itself, and the operator could not be moved."""
+    path, args = tmp_path / "c.sock", {"state": bytes(MAX_REQUEST_BYTES)}
+    server = ControlServer(path, {"echo": echo}, max_request_bytes=MAX_STATE_BYTES)
+    await server.start()
+    agent, other = LocalGateway(str(path), "g1").client, ControlClient(path)
+    try:
+        assert await agent.call("echo", args) == args
+        with pytest.raises(ControlError, match=r"the request echo has 41943.. bytes, expected at most 4194304"):
+            await other.call("echo", args)
+    finally:
+        await agent.close()
+        await server.stop()
 
 
 @in_loop

@@ -26,6 +26,7 @@ import uvloop
 
 from agent.migration.plan_change import (
     Change,
+    Made,
     PlanChangeError,
     UnfinishedError,
     abort,
@@ -44,7 +45,8 @@ from tests.integration import truth
 from tests.lab.faults import APART, BOARDS, FLOW, KEYED, differences, document, reading, tracked
 
 SOURCE: Final = "g1"
-FAULTS: Final = ("none", "kill", "kill", "coordinator", "coordinator", "cut", "kill and coordinator")
+FAULTS: Final = ("none", "kill", "kill", "coordinator", "coordinator", "cut", "kill and coordinator", "merge")
+"""`merge`: all boards merge what they have stored of the flow, so that what was sent ahead of the stop is of no use."""
 IN_FLIGHT: Final = 4_000
 """Messages that the broker of the source's board has open at most."""
 AT_A_TIME: Final = 25
@@ -105,6 +107,8 @@ class World:
         self._cut: set[frozenset[str]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.feeding, self.giving = asyncio.Event(), asyncio.Lock()
+        self.last: Made | None = None
+        """The last change of plan that its own coordinator made."""
         self._usual_s = 0.3
         """How long a move without a fault takes; a fault comes within a little more."""
 
@@ -218,9 +222,9 @@ class World:
         faults = [self._inject(kind, task) for kind in fault.split(" and ") if kind != "none"]
         injecting = asyncio.gather(*faults)
         try:
-            pause_s = await task
+            made = self.last = await task
             if fault == "none":
-                self.outcome.pauses_s.append(pause_s)
+                self.outcome.pauses_s.append(made.pause.pause_s)
                 self._usual_s = time.monotonic() - began
         except (PlanChangeError, UnfinishedError, asyncio.CancelledError):
             pass
@@ -230,7 +234,7 @@ class World:
         self.outcome.made += self.on == on
         self.outcome.faults[fault] = self.outcome.faults.get(fault, 0) + 1
 
-    async def _inject(self, kind: str, coordinator: asyncio.Task[float]) -> None:
+    async def _inject(self, kind: str, coordinator: asyncio.Task[Made]) -> None:
         await asyncio.sleep(self.draw.uniform(0.0, 1.2 * self._usual_s))
         if kind == "coordinator":
             coordinator.cancel()
@@ -242,6 +246,10 @@ class World:
             await self.boards[name].start()
             self.link()
             self.connect()
+        elif kind == "merge":
+            for board in self.boards.values():
+                if board.alive:
+                    await board.merge(FLOW)
         else:
             pair = frozenset(self.draw.sample(BOARDS, 2))
             self._cut.add(pair)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from agent.simulation.described.description import read
 from edgert.control.client import call
@@ -22,6 +21,7 @@ from edgert.core.errors import EdgertError
 from tests.lab import drains, faults, fleet_faults, fleet_moves, namespaces
 from tests.lab.commands import SOCKET, Commands
 from tests.lab.lab import Lab
+from tests.lab.seeds import Summary
 
 EPILOG = """\
 `up` runs in the foreground; the other commands steer it from another terminal. Ctrl-C, or `down`, ends all that it
@@ -29,8 +29,6 @@ started; its files stay in the folder. `enter g1` opens a shell on a board: its 
 sensors' broker at port 1883 of its address. Needs root. exit status: 0 done, 1 not done (faults: something was lost or
 doubled), 2 wrong arguments"""
 
-TOTALS: Final = ("moves", "made", "lost", "doubled", "out_of_order", "late")
-"""Figures of seeds that are added up, of those that have them."""
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -77,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     _of_seeds(moves)
     moves.add_argument("--moves", type=int, default=50, metavar="N", help="of each seed (default: %(default)s)")
     moves.add_argument("--sensors", type=int, default=10_000, metavar="N", help="keys (default: %(default)s)")
+    moves.add_argument("--no-faults", action="store_true", help="to measure the pauses")
     moves.add_argument("--folder", type=Path, default=Path("build/lab-moves"), help="(default: %(default)s)")
     text = "each board, of eleven, in turn is drained, restarted and filled under load; compares"
     drain = commands.add_parser("drains", help=text)
@@ -86,10 +85,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def kinds(args: argparse.Namespace) -> Sequence[str]:
+    """The faults amid the moves."""
+    return ("none",) if args.no_faults else fleet_moves.FAULTS
+
+
 def _of_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of each seed there, as it ends")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write what came of each seed there, as it ends; seeds that it has are not run again",
+    )
 
 
 def _between(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -119,7 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command == "fleet":
             return _faults(args, lambda seed, folder: fleet_faults.run(seed, folder, args.faults))
         if args.command == "moves":
-            return _faults(args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors))
+            return _faults(
+                args, lambda seed, folder: fleet_moves.run(seed, folder, args.moves, args.sensors, kinds(args))
+            )
         if args.command == "drains":
             return _faults(args, lambda seed, folder: drains.run(seed, folder, args.file))
         return _steer(args)
@@ -168,35 +179,25 @@ def empty(folder: Path) -> None:
 
 
 def _faults(args: argparse.Namespace, run: Callable[[int, Path], Any]) -> int:
-    bad, summary = [], list[dict[str, Any]]()
+    summary = Summary(args.json)
     for seed in range(args.first, args.first + args.seeds):
+        if summary.has(seed):
+            print(f"seed {seed}: was run before, see {args.json}", flush=True)
+            continue
         folder = args.folder / str(seed)
         empty(folder)
         try:
             outcome = run(seed, folder.absolute())
         except AssertionError as error:  # waited in vain
             print(f"seed {seed}: BAD, not carried through: {error}\n  files: {folder}\n", flush=True)
-            bad.append(seed)
-            _note(args.json, summary, {"seed": seed, "good": False, "not carried through": str(error)})
+            summary.note({"seed": seed, "good": False, "not carried through": str(error)})
             continue
         print(f"seed {seed}: {outcome}" + ("" if outcome.good else f"  files: {folder}\n"), flush=True)
-        _note(args.json, summary, outcome.plain())
+        summary.note(outcome.plain())
         if outcome.good:
             shutil.rmtree(folder)
-        else:
-            bad.append(seed)
-    print(f"{args.seeds - len(bad)} of {args.seeds} seeds good" + (f"; bad: {bad}" if bad else ""))
-    return 1 if bad else 0
-
-
-def _note(file: Path | None, summary: list[dict[str, Any]], one: dict[str, Any]) -> None:
-    """Writes the summary anew with each seed, so that a run which is cut short leaves the figures of those before."""
-    summary.append(one)
-    if file is not None:
-        bad = [seed["seed"] for seed in summary if not seed["good"]]
-        totals = {name: sum(seed.get(name, 0) for seed in summary) for name in TOTALS}
-        whole = {"seeds": len(summary), "bad": bad, **totals, "by seed": summary}
-        file.write_text(json.dumps(whole, indent=1, default=str) + "\n")
+    print(summary.verdict())
+    return 1 if summary.bad else 0
 
 
 def _steer(args: argparse.Namespace) -> int:

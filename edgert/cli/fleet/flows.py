@@ -146,8 +146,7 @@ def _flows(args: argparse.Namespace, call: Call) -> int:
 
 def _move(args: argparse.Namespace, call: Call) -> int:
     found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
-    pause = f"it stood still for {1e3 * found['pause_s']:.0f} ms"
-    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}; {pause}"
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}; {moves.pause(found)}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
 

@@ -37,7 +37,16 @@ def _line(move: Mapping[str, Any]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(move["at"]))
     if move["to"] is None:
         return f"{at}  {move['from']}: {move['instance']} stays: {move['reason']}"
-    return f"{at}  {move['from']}: {move['reason']}; its flow stood still for {1e3 * move['pause_s']:.0f} ms"
+    return f"{at}  {move['from']}: {move['reason']}; its flow {pause(move)[3:]}"
+
+
+def pause(made: Mapping[str, Any]) -> str:
+    """How long a flow stood still for a change of its plan, and what that cost."""
+    said = f"it stood still for {1e3 * made['pause_s']:.0f} ms"
+    if "paused_bytes" not in made:
+        return said
+    ahead, paused = (f"{made[name] / 1e3:,.0f} kB" for name in ("ahead_bytes", "paused_bytes"))
+    return f"{said} while {made['rows_delayed']:,} rows waited; {ahead} of state were sent before that, {paused} in it"
 
 
 def _drain(args: argparse.Namespace, call: Call, verb: str) -> int:

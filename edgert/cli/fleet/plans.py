@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from edgert.cli.fleet.moves import pause
+
 Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 TERMS: Final = (
     ("violation", "violation of limits", "{:.3f}"),
@@ -55,5 +57,4 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     elif not found.get("changed"):
         yield f"better: {moves} (edgert fleet replace {found['flow']})"
     else:
-        pause = f"it stood still for {1e3 * found['pause_s']:.0f} ms"
-        yield f"flow {found['flow']} runs by plan {found['plan']}: {moves}; {pause}"
+        yield f"flow {found['flow']} runs by plan {found['plan']}: {moves}; {pause(found)}"

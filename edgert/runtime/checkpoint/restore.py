@@ -75,6 +75,22 @@ def apply(state: State, built: Built, mine: Container[str] | None = None) -> Non
             raise MisfitError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
 
+def only(state: State, built: Built, mine: Container[str] | None) -> dict[str, Any]:
+    """The part of a state that is of the instances in `mine` (None: of all), by the places at which it was stored."""
+    found: dict[str, Any] = {}
+    for name, part in state.items():
+        try:
+            own = [(place, one) for place, one in _state_of(name, unpack(bytes(part)), built)]
+        except MISFITS as error:
+            raise MisfitError(f"the stored state of {name} does not fit its operator: {error!r}") from error
+        kept = [one for place, one in own if mine is None or place.instance.name in mine]
+        if len(own) > 1 and kept:
+            found[name] = {operator: document for one in kept for operator, document in one.items()}
+        elif kept:
+            found[name] = kept[0]
+    return found
+
+
 def models_of(blobs: Sequence[bytes], flow: Flow) -> dict[str, Any]:
     """The models that had come by message, by `predict` operator, in what is stored of a flow's state. Raises
     `DamagedError`, or `MisfitError` where they do not fit the flow."""
@@ -119,6 +135,14 @@ def _place(name: str, built: Built) -> Place:
 def is_for(name: str, built: Built, mine: Container[str] | None) -> bool:
     """True if what waited at the place `name` waits for one of the instances in `mine` now (None: all)."""
     return mine is None or _place(name, built).instance.name in mine
+
+
+def check_waiting(name: str, entries: Sequence[Entry], built: Built) -> None:
+    """Raises `MisfitError` where what waited at the place `name` has no place to wait at now."""
+    place, at = _entrance(name, built)
+    inside = at and isinstance(place.logic, Fused)
+    if not inside and any(not 0 <= entry.source < len(place.entrances) for entry in entries):
+        raise MisfitError(f"what waited at {name} came by an input that {place.planned.name} does not have")
 
 
 def resumed(built: Built, queues: Mapping[str, Sequence[Entry]], now: Now, mine: Container[str] | None = None) -> None:

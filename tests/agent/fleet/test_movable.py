@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.fleet.movable import crossing, leaving, movable
+from agent.fleet.movable import crossing, leaving, movable, with_keys
 from agent.interference.ring import NOTHING
+from agent.placement.rules import Rules
 
 OPERATORS = {
     "readings": {"source": True, "type": "mqtt_source", "inputs": []},
@@ -69,6 +70,32 @@ def test_a_key_leaves_with_the_operator_that_reads_it() -> None:
     pinned = told | {"rules": {"pins": {"by-room": "g1"}}}
     (one,) = movable("f", pinned, operators, figures, RINGS, "g1").values()
     assert one.operators == ("window", "by-sensor")
+
+
+def test_a_move_takes_along_the_keys_of_which_nobody_is_left_to_read_them() -> None:
+    operators = {
+        "readings": OPERATORS["readings"],
+        "by-room": {"source": False, "type": "key_by", "inputs": ["readings"]},
+        "by-sensor": {"source": False, "type": "key_by", "inputs": ["by-room"]},
+        "window": {**OPERATORS["window"], "inputs": ["by-sensor"]},
+        "central": OPERATORS["central"],
+    }
+    before = {**dict.fromkeys(operators, "g2"), "readings": "g1"}
+    moved = with_keys({**before, "window": "g3"}, ["window"], operators, Rules())
+    assert moved == {**before, "by-room": "g3", "by-sensor": "g3", "window": "g3"}
+    pinned = Rules(pins={"by-sensor": "g2"})
+    assert with_keys({**before, "window": "g3"}, ["window"], operators, pinned) == {**before, "window": "g3"}
+
+
+def test_a_key_stays_with_a_reader_that_stays() -> None:
+    operators = {
+        "by-sensor": {"source": False, "type": "key_by", "inputs": []},
+        "minute": {**OPERATORS["window"], "inputs": ["by-sensor"]},
+        "hour": {**OPERATORS["window"], "inputs": ["by-sensor"]},
+    }
+    after = {"by-sensor": "g2", "minute": "g3", "hour": "g2"}
+    assert with_keys(after, ["minute"], operators, Rules()) == after
+    assert with_keys({**after, "hour": "g1"}, ["hour", "minute"], operators, Rules())["by-sensor"] == "g3"
 
 
 def test_copies_of_an_operator_leave_one_by_one() -> None:

@@ -27,14 +27,17 @@ BOARDS = ("a", "b", "c")
 
 
 class Gateways:
-    """The gateways' side of the protocol as `gateway.flows.parts` has it, in memory; requests may be lost, before they
-    are carried out or after."""
+    """The gateways' side of the protocol as `gateway.flows.parts` has it, in memory. Requests may be lost, before they
+    are carried out or after; with one, the gateway may forget what was sent ahead, or merge what it has stored."""
 
     def __init__(self, faults: Mapping[int, str], change: Change) -> None:
         self.faults, self.change, self.asked = faults, change, 0
         self.plan = dict.fromkeys(BOARDS, 1)
         self.state = dict.fromkeys(BOARDS, "running")
         self.prepared: dict[str, int | None] = dict.fromkeys(BOARDS)
+        self.copied: dict[str, str] = {}
+        self.ahead: dict[str, dict[str, str]] = {}
+        """By gateway: giver → the token of what it sent ahead."""
         self.mixed = False
         """Whether parts ever ran by two plans at a time."""
 
@@ -43,6 +46,10 @@ class Gateways:
         fault = self.faults.get(self.asked)
         if fault == "lost":
             raise EdgertError("no answer")
+        if fault == "forgets":
+            self.ahead.pop(gateway, None)
+        if fault == "merges":
+            self.copied.pop(gateway, None)
         answer = self._do(gateway, verb, args)
         self.mixed |= len({self.plan[g] for g in BOARDS if self.state[g] == "running"}) > 1
         if fault == "unanswered":
@@ -54,11 +61,22 @@ class Gateways:
             if self.state[gateway] == "running":
                 self.state[gateway] = "stopped"
             return {"links": {}}
+        if verb == "part.copy":
+            self.copied[gateway] = f"copy {self.asked} of {gateway}"
+            return {"token": self.copied[gateway], "states": [b"all"]}
+        if verb == "part.ahead":
+            self.ahead[gateway] = {giver: one["token"] for giver, one in args["copies"].items()}
+            return {}
         if verb == "part.export":
-            return {"states": [], "queue": b"", "pending": b""}
+            since = args["since"] if args["since"] == self.copied.get(gateway) else ""
+            states = [b"changes" if since else b"all"] if args["operators"] else []
+            return {"gateway": gateway, "since": since, "states": states, "queue": b"", "pending": b""}
         if verb == "part.prepare":
             if self.state[gateway] == "running":
                 raise EdgertError("it runs")
+            needed = {one["gateway"]: one["since"] for one in args.get("imports", ()) if one["since"]}
+            if needed and needed != self.ahead.pop(gateway, None):
+                raise EdgertError("it lacks what was sent ahead")
             self.state[gateway], self.prepared[gateway] = "prepared", args["plan"]
             return {}
         if verb == "part.commit":
@@ -128,7 +146,10 @@ def whole(gateways: Gateways) -> int:
     return plan
 
 
-@given(st.dictionaries(st.integers(1, 40), st.sampled_from(["lost", "unanswered"]), max_size=20), CHANGES)
+FAULTS = st.sampled_from(["lost", "unanswered", "forgets", "merges"])
+
+
+@given(st.dictionaries(st.integers(1, 40), FAULTS, max_size=20), CHANGES)
 def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, str], change: Change) -> None:
     gateways = Gateways(faults, change)
     made: bool | None
@@ -144,7 +165,7 @@ def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, s
     assert made is None or plan == (2 if made else 1)
 
 
-@given(st.integers(0, 15), CHANGES, st.permutations(BOARDS))
+@given(st.integers(0, 25), CHANGES, st.permutations(BOARDS))
 def test_a_coordinator_that_dies_after_any_request_leaves_something_that_the_next_one_can_end(
     ends: int, change: Change, order: list[str]
 ) -> None:
@@ -180,3 +201,45 @@ def test_a_gateway_that_cannot_prepare_leaves_the_flow_as_it_was_and_is_named() 
     with pytest.raises(PlanChangeError, match="flow f stays where it is: b: no room on its disk"):
         asyncio.run(change_plan(CHANGE, ask))
     assert whole(gateways) == 1
+
+
+def test_only_what_changed_since_travels_while_the_flow_stands_still() -> None:
+    made = asyncio.run(change_plan(CHANGE, Gateways({}, CHANGE).ask))
+    assert (made.ahead_bytes, made.paused_bytes) == (2 * len(b"all"), 2 * len(b"changes"))
+    assert made.plain() == {"pause_s": 0.1, "rows_delayed": 0, "ahead_bytes": 6, "paused_bytes": 14}
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_where_nothing_can_be_sent_ahead_the_whole_state_travels_then(at: int) -> None:
+    """The first five requests are two copies, and what the three boards are sent ahead."""
+    gateways = Gateways({at: "lost"}, CHANGE)
+    made = asyncio.run(change_plan(CHANGE, gateways.ask))
+    assert (made.ahead_bytes, made.paused_bytes) == (0, 2 * len(b"all"))
+    assert whole(gateways) == 2
+
+
+def test_where_one_giver_merged_its_state_all_give_the_whole() -> None:
+    gateways = Gateways({}, CHANGE)
+
+    async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if verb == "part.stop" and gateway == "b":
+            gateways.copied.pop("b")
+        return await gateways.ask(gateway, verb, args)
+
+    made = asyncio.run(change_plan(CHANGE, ask))
+    assert made.paused_bytes == 2 * len(b"all")
+    assert whole(gateways) == 2
+
+
+def test_the_pause_is_that_of_the_parts_that_stay() -> None:
+    """One that leaves the flow commits last, and nothing waits for it."""
+    gateways = Gateways({}, LEAVES)
+
+    async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        answer = await gateways.ask(gateway, verb, args)
+        if verb == "part.commit":
+            return {"pause_s": {"a": 0.2, "b": 9.0, "c": 0.3}[gateway], "rows_delayed": 5}
+        return answer
+
+    made = asyncio.run(change_plan(LEAVES, ask))
+    assert made.pause == (0.3, 10)
