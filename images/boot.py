@@ -10,26 +10,31 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import zstandard
 
 from images.check import memory
+from images.qemu.central import Central
+from images.qemu.cuts import Cuts
 from images.qemu.fleet import Fleet
-from images.qemu.machine import BootError, Machine
+from images.qemu.machine import MINUTES_S, BootError, Machine
 from images.qemu.outside import Outside
+from images.qemu.updates import FLEET_SCENES, Updates
 from images.qemu.updates import SCENES as UPDATE_SCENES
-from images.qemu.updates import Updates
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BOARD_ID: Final = "probe-board"
-SCENES: Final = ("power", *UPDATE_SCENES, "cuts")
+SCENES: Final = ("power", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts")
 CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
@@ -40,7 +45,7 @@ def say(text: str) -> None:
 
 
 def try_board(
-    board: str, images: Path, scenes: Sequence[str], cuts: Sequence[float], keep: Path | None, *, own_clock: bool
+    board: str, images: Path, scenes: Sequence[str], cuts: Cutting, keep: Path | None, *, own_clock: bool
 ) -> None:
     """Plays `scenes` in the order of `SCENES`, after a first start that provisions the board. Raises `BootError`.
 
@@ -53,22 +58,72 @@ def try_board(
         fleet = Fleet(folder / "fleet", BOARD_ID)
         machine = Machine(board, images, folder, fleet.provisioning(), own_clock=own_clock)
         stack.callback(machine.cut)
+        central = stack.enter_context(Central(folder / "central", fleet))
+        counts = partial(_counts, machine, central)
         machine.start()
-        (_later_start if known else _first_start)(machine)
-        if "power" in scenes:
+        if known:
+            counts()
+        else:
+            _first_start(machine)
+        if "power" in scenes and central.told is None:
             _power_cut(machine)
-        if machine.has_slots and (chosen := [scene for scene in UPDATE_SCENES if scene in scenes]):
-            Updates(board, images, folder, machine, fleet, say).play(chosen)
+        updates = Updates(board, images, folder, machine, fleet, counts, say) if machine.has_slots else None
+        if updates is not None:
+            stack.enter_context(updates)
+            updates.play(scenes)
+        if {"central", "cuts", *FLEET_SCENES} & set(scenes) and central.told is None:
+            _tell(machine, central)
+        if updates is not None:
+            updates.play_with_fleet(scenes, central)
         if "cuts" in scenes:
-            _cuts(machine, cuts)
+            Cuts(machine, central, updates, counts, say).play(cuts.moments, cuts.within_s)
     say(sizes(images))
 
 
-def _later_start(machine: Machine) -> None:
-    outside = Outside(machine)
-    say(f"CONNACK {outside.connect():.0f} s after power on (emulated; load {os.getloadavg()[0]:.1f})")
-    outside.wait(lambda: bool(outside.online()), "the gateway")
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """Random power cuts."""
+
+    moments: Sequence[float]
+    """Each from 0 to 1: a part of the time in which it may come."""
+    within_s: float
+    """The longest time after a start."""
+
+
+def _counts(machine: Machine, central: Central) -> None:
+    """The gateway is there, and its flow counts without being deployed again. With a central side, all messages have
+    landed once."""
+    own = Outside(machine)
+    say(f"CONNACK after {own.connect():.0f} s (emulated; load {os.getloadavg()[0]:.1f})")
+    own.client.loop_stop()
+    machine.wait(lambda status: status["ingest"]["subscribed"], "the gateway")
+    outside = Outside(machine, 0 if central.told is None else central.sensors)
+    outside.connect()
+    if central.told is None:
+        outside.measure()
+    else:
+        outside.send(machine.minute())
+        minutes = [minute for minute in machine.minutes() if minute >= central.told]
+        say(central.landed("counts", minutes))
     outside.client.loop_stop()
+
+
+def _tell(machine: Machine, central: Central) -> None:
+    """Off, a new file on its card, on: it takes sensors from a broker that keeps what it has, and has a central side.
+    Results that wait since its first start land."""
+    first = machine.minutes()[-1] + MINUTES_S
+    machine.cut()
+    machine.provision(central.provisioning())
+    central.told = first
+    machine.start()
+    _counts(machine, central)
+    if "edgert.toml" in machine.left():
+        raise BootError(f"expected a wiped file, got {machine.left()}")
+    machine.wait(
+        lambda status: status["central"]["connected"] and not status["central"]["outbox_batches"], "the outbox"
+    )
+    old = sum(n for start, n in central.windows("counts").items() if start < first)
+    say(f"provisioned anew from its card: {old} messages that were counted before have landed, too")
 
 
 def _first_start(machine: Machine) -> None:
@@ -119,23 +174,6 @@ def _power_cut(machine: Machine) -> None:
     again.client.loop_stop()
 
 
-def _cuts(machine: Machine, moments: Sequence[float]) -> None:
-    """Power cuts so long (s) after a start; then the board must come up, with its flow."""
-    for moment in moments:
-        machine.cut()
-        machine.start()
-        time.sleep(moment)
-    machine.cut()
-    machine.start()
-    outside = Outside(machine)
-    outside.connect()
-    outside.wait(lambda: bool(outside.online()), "the gateway after power cuts")
-    outside.measure()
-    outside.client.loop_stop()
-    said = ", ".join(f"{moment:.1f}" for moment in moments)
-    say(f"{len(moments)} power cuts, after {said} s: the board came up, its flow counts")
-
-
 def sizes(images: Path) -> str:
     """Size of an image (MB), and size compressed as one would offer it for download."""
     card = images / "card.img"
@@ -172,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cuts", type=int, default=CUTS, help=f"power cuts at random moments (default: {CUTS})")
     parser.add_argument(
         "--within", type=float, default=CUT_WITHIN_S, metavar="S",
-        help=f"each of them at most so long after a start (default: {CUT_WITHIN_S:.0f})",
+        help=f"those amid a start come at most so long after it (default: {CUT_WITHIN_S:.0f})",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="of the random moments (default: 1)")
     parser.add_argument(
@@ -184,8 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="the board's clock goes by its instructions: on a busy machine its services keep their time limits",
     )  # fmt: skip
     args = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that board and broker end, too
     chance = random.Random(args.seed)
-    cuts = [chance.uniform(0.5, args.within) for _ in range(args.cuts)]
+    cuts = Cutting([chance.random() for _ in range(args.cuts)], args.within)
     images = args.images or ROOT / "build" / "images" / args.board
     began = time.monotonic()
     try:

@@ -29,16 +29,34 @@ class Fleet:
 
     def _make(self, folder: Path, board: str) -> None:
         folder.mkdir()
-        self._edgert("fleet", "ca", "init", folder / "ca")
-        self._edgert("fleet", "ca", "updates", "release", "--ca", folder / "ca", "--out", folder / "updates")
+        self._edgert("fleet", "ca", "init", self._ca)
+        self.issue("updates", folder / "updates", "release")
         (folder / "boards.csv").write_text(f"id\n{board}\n")
-        (folder / "common.toml").write_text(COMMON)
-        self._edgert("fleet", "provision", folder / "boards.csv", "--ca", folder / "ca", "--out", folder / "boards",
-                     "--common", folder / "common.toml")  # fmt: skip
 
-    def provisioning(self) -> str:
-        """The text of the board's edgert.toml."""
+    def provisioning(self, settings: str = "") -> str:
+        """The text of the board's edgert.toml, with further settings; the board's certificate stays the same."""
+        (self._folder / "common.toml").write_text(COMMON + settings)
+        self._edgert("fleet", "provision", self._folder / "boards.csv", "--ca", self._ca,
+                     "--out", self._folder / "boards", "--common", self._folder / "common.toml")  # fmt: skip
         return (self._folder / "boards" / self._board / "edgert.toml").read_text()
+
+    def issue(self, kind: str, out: Path, *names: str) -> None:
+        """Writes a certificate of a `server` or a `user` into a folder, with its key and that of the CA."""
+        self._edgert("fleet", "ca", kind, *names, "--ca", self._ca, "--out", out)
+
+    def rules(self, operator: str) -> str:
+        """Access to the central broker, as Mosquitto's ACL file has it."""
+        return self._edgert("fleet", "acl", "--operator", operator)
+
+    @property
+    def revoked(self) -> Path:
+        """The list of revoked certificates."""
+        return self._ca / "crl.pem"
+
+    @property
+    def mac_key(self) -> Path:
+        """For the collector."""
+        return self._ca / "mac.key"
 
     @property
     def signer(self) -> tuple[Path, Path]:
@@ -47,12 +65,18 @@ class Fleet:
 
     @property
     def root(self) -> Path:
-        return self._folder / "ca/root.pem"
+        return self._ca / "root.pem"
+
+    @property
+    def _ca(self) -> Path:
+        return self._folder / "ca"
 
     @staticmethod
-    def _edgert(*arguments: str | Path) -> None:
+    def _edgert(*arguments: str | Path) -> str:
+        """What the command writes to its standard output."""
         done = subprocess.run(
             [sys.executable, "-m", "edgert", *map(str, arguments)], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise BuildError(f"edgert {' '.join(map(str, arguments))}: {done.stderr}")
+        return done.stdout

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
 import shlex
 import socket
 import subprocess
 import time
 import tomllib
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,10 +35,17 @@ CREDENTIALS: Final = {"systemd.extra-unit.x.service": SHELL_UNIT, "udev.rules.x"
 """QEMU takes no longer names."""
 OWN_CLOCK: Final = ("-icount", "shift=1,sleep=on")
 """The board's clock goes by its instructions, 2 ns each: on a busy machine its services keep their time limits."""
+CACHE: Final = "cache=unsafe"
+"""This machine keeps what the board has written, also when QEMU is killed: it need not wait for its own disk."""
 ANSWER_S: Final = 900.0
+STATUS_S: Final = 5.0
+LOOK_S: Final = 5.0
+"""Between two looks at whether the board was started again while it owes an answer."""
 READY_S: Final = 60.0
 """Until a shell that was just started says something: many seconds on a busy machine."""
 FIRST_S: Final = 1_700_000_000
+MINUTES_S: Final = 600
+"""Between the minutes in which sensors measure."""
 
 
 class BootError(Exception):
@@ -72,9 +83,13 @@ class Machine:
 
     def _copy(self, image: Path, provisioning: str) -> None:
         subprocess.run(["cp", "--sparse=always", image, self.card], check=True)
+        self.provision(provisioning)
+
+    def provision(self, text: str) -> None:
+        """Lays an edgert.toml on the card of a board that is off."""
         given = self._folder / "edgert.toml"
-        given.write_text(provisioning)
-        subprocess.run(["mcopy", "-i", self._fat, given, "::"], check=True)
+        given.write_text(text)
+        subprocess.run(["mcopy", "-o", "-i", self._fat, given, "::"], check=True)
 
     def _virtio(self) -> list[str]:
         """The boot loader of the card (or QEMU's) does what it does on a board."""
@@ -83,7 +98,7 @@ class Machine:
             (self._folder / name).write_text(text)
             given.append(f"name=opt/io.systemd.credentials/{name},file={self._folder / name}")
         return [
-            "-drive", f"file={self.card},format=raw,if=virtio",
+            "-drive", f"file={self.card},format=raw,if=virtio,{CACHE}",
             "-netdev", f"user,id=n,{self._forwards}", "-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
             "-m", str(MEMORY_MIB), "-device", "virtio-serial-pci",
             "-chardev", f"socket,id=probe,path={self._shell},server=on,wait=off",
@@ -102,7 +117,7 @@ class Machine:
             "-kernel", str(self._folder / "vmlinuz"), "-initrd", str(self._folder / "initrd.img"),
             "-dtb", str(self._folder / self._qemu["device_tree"]), "-no-reboot",
             "-append", f"{arguments} {self._qemu['append']} {QUIET} {PATIENT}",
-            "-drive", f"file={self.card},format=raw,if=sd",
+            "-drive", f"file={self.card},format=raw,if=sd,{CACHE}",
             "-netdev", f"user,id=n,{self._forwards}", "-device", "usb-net,netdev=n",
         ]  # fmt: skip
 
@@ -142,29 +157,73 @@ class Machine:
         mark = f"done-{time.monotonic_ns()}"
         try:
             with socket.socket(socket.AF_UNIX) as shell:
-                shell.settimeout(5.0)
-                shell.connect(str(self._shell))
-                shell.sendall(f"echo ready-{mark}\n".encode())
-                self._read(shell, f"ready-{mark}\n", min(ends, time.monotonic() + READY_S))
+                starts = len(self.starts())
+                self._greet(shell, ends)
                 shell.sendall(f"sh -c {shlex.quote(command)} 2>&1; echo {mark} $?\n".encode())
-                said = self._read(shell, rf"{mark} \d+\n", ends)
+                said = self._read(shell, rf"{mark} \d+\n", ends, starts)
         except OSError:
             return None
         output, _, status = said.rpartition(mark)
         return int(status), output
 
-    @staticmethod
-    def _read(shell: socket.socket, pattern: str, ends: float) -> str:
+    def tell(self, command: str) -> None:
+        """Starts a command whose end is not waited for: it may be the end of the shell. Raises `BootError`."""
+        mark, ends = f"begun-{time.monotonic_ns()}", time.monotonic() + ANSWER_S
+        while time.monotonic() < ends:
+            try:
+                with socket.socket(socket.AF_UNIX) as shell:
+                    starts = len(self.starts())
+                    self._greet(shell, ends)
+                    shell.sendall(f"echo {mark}; {command}\n".encode())
+                    self._read(shell, f"{mark}\n", ends, starts)
+                    return
+            except OSError:
+                time.sleep(1.0)
+        raise BootError(f"no shell within {ANSWER_S:.0f} s for: {command}\n{self.tail()}")
+
+    def _greet(self, shell: socket.socket, ends: float) -> None:
+        """Connects, and waits for a shell that answers. Raises `OSError`."""
+        mark = f"ready-{time.monotonic_ns()}"
+        shell.settimeout(LOOK_S)
+        shell.connect(str(self._shell))
+        shell.sendall(f"echo {mark}\n".encode())
+        self._read(shell, f"{mark}\n", min(ends, time.monotonic() + READY_S), len(self.starts()))
+
+    def _read(self, shell: socket.socket, pattern: str, ends: float, starts: int) -> str:
+        """Until `pattern` came. Raises `OSError`, also if the board was started again since it had been `starts` times:
+        the connection to QEMU outlives that, and the answer never comes."""
         said = b""
-        while (left := ends - time.monotonic()) > 0:
-            shell.settimeout(left)
-            block = shell.recv(65536)
+        shell.settimeout(LOOK_S)
+        while time.monotonic() < ends:
+            try:
+                block = shell.recv(65536)
+            except TimeoutError:
+                if len(self.starts()) != starts or not self.running:
+                    raise ConnectionError("the board was started again") from None
+                continue
             if not block:
                 raise ConnectionError("the shell has ended")
             said += block
             if re.search(pattern, said.decode(errors="replace")):
                 return said.decode(errors="replace")
         raise TimeoutError(pattern)
+
+    def status(self) -> dict[str, Any]:
+        """The gateway's, of its page; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/api/status", timeout=STATUS_S) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except (OSError, http.client.HTTPException, ValueError):
+            return {}
+        return found
+
+    def wait(self, holds: Callable[[dict[str, Any]], object], what: str) -> None:
+        """Waits until something is true of the gateway's status."""
+        ends = time.monotonic() + ANSWER_S
+        while not ((status := self.status()) and holds(status)):
+            if time.monotonic() > ends:
+                raise BootError(f"waited {ANSWER_S:.0f} s for {what}; status: {status}\n{self.tail()}")
+            time.sleep(0.5)
 
     def left(self) -> list[str]:
         """The names on the FAT partition that the provisioning file was on."""
@@ -174,9 +233,14 @@ class Machine:
     def minute(self) -> int:
         """The start (event time, s) of a minute in which no sensor has measured yet."""
         noted = self._folder / "minute"
-        minute = int(noted.read_text()) + 600 if noted.exists() else FIRST_S
+        minute = int(noted.read_text()) + MINUTES_S if noted.exists() else FIRST_S
         noted.write_text(str(minute))
         return minute
+
+    def minutes(self) -> list[int]:
+        """All of them, so far."""
+        noted = self._folder / "minute"
+        return list(range(FIRST_S, int(noted.read_text()) + 1, MINUTES_S)) if noted.exists() else []
 
     @property
     def running(self) -> bool:

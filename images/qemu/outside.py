@@ -16,6 +16,8 @@ BOOT_S: Final = 1800.0
 """Emulated on a busy machine; on an idle one a boot takes less than a minute."""
 ANSWER_S: Final = 900.0
 MESSAGES: Final = 60
+"""Of a minute, one each second."""
+WINDOW_S: Final = 10
 FLOW: Final = """
 name = "counts"
 [checkpoint]
@@ -45,8 +47,9 @@ input = "seconds"
 class Outside:
     """A client outside of the board: sensors, and whoever looks at results."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, port: int = 0) -> None:
+        """`port` is that of a broker on this machine; 0: the board's own broker."""
+        self._machine, self._port = machine, port or machine.broker
         self.seen: list[tuple[str, bytes]] = []
         self.connected = False
         self.client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
@@ -67,7 +70,7 @@ class Outside:
             if not self._machine.running or time.monotonic() - began > BOOT_S:
                 raise BootError(f"no CONNACK within {BOOT_S:.0f} s of the start:\n{self._machine.tail()}")
             try:
-                self.client.connect("127.0.0.1", self._machine.broker, keepalive=30)
+                self.client.connect("127.0.0.1", self._port, keepalive=30)
                 self.client.loop_start()
                 time.sleep(1.0)
             except OSError:
@@ -96,14 +99,19 @@ class Outside:
 
     def measure(self) -> None:
         """Sends messages of a minute (event time); results of all windows but the last must come."""
-        start = self._machine.minute()
         self.seen = [one for one in self.seen if one[0] != "results/probe"]
-        for number in range(MESSAGES):
-            payload = json.dumps({"time": start + number, "v": number}).encode()
-            self.client.publish("sensors/probe", payload, qos=1)
+        self.send(self._machine.minute())
 
         def counted() -> int:
             return sum(json.loads(p)["n"] for t, p in self.seen if t == "results/probe")
 
-        self.wait(lambda: counted() >= MESSAGES - 10, "the windows' results")
+        self.wait(lambda: counted() >= MESSAGES - WINDOW_S, "the windows' results")
         self.wait(lambda: any("/@results/" in t for t, _ in self.seen), "a batch for the central side")
+
+    def send(self, minute: int, spread_s: float = 0.0) -> None:
+        """Sends the messages of a minute; returns when the broker has acknowledged them."""
+        for number in range(MESSAGES):
+            payload = json.dumps({"time": minute + number, "v": number}).encode()
+            last = self.client.publish("sensors/probe", payload, qos=1)
+            time.sleep(spread_s / MESSAGES)
+        last.wait_for_publish(ANSWER_S)

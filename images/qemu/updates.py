@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from images import bundle
 from images.build import PYTHON
 from images.ext4 import change
+from images.qemu.central import HOST, Central
 from images.qemu.fleet import Fleet
 from images.qemu.machine import BootError, Machine
-from images.qemu.outside import Outside
 from images.qemu.serving import Server
 
 EDGERT: Final = "/opt/edgert/bin/edgert"
 INSTALL_S: Final = 3600.0
 TRIAL_S: Final = 5400.0
 """An emulated board restarts up to four times in it, and waits for a gateway that does not come."""
-HOST: Final = "10.0.2.2"
-"""The address under which QEMU's own network has this machine."""
 OTHER: Final = {"A": "B", "B": "A"}
 BROKEN: Final = {
     "/opt/edgert/lib/gateway/__main__.py": 'raise SystemExit("this gateway is broken on purpose")\n',
@@ -32,26 +30,54 @@ BROKEN: Final = {
 
 
 class Updates:
-    """The updates of one board. Each ends with the flow counting again."""
+    """The updates of one board, for as long as its context lasts: bundles come from a web server."""
 
     def __init__(
-        self, board: str, images: Path, folder: Path, machine: Machine, fleet: Fleet, say: Callable[[str], None]
-    ) -> None:
+        self, board: str, images: Path, folder: Path, machine: Machine, fleet: Fleet,
+        counts: Callable[[], None], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """`counts` shows that the board's flow counts, without being deployed again: its state is with the data."""
         self._board, self._machine, self._fleet, self._say = board, machine, fleet, say
         self._image, self._folder = images / "root.ext4", folder / "bundles"
         self._folder.mkdir(exist_ok=True)
+        self._counts = counts
         self._seen = 0
+
+    def __enter__(self) -> Updates:
+        self._server = Server(self._folder)
+        self._server.__enter__()
+        self._url = f"http://{HOST}:{self._server.port}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__()
 
     def play(self, scenes: Collection[str]) -> None:
         """Plays those of `SCENES`. Raises `BootError` at the first that does not end as it should."""
-        with Server(self._folder) as self._server:
-            self._url = f"http://{HOST}:{self._server.port}"
-            self._settle()
-            for name, play in SCENES.items():
-                if name in scenes:
-                    play(self)
+        self._each(SCENES, scenes, self)
 
-    def _settle(self) -> None:
+    def play_with_fleet(self, scenes: Collection[str], central: Central) -> None:
+        """The same of `FLEET_SCENES`: updates over MQTT, of a board that is connected to the central side."""
+        self._each(FLEET_SCENES, scenes, self, central)
+
+    def _each(self, known: Mapping[str, Callable[..., None]], scenes: Collection[str], *arguments: object) -> None:
+        if chosen := [play for name, play in known.items() if name in scenes]:
+            self.settle()
+            for play in chosen:
+                play(*arguments)
+
+    def begin(self) -> None:
+        """Starts an update that is not waited for. With its end the board restarts."""
+        if not (self._folder / "begun.raucb").exists():
+            self._make("begun.raucb", f"{self._own}.begun", {})
+        self._ask(f"systemd-run --collect {EDGERT} board update {self._url}/begun.raucb")
+
+    @property
+    def running(self) -> str:
+        """The slot and the version that ran when all was decided."""
+        return f"slot {self._slot}, version {self._own}"
+
+    def settle(self) -> None:
         """Until an update of a run that was broken off is decided; then the slot that runs is the one to begin with."""
         ends = time.monotonic() + TRIAL_S
         while (found := self._status())["pending"]:
@@ -130,6 +156,35 @@ class Updates:
     def _no_init(self) -> None:
         self._broken("no init", {"/usr/lib/systemd/systemd": ""}, "did not come up")
 
+    def _by_fleet(self, central: Central) -> None:
+        version = f"{self._own}.fleet"
+        self._asked_by_fleet(central, "fleet", version, {}, "confirmed")
+        self._own, self._slot = version, OTHER[self._slot]
+        self._expect_slot()
+        self._counts()
+
+    def _broken_by_fleet(self, central: Central) -> None:
+        version = f"{self._own}.fleet-gateway"
+        why = self._asked_by_fleet(central, "fleet-gateway", version, BROKEN, "rolled back")
+        if "edgert-gateway.service" not in why:
+            raise BootError(f"expected the gateway as the reason, got {why!r}")
+        self._counts()
+        self._expect_slot()
+
+    def _asked_by_fleet(self, central: Central, name: str, version: str, changes: dict[str, str], expected: str) -> str:
+        """Runs `edgert fleet update`; returns the reason that the board gave."""
+        self._make(f"{name}.raucb", version, changes)
+        began, before = time.monotonic(), len(self._machine.starts())
+        status, result, said = central.update(f"{self._url}/{name}.raucb", "--wave", "100%", "--version", version)
+        [board] = result.get("boards", {"": {}}).values()
+        if (status, board.get("result")) != (int(expected != "confirmed"), expected):
+            raise BootError(f"expected {expected}, got status {status}, {result}: {said}\n{self._machine.tail()}")
+        starts = " ".join(self._machine.starts()[before:])
+        self._say(f"edgert fleet update ({name}): {expected} after {self._since(began)} s; slots started: {starts}")
+        for line in said.splitlines():
+            self._say(f"  {line[:200]}")
+        return str(board["why"])
+
     # -- steps
 
     def _install(self, name: str, version: str, changes: dict[str, str]) -> str:
@@ -141,7 +196,7 @@ class Updates:
             raise BootError(f"expected {name} to be installed, got status {status}: {said}")
         fetched = self._server.sent - sent
         text = f"installed in {self._since(began)} s ({fetched / 1e6:.1f} of {size / 1e6:.0f} MB fetched)"
-        self._machine.ask("systemctl reboot --no-block")
+        self._machine.tell("systemctl reboot")
         return text
 
     def _make(self, name: str, version: str, changes: dict[str, str]) -> None:
@@ -167,14 +222,6 @@ class Updates:
                 return found[-1]
             time.sleep(2.0)
         raise BootError(f"waited {TRIAL_S:.0f} s for: version {version} {event}\n{self._machine.tail()}")
-
-    def _counts(self) -> None:
-        """The flow is there without being deployed again: its state is on the data partition."""
-        outside = Outside(self._machine)
-        outside.connect()
-        outside.wait(lambda: bool(outside.online()), "the gateway")
-        outside.measure()
-        outside.client.loop_stop()
 
     def _expect_slot(self) -> None:
         found = self._status()
@@ -208,3 +255,7 @@ SCENES: Final[dict[str, Callable[[Updates], None]]] = {
     "install-cut": Updates._cut_while_installing,
 }
 """In the order in which they are played; each begins with a confirmed slot and ends with one."""
+FLEET_SCENES: Final[dict[str, Callable[[Updates, Central], None]]] = {
+    "fleet-update": Updates._by_fleet,
+    "fleet-gateway": Updates._broken_by_fleet,
+}
