@@ -131,6 +131,17 @@ def test_a_bundle_that_is_not_installed_leaves_no_note(
     assert not here.calls("systemctl reboot")
 
 
+def test_a_bundle_that_cannot_be_mounted_for_a_moment_is_tried_again(here: Board, tmp_path: Path) -> None:
+    script = """[ "$1" = install ] || { echo '{"version": "2"}'; exit 0; }
+[ ! -e "$BOARD/small" ] || { rm "$BOARD/small"; echo 'LastError: Failed to load dm table: too long' >&2; exit 1; }
+"""
+    here.program("rauc", script)
+    (tmp_path / "small").touch()
+    assert main(["board", "update", "--no-restart", "good.raucb"]) == 0
+    assert here.events() == ["installed"]
+    assert len(here.calls("rauc install")) == 2
+
+
 def test_one_update_at_a_time(here: Board, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["board", "update", "--no-restart", "good.raucb"]) == 0
     assert main(["board", "update", "good.raucb"]) == 1

@@ -29,6 +29,10 @@ LAST_LINES: Final = 3
 """Of the update client, as the reason of a failure."""
 PERCENT: Final = re.compile(r"\s*([0-9]{1,3})%")
 NO_CLIENT: Final = "expected the update client rauc on this board, got none"
+NOT_MOUNTED: Final = "Failed to load dm table"
+MOUNT_TRIES: Final = 3
+"""On a busy machine the block device that RAUC makes of a URL was once too small for dm-verity, for a moment. Nothing
+is written then."""
 MARK_TRIES: Final = 5
 MARK_AGAIN_S: Final = 5.0
 
@@ -110,6 +114,17 @@ def bundle_version(source: str) -> str:
 def install(source: str, on_percent: Callable[[int], None]) -> None:
     """Writes a bundle to the slot that does not run, and makes it the next one; says how far it is. Raises
     `EdgertError`."""
+    for attempt in range(1, MOUNT_TRIES + 1):
+        status, said = _install(source, on_percent)
+        if not status:
+            return
+        if NOT_MOUNTED not in said or attempt == MOUNT_TRIES:
+            raise _failed("install", said, status)
+        time.sleep(MARK_AGAIN_S)
+
+
+def _install(source: str, on_percent: Callable[[int], None]) -> tuple[int, str]:
+    """RAUC's exit status, and its last lines."""
     said: list[str] = []
     try:
         with subprocess.Popen(
@@ -123,8 +138,7 @@ def install(source: str, on_percent: Callable[[int], None]) -> None:
                     said = [*said[1 - LAST_LINES :], line]
     except FileNotFoundError:
         raise EdgertError(NO_CLIENT) from None
-    if process.returncode:
-        raise _failed("install", "".join(said), process.returncode)
+    return process.returncode, "".join(said)
 
 
 def mark(state: str) -> None:
