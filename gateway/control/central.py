@@ -54,7 +54,7 @@ class CentralConnection:
         self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._left_out = ""
-        """What the newest birth is without."""
+        """The parts that the newest birth lacks."""
 
     # -- life
 

@@ -73,7 +73,7 @@ class Fleet:
 
     @staticmethod
     def _edgert(*arguments: str | Path) -> str:
-        """What the command writes to its standard output."""
+        """The text on the command's standard output."""
         done = subprocess.run(
             [sys.executable, "-m", "edgert", *map(str, arguments)], capture_output=True, text=True, check=False
         )

@@ -19,6 +19,8 @@ from agent.fleet.moves import SECTION, candidate_untrusted
 from agent.fleet.rings import SECTION as RING
 from agent.fleet.status import labels_untrusted, section_untrusted
 from agent.interference import ring as rings
+from agent.lease.grants import grants_untrusted, record_untrusted
+from agent.lease.known import standings_untrusted
 from agent.membership.members import Member, Section, State, Version
 from agent.membership.messages import coordinate_untrusted
 from edgert.core.errors import DocumentError, EdgertError, PayloadError, ProtocolError
@@ -169,3 +171,20 @@ def test_the_examples_are_taken_as_they_are() -> None:
     assert threads_untrusted(THREADS)
     assert storm.executor_ids(STORM[f"{PATH}/component/rows"])
     assert candidate_untrusted(member(**{SECTION: pack(MOVES), "board": pack(BOARD), RING: USE}))
+
+
+RECORD = [7, "runs", ["g1", "g2"]]
+
+
+@given(nearly(RECORD), nearly({"city-air": [3, "g1", RECORD]}))
+def test_what_other_boards_and_the_disk_tell_of_leases(record: Any, grants: Any) -> None:
+    with suppress(ValueError):
+        assert record_untrusted(record).number >= 0
+    with suppress(ValueError):
+        assert all(isinstance(flow, str) for flow in grants_untrusted(grants))
+
+
+@given(nearly({"g1": [1, 2, 0], "g2": [5, 0, 1]}))
+def test_what_other_boards_tell_of_the_fleets_boards(told: Any) -> None:
+    with suppress(ValueError):
+        assert all(standing.epoch >= 0 for standing in standings_untrusted(told).values())

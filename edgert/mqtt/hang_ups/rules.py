@@ -2,7 +2,7 @@
 
 A broker may hang up at a message (malformed, too large), at a topic or at a filter (the access rules of EMQX, HiveMQ
 and AWS IoT), and need not say which it was. `Suspicion` finds it. A message is given up. A topic is refused after two
-of its messages were, a filter is left out at once, for a time that grows (`Forbidden`).
+of its messages were, and a filter once it was found twice, for a time that grows (`Forbidden`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from edgert.mqtt.hang_ups.suspicion import Sent, Suspect, Suspicion
 
 TOPIC_BLAMES: Final = 2
 """Messages of a topic at which the broker hung up: with one it may have been that message."""
+FILTER_BLAMES: Final = 2
+"""Times that a filter was found, each by three ends of connections: what a flow misses while its filter is left out is
+lost, and a link that flaps looks much the same."""
 MOST_FILTER_S: Final = 600.0
 """A filter is tried again within ten minutes: input waits for it, and a bad link may have been to blame."""
 HUNG_UP: Final = 0x100
@@ -48,7 +51,7 @@ class HangUps:
         topic is not blamed."""
         self._most_bytes = most_bytes
         self.topics: Forbidden[str] = Forbidden(TOPIC_BLAMES)
-        self.filters: Forbidden[str] = Forbidden(1, MOST_FILTER_S)
+        self.filters: Forbidden[str] = Forbidden(FILTER_BLAMES, MOST_FILTER_S)
         self.found = 0
         """Packets at which the broker hung up."""
         self._suspicion = Suspicion()

@@ -1,4 +1,6 @@
-"""SUBSCRIBE packets that wait or are in flight: one after the other where the broker may have hung up at one."""
+"""SUBSCRIBE packets that wait or are in flight: one after the other where the broker may have hung up at one.
+
+A flow that changes its filter just then misses what comes between its UNSUBSCRIBE and its SUBSCRIBE that waits."""
 
 from __future__ import annotations
 
