@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
-HUNG_UP = "hung up twice at a message"
+HUNG_UP = "hung up at a message of"
 """The log line of the gateway for a message that it gives up has these words."""
 LIMITS = (1_100, 1_500, 2_500)
 """Bytes at which the central broker hangs up. Below 1,024 the gateway takes it for another reason than the size."""

@@ -39,7 +39,7 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     assert main(["fleet", "move", "city-air", "window", "g3", "--config", str(fleet.agents["g2"].config)]) == 0
     told = capsys.readouterr().out
     assert told.startswith(
-        "flow city-air runs by plan 2: g1: readings, valid, by-sensor; g3: window, central; it stood"
+        "flow city-air runs by plan 2: g1: readings, valid; g3: by-sensor, window, central; it stood"
     )
     publishing.join()
     fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
