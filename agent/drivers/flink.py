@@ -118,7 +118,7 @@ def plain_name(vertex: Mapping[str, Any]) -> str:
 
 
 def _copies(vertex: Mapping[str, Any]) -> int:
-    """How many subtasks a vertex has. Raises `ValueError` for a number that Flink cannot have."""
+    """The number of subtasks of a vertex. Raises `ValueError` for a number that Flink cannot have."""
     copies = int(vertex["parallelism"])
     if not 0 <= copies <= MOST_COPIES:
         raise ValueError(f"parallelism: expected at most {MOST_COPIES}, got {copies}")

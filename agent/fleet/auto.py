@@ -10,12 +10,12 @@ import logging
 from typing import Final
 
 from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.guarded import guarded
 from agent.fleet.plans import FleetPlans
 from agent.placement.proposal import Proposal
 from agent.placement.replacement import Hysteresis, Replacement
 from agent.placement.rules import newest
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError
 
 log = logging.getLogger(__name__)
 LOOK_S: Final = 5.0
@@ -35,12 +35,7 @@ class FleetAuto:
         """Looks at the flows that this agent coordinates."""
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                await self.look()
-            except EdgertError as error:
-                log.debug("not now: %s", error)
-            except Exception:
-                log.exception("flows could not be looked at for a better placement")
+            await guarded(self.look, log, "flows could not be looked at for a better placement")
 
     async def look(self) -> None:
         """One look at all flows that this agent coordinates and whose rules name a heuristic."""

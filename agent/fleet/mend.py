@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from agent.fleet.deploy import FleetDeploy
 from agent.fleet.flows import FleetFlows, listed
+from agent.fleet.guarded import guarded
 from agent.lease.leases import Lease
 from agent.migration.plan_change import UnfinishedError, abort, commit, decision, participants, staying
 from agent.placement.rules import newest
@@ -47,12 +48,7 @@ class FleetMend:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                await self.look()
-            except EdgertError as error:
-                log.debug("not now: %s", error)
-            except Exception:
-                log.exception("flows of the fleet could not be looked after")
+            await guarded(self.look, log, "flows of the fleet could not be looked after")
 
     async def look(self) -> None:
         """One look at the flows that this agent coordinates."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import Movable, check_leaving, crossing, movable
 from agent.fleet.rings import SECTION as RING
@@ -122,12 +123,7 @@ class FleetMoves:
         while True:
             await self._rings.changed.wait()
             self._rings.changed.clear()
-            try:
-                await self._look()
-            except EdgertError as error:
-                log.debug("no move: %s", error)
-            except Exception:
-                log.exception("moves could not be looked after")
+            await guarded(self._look, log, "moves could not be looked after")
 
     async def _look(self) -> None:
         now, crowd = self._clock.monotonic(), self._crowd()

@@ -2,7 +2,7 @@
 
 A board that reaches no majority of its fleet for the length of a lease stops its guests: parts of flows without a
 source here. After a start they stand still until the agent has reached a majority, which says that they are not given
-up. Parts with a source here go on, as nobody else can take their input. So when people forget a board
+up. Parts with a source here go on, as no other board can take their input. So when people forget a board
 (`edgert fleet forget`), though it lives, no operator that it ran for others has two owners.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import Leases
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError
 
 log = logging.getLogger(__name__)
 LOOK_S: Final = 2.0
@@ -42,12 +42,7 @@ class FleetPresence:
 
     async def run(self) -> None:
         while True:
-            try:
-                await self.look()
-            except EdgertError as error:
-                log.debug("not now: %s", error)
-            except Exception:
-                log.exception("the fleet could not be looked at")
+            await guarded(self.look, log, "the fleet could not be looked at")
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:

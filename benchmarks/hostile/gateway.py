@@ -26,7 +26,7 @@ class Gateway:
         self.sequence = 0
 
     def number(self) -> dict[str, Any]:
-        """What the next batch says of itself."""
+        """The head of the next batch."""
         self.sequence += 1
         number = {"gateway": self.name, "flow": self.flow, "epoch": self.epoch, "stream": 0, "flow_version": 1}
         return {**number, "sequence": self.sequence}

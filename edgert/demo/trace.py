@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgert.core.errors import EdgertError, show
+from edgert.core.text_files import ENCODING
 
 TOPIC = "city/{source}/sense"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -59,7 +60,7 @@ def _source(entries: list[object]) -> str:
 def read(path: Path) -> Iterator[Recorded]:
     """The messages of a file, in order. Raises `TraceError`."""
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding=ENCODING) as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield parse_line_untrusted(line.rstrip("\n"), f"{path}:{number}")

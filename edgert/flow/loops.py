@@ -15,7 +15,8 @@ from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.graph import Flow, Node
 
 DROPPING: Final = frozenset(("filter", "bloom_filter"))
-"""Types of operators that exist to let only some rows through: a row that made a message may not make the next."""
+"""Types of operators that exist to let only some rows through: a row that made a message may not make the next.
+The same is true of a table or a join that drops rows for which it has nothing (`missing = "drop"`)."""
 
 POSSIBLE_LOOP: Final = "the flow may read what it publishes, and each message would make another: {}"
 
@@ -122,7 +123,7 @@ def _origins(flow: Flow, node: Node) -> dict[str, bool]:
         seen.add((at.name, sure))
         if not at.inputs:
             found[at.name] = found.get(at.name, False) or sure
-        sure = sure and at.type not in DROPPING
+        sure = sure and at.type not in DROPPING and at.parameters.get("missing") != "drop"
         waiting += [(flow.nodes[name], sure) for name in at.inputs if name in flow.nodes]
     return found
 

@@ -16,7 +16,7 @@ HIGH_IDS: Final = 1 << 27
 """Half of the identifiers that MQTT has."""
 UNKNOWN: Final = (
     "the sensors' broker {} has a session for this gateway, of which the data folder knows nothing: it is gone, "
-    "or was begun anew. What its flows held, and what waited to leave, is missing (nobody knows how much)"
+    "or was begun anew. What its flows held, and what waited to leave, is missing (the amount is unknown)"
 )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent.simulation.described import description
 from edgert.core.config import load
 from edgert.core.settings.gateway import GatewaySettings
+from edgert.demo import trace
 from edgert.flow.document import read_untrusted
 from edgert.mqtt.clients.credentials import read_password
 from provisioning.document import files_untrusted
@@ -31,3 +33,15 @@ def test_documents() -> None:
 def test_a_provisioning_file() -> None:
     text = '[network]\nhostname = "pi"\n'
     assert files_untrusted(BOM.decode() + text) == files_untrusted(text)
+
+
+def test_a_simulated_fleet_and_a_trace(tmp_path: Path) -> None:
+    fleet = tmp_path / "boards.toml"
+    fleet.write_bytes(BOM + b'[otherwise]\ndelay_ms = 1\n[[boards]]\nname = "a"\n')
+    (board,) = description.read(fleet).boards
+    assert board.name == "a"
+    recorded = b'1422748800000,{"e":[{"sv":"a","n":"source"},{"v":"1","n":"t"}],"bt":1422748800000}\n'
+    plain, marked = tmp_path / "plain.csv", tmp_path / "marked.csv"
+    plain.write_bytes(recorded)
+    marked.write_bytes(BOM + recorded)
+    assert list(trace.read(marked)) == list(trace.read(plain))

@@ -46,6 +46,17 @@ def test_where_field_values_decide_the_loop_is_only_possible(reads: str, publish
     assert not loop.certain
 
 
+def test_a_table_that_drops_rows_which_it_does_not_know_makes_the_loop_only_possible() -> None:
+    plain = document("f", "home/{source}/t", "home/{room}/t")
+    rooms = {"type": "annotate", "input": "in", "field": "source", "table": {"s1": {"room": "hall"}}, "missing": "drop"}
+    plain["operators"] |= {"rooms": rooms, "out": plain["operators"]["out"] | {"input": "rooms"}}
+    [loop] = loops([from_plain(plain, REGISTRY)], "f")
+    assert not loop.certain
+    rooms["missing"] = "null"
+    with pytest.raises(DocumentError):
+        from_plain(plain, REGISTRY)
+
+
 @pytest.mark.parametrize(
     ("reads", "publishes"),
     [("home/+", "home/a/b"), ("home/{source}", "out/{source}"), ("+/x", "$SYS/x"), ("a/b/c", "a/b"), ("a/b", "a/bc")],

@@ -17,6 +17,7 @@ from agent.simulation.described.events_of import events_of
 from agent.simulation.described.tables import number, only, tables
 from agent.simulation.described.ways import DescriptionError, Way, ways
 from edgert.core.ids import GATEWAY_NAME
+from edgert.core.text_files import ENCODING
 
 CENTRAL: Final = "central"
 """The name of the place of the central broker and the collector, in links and commands."""
@@ -64,7 +65,7 @@ class Description:
 def read(path: Path) -> Description:
     """Raises `DescriptionError`."""
     try:
-        return parse(tomllib.loads(path.read_text()))
+        return parse(tomllib.loads(path.read_text(encoding=ENCODING)))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, DescriptionError) as error:
         raise DescriptionError(f"{path}: {error}") from error
 
