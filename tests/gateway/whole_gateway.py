@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Gateway:
         name: str = "g1",
         fission: bool = True,
     ) -> None:
+        self._store_thread = ThreadPoolExecutor(1)  # as in the daemon: a database bears no two at once
         self.database = Database(path, name)
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
@@ -71,7 +73,7 @@ class Gateway:
         return None
 
     async def store(self, call: Callable[[], Any]) -> Any:
-        return await asyncio.to_thread(call)
+        return await asyncio.get_running_loop().run_in_executor(self._store_thread, call)
 
     def feed(
         self, packet_id: int, time: float, *, dup: bool = False, topic: str = "x/a", ids: tuple[int, ...] = ()
