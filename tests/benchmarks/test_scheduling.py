@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from benchmarks.riotbench import engine
@@ -12,9 +14,12 @@ from edgert.scheduling.policies import POLICIES
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_choice_costs_something(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_is_timed_without_what_the_timer_costs(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on at each look and at nothing else."""
     monkeypatch.setattr(choice, "CHOICES", 500)
-    assert -0.1 < choice.cost_us(policy, 20) < 1_000
+    looks = itertools.count()
+    assert choice.cost_us(policy, 20, timer=lambda: float(next(looks))) == 0.0
+    assert next(looks) == 2_000, "two looks for each choice, and two for each that was left out"
 
 
 def test_both_pools_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
