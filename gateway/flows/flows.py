@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 
 GIVEN_UP = "the flow could not go on; what came in since, until it does, is missing"
 LATE = "the database was damaged and begun anew; what waited in it, and came in until the flow could start, is missing"
-SUBSCRIBED_S = 5.0
-"""How long the answer to a new flow waits for the broker's to its subscriptions."""
 
 
 class Flows:
@@ -242,13 +240,13 @@ class Flows:
 
     async def deploy(self, flow: Flow, origin: str, assignment: Assignment | None = None, plan: int = 0) -> int:
         """Starts a flow, or replaces it by a new version. Returns its version when the broker has confirmed its
-        subscriptions, or after `SUBSCRIBED_S`. The same document changes nothing but the origin: brokers send retained
+        subscriptions, or after some seconds. The same document changes nothing but the origin: brokers send retained
         documents with each connection. Raises `EdgertError` where it cannot be done. The old version goes on then,
         unless the new one failed after it had taken over: a flow that fails so late is stopped, as by `fail`."""
         async with self.flow_registry.changing:
             version = await self._deploy(flow, origin, assignment or {}, plan)
         await self.flow_registry.changed()
-        await self._ingest.subscribed(SUBSCRIBED_S)
+        await self._ingest.subscriber.subscribed()
         return version
 
     async def _deploy(self, flow: Flow, origin: str, assignment: Assignment, plan: int) -> int:

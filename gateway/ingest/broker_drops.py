@@ -45,7 +45,7 @@ class BrokerDrops:
         """Messages since the last value that was kept, of any client; None while nothing has come."""
         self.bad = 0
         """Payloads that are no count."""
-        self._broker = broker
+        self.broker = broker
         # nothing is ever owed to it, and a message that is delivered again tells it an old count
         self._reader = Reader(Progress(Position(sys.maxsize)), None, retained=True, take_untrusted=self.take_untrusted)
         self._last: int | None = None
@@ -93,7 +93,7 @@ class BrokerDrops:
         """Loads the text of `to_save`, empty at the first start. A damaged one is ignored."""
         with suppress(msgspec.MsgspecError):
             saved = msgspec.json.decode(text or "{}", type=dict[str, str | int | None])
-            if (saved.get("broker"), saved.get("topic")) == (self._broker, self.topic):
+            if (saved.get("broker"), saved.get("topic")) == (self.broker, self.topic):
                 found = saved.get("dropped")
                 self._last = self._saved = found if isinstance(found, int) else None
                 granted, cuts = saved.get("granted"), saved.get("cuts")
@@ -120,7 +120,7 @@ class BrokerDrops:
         if (last, answer) == (self._saved, self._saved_answer):
             return ""
         self._saved, self._saved_answer = last, answer
-        about = {"broker": self._broker, "topic": self.topic, "dropped": last}
+        about = {"broker": self.broker, "topic": self.topic, "dropped": last}
         return json.dumps({**about, "granted": answer[0], "cuts": answer[1]})
 
     # -- the subscription

@@ -55,7 +55,7 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
     client, inbox = ingest.client.status, ingest.inbox
     return {
         "connected": client.connected,
-        "subscribed": ingest.hears,
+        "subscribed": ingest.subscriber.hears,
         "broker": str(ingest.client.address),
         "protocol": client.protocol,
         "messages": inbox.counters.messages,
@@ -74,10 +74,10 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "broker_drops_unseen": ingest.drops.unseen,
         "window": ingest.pressure.window.met,
         "window_checkpoints": ingest.pressure.window.asked,
-        "refused": dict(ingest.grants.refused),
+        "refused": dict(ingest.subscriber.grants.refused),
         "refused_topics": ingest.publishing.refused(),
         "paused_s": round(ingest.pressure.paused_s, 1),
-        "error": ingest.grants.error or client.error,
+        "error": ingest.subscriber.grants.error or client.error,
     }
 
 

@@ -19,7 +19,7 @@ from edgert.mqtt.session.events import Connected, Subscribed
 from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
 from gateway.ingest.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
-from gateway.ingest.ingest import ID_IN_USE
+from gateway.ingest.subscriber import ID_IN_USE
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -245,7 +245,7 @@ class Granting:
         self.given_up: list[str] = []
         self.in_use = set(in_use)
         self._tokens = 0
-        self._answered = gateway.ingest._answered
+        self._answered = gateway.ingest.subscriber.answered
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
         self._tokens += 1
@@ -273,8 +273,8 @@ class Granting:
 def connected(gateway: Gateway, protocol: str, in_use: Iterable[str] = ()) -> Granting:
     """With a session of an earlier connection."""
     client = Granting(gateway, protocol, in_use)
-    gateway.ingest.client = client  # type: ignore[assignment]
-    gateway.ingest._connected(Connected(True, protocol, 1, "id", 65_535))
+    gateway.ingest.client = gateway.ingest.subscriber.client = client  # type: ignore[assignment]
+    gateway.ingest.connected(Connected(True, protocol, 1, "id", 65_535))
     return client
 
 
@@ -350,16 +350,16 @@ async def test_a_redelivery_to_a_flow_that_shares_the_subscription_is_no_old_cou
 
 @in_loop
 async def test_a_subscription_refused_for_its_packet_identifier_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gateway.ingest.ingest.ASK_AGAIN_S", 0.0)
     gateway = Gateway(tmp_path / "db")
     ingest = gateway.ingest
+    ingest.subscriber.ask_again_s = 0.0
     await gateway.flows.deploy(document(), "mqtt")
     client = connected(gateway, "5", in_use=("x/+", TOPIC))
     await until(lambda: '"granted": 1' in ingest.drops.to_save(), "the topic with what it drops, granted")
     assert client.in_use == set()
-    assert not ingest.grants.refused
+    assert not ingest.subscriber.grants.refused
     assert "subscription to x/+: packet identifier in use" in caplog.text, "it was refused first"
     assert "nothing has come" in ingest.drops.unseen
     gateway.crash()
@@ -372,14 +372,14 @@ async def test_a_refusal_is_no_error_of_the_gateway_but_that_of_a_flow_is(tmp_pa
     ingest = gateway.ingest
     client = connected(gateway, protocol)
     await until(lambda: TOPIC in sent(client), "the subscription")
-    ingest._answered(Subscribed(1, ((TOPIC, 0x80),)))
-    assert not ingest.grants.refused
+    ingest.subscriber.answered(Subscribed(1, ((TOPIC, 0x80),)))
+    assert not ingest.subscriber.grants.refused
     assert "refused" in ingest.drops.unseen
     await gateway.flows.deploy(reads_sys(TOPIC), "mqtt")
-    ingest._answered(Subscribed(2, ((TOPIC, 0x80),)))
-    assert list(ingest.grants.refused) == [TOPIC]
-    ingest._answered(Subscribed(3, ((TOPIC, 1),)))
-    assert not ingest.grants.refused
+    ingest.subscriber.answered(Subscribed(2, ((TOPIC, 0x80),)))
+    assert list(ingest.subscriber.grants.refused) == [TOPIC]
+    ingest.subscriber.answered(Subscribed(3, ((TOPIC, 1),)))
+    assert not ingest.subscriber.grants.refused
     assert "refused" not in ingest.drops.unseen
     gateway.crash()
 
@@ -392,10 +392,10 @@ async def test_switched_off_it_is_not_asked_and_what_an_earlier_run_asked_is_tak
     gateway = Gateway(tmp_path / "db")
     client = connected(gateway, protocol)
     await until(lambda: TOPIC in sent(client), "the subscription")
-    saved = gateway.ingest._subscriptions.dump()
+    saved = gateway.ingest.subscriptions.dump()
     gateway.crash()
     after = Gateway(tmp_path / "db", Sensors(drops_topic=""))
-    after.ingest._subscriptions.load(saved)
+    after.ingest.subscriptions.load(saved)
     client = connected(after, protocol)
     await until(lambda: client.given_up == [TOPIC], "that it is taken back")
     assert not sent(client)
@@ -427,7 +427,7 @@ async def test_a_stop_in_good_order_keeps_the_last_value_though_no_flow_has_anyt
     heard(5, 50, drops=daemon.ingest.drops)
     await asyncio.wait_for(daemon._end(), 10.0)
     again = Daemon(settings)
-    drops = BrokerDrops(TOPIC, again.ingest.drops._broker)
+    drops = BrokerDrops(TOPIC, again.ingest.drops.broker)
     drops.load(again.database.meta("broker_drops", ""))
     assert heard(60, drops=drops).dropped == 10
     again.database.close()

@@ -15,7 +15,7 @@ from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.events import Subscribed
 from edgert.mqtt.topics import covers
 from edgert.operators.base.logic import Logic
-from gateway.flows import flows, retire
+from gateway.flows import retire
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
@@ -230,14 +230,14 @@ async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscripti
     """Or what a sensor sends right after the answer might be lost."""
     gateway = Gateway(tmp_path / "db")
     ingest = gateway.ingest
-    monkeypatch.setattr(ingest, "_open", True)
+    ingest.subscriber.open = True
     monkeypatch.setattr(ingest.client, "subscribe", lambda subscriptions: 7)
     deploying = asyncio.ensure_future(gateway.flows.deploy(document(), "mqtt"))
     async with asyncio.timeout(10.0):
-        while not ingest._unanswered:  # noqa: ASYNC110 - nothing says when
+        while not ingest.subscriber.unanswered:  # noqa: ASYNC110 - nothing says when
             await asyncio.sleep(0)
     assert not deploying.done()
-    ingest._answered(Subscribed(7, (("x/+", 1),)))
+    ingest.subscriber.answered(Subscribed(7, (("x/+", 1),)))
     assert await asyncio.wait_for(deploying, 10.0) == 1
     gateway.crash()
 
@@ -248,25 +248,24 @@ async def test_a_subscription_that_is_refused_or_gets_a_lower_qos_is_an_error_un
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     ingest = gateway.ingest
-    monkeypatch.setattr(flows, "SUBSCRIBED_S", 0.01)
-    monkeypatch.setattr(ingest, "_open", True)
+    ingest.subscriber.patience_s, ingest.subscriber.open = 0.01, True
     monkeypatch.setattr(ingest.client, "subscribe", lambda subscriptions: 7)
     monkeypatch.setattr(ingest.client, "unsubscribe", lambda filters: None)
     await gateway.flows.deploy(document(), "mqtt")
     for _ in range(2):  # at each connection
-        ingest._answered(Subscribed(7, (("x/+", 0),)))
-    assert ingest.grants.error == "subscription to x/+ has QoS 0 instead of 1"
+        ingest.subscriber.answered(Subscribed(7, (("x/+", 0),)))
+    assert ingest.subscriber.grants.error == "subscription to x/+ has QoS 0 instead of 1"
     assert [r.getMessage() for r in caplog.records if "QoS" in r.msg or "grants" in r.msg] == [
         "the broker grants QoS 0 instead of 1 to the subscription to x/+"
     ]
-    ingest._answered(Subscribed(7, (("x/+", 0x87),)))
-    assert ingest.grants.error == "subscription to x/+ refused: not authorized (0x87)"
-    ingest._answered(Subscribed(7, (("x/+", 1),)))
-    assert ingest.grants.error == ""
-    ingest._answered(Subscribed(7, (("x/+", 0),)))
+    ingest.subscriber.answered(Subscribed(7, (("x/+", 0x87),)))
+    assert ingest.subscriber.grants.error == "subscription to x/+ refused: not authorized (0x87)"
+    ingest.subscriber.answered(Subscribed(7, (("x/+", 1),)))
+    assert ingest.subscriber.grants.error == ""
+    ingest.subscriber.answered(Subscribed(7, (("x/+", 0),)))
     assert await gateway.flows.remove("f")
-    await ingest._subscribe()
-    assert ingest.grants.error == ""
+    await ingest.subscriber.subscribe()
+    assert ingest.subscriber.grants.error == ""
     gateway.crash()
 
 
@@ -289,15 +288,14 @@ async def test_in_3_1_1_what_others_read_is_subscribed_at_every_moment(
         has.difference_update(filters)
         moments.append(set(has))
 
-    monkeypatch.setattr(flows, "SUBSCRIBED_S", 0.01)
-    monkeypatch.setattr(ingest, "_open", True)
-    monkeypatch.setattr(ingest, "_by_id", by_id)
+    ingest.subscriber.patience_s, ingest.subscriber.open = 0.01, True
+    ingest.subscriber.by_id = by_id
     monkeypatch.setattr(ingest.client, "subscribe", subscribe)
     monkeypatch.setattr(ingest.client, "unsubscribe", unsubscribe)
     await gateway.flows.deploy(document("a", "", "x/a"), "mqtt")
     await gateway.flows.deploy(document("b", "", "x/{source}"), "mqtt")
     await gateway.flows.remove("b")
-    await ingest._subscribe()
+    await ingest.subscriber.subscribe()
     assert has - {ingest.drops.topic} == {"x/a"}
     assert all(any(covers(f, "x/a") for f in moment) for moment in moments)
     gateway.crash()
@@ -325,7 +323,7 @@ async def test_what_comes_while_a_flow_is_removed_is_acknowledged_when_that_is_w
     gateway.feed(1, 1.0, dup=True)
     assert await gateway.flows.remove("f")
     assert (gateway.shipped(), len(gateway.ingest.inbox.owed)) == (1, 0)
-    assert gateway.ingest._subscriptions.sources == []
+    assert gateway.ingest.subscriptions.sources == []
     gateway.crash()
 
 

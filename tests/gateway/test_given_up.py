@@ -172,7 +172,7 @@ async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so
     gateway.database.put_gap = put_gap  # type: ignore[method-assign]
     await asyncio.gather(*gateway.flows._telling.running)
     assert (len(gaps(gateway)), len(gateway.ingest.inbox.owed)) == (1, 0)
-    assert gateway.ingest._subscriptions.sources == []
+    assert gateway.ingest.subscriptions.sources == []
     gateway.crash()
 
 

@@ -31,15 +31,15 @@ class Board(Gateway):
 
     def __init__(self, path: Path, saved: str = "", *, five: bool = True) -> None:
         super().__init__(path, Sensors(drops_topic=""), saved)
-        self.subscriptions = self.ingest._subscriptions
-        self.ingest._by_id = five
+        self.subscriptions = self.ingest.subscriptions
+        self.ingest.subscriber.by_id = five
         self.subscribe()
 
     def subscribe(self) -> str:
         """What the ingest does when it is connected; returns what it saves."""
-        self.subscriptions.wanted(self.ingest._by_id)
+        self.subscriptions.wanted(self.ingest.subscriber.by_id)
         with self.ingest.lock:
-            self.ingest._routes.rebuild()
+            self.ingest.subscriber.routes.rebuild()
         return self.subscriptions.dump()
 
     async def deploy(self, name: str, topic: str = "x/{source}") -> str:
@@ -113,7 +113,7 @@ async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_
     there, back = ((*board.ids(one), *board.ids(other)) for one, other in (("x/+", "x/a"), ("x/a", "x/+")))
     board.feed(1, 1.0, ids=back)
     board.feed(1, 1.0, dup=True, ids=there)
-    routes = board.ingest._routes
+    routes = board.ingest.subscriber.routes
     route = Route(routes.by_id("x/a", back).readers, xxhash.xxh3_64_intdigest(repr(back).encode()))
     with patch.object(routes, "by_id", lambda topic, ids: route):
         board.feed(2, 2.0, ids=back)
@@ -126,10 +126,10 @@ async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_
 @in_loop
 async def test_that_a_broker_speaks_five_is_kept_for_this_broker(tmp_path: Path) -> None:
     board = Board(tmp_path / "db")
-    spawned = board.ingest._tasks.begin
-    board.ingest._tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
-    board.ingest._connected(Connected(True, "5", 1, "id", 20, {}))
-    board.ingest._tasks.begin = spawned  # type: ignore[method-assign]
+    spawned = board.ingest.tasks.begin
+    board.ingest.tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
+    board.ingest.connected(Connected(True, "5", 1, "id", 20, {}))
+    board.ingest.tasks.begin = spawned  # type: ignore[method-assign]
     saved = board.subscribe()
     board.crash()
     for port, knows in ((1883, True), (1884, False)):
@@ -254,7 +254,7 @@ async def test_that_a_broker_had_no_session_is_known_over_restarts(tmp_path: Pat
     await board.deploy("f")
     if had:
         board.feed(1, 1.0, ids=board.ids("x/+"))
-    await board.ingest._open_session(Connected(False, "5", 99, "id", 10))
+    await board.ingest.open_session(Connected(False, "5", 99, "id", 10))
     saved = board.subscribe()
     board.crash()
     board = Board(tmp_path / "db", saved)
@@ -290,7 +290,7 @@ async def test_a_database_that_was_begun_anew_knows_over_starts_that_identifiers
         again = daemon(tmp_path)
         await again._start()
         (run,) = again.flows.runs.values()
-        route = again.ingest._routes.by_id("x/1", (17,))
+        route = again.ingest.subscriber.routes.by_id("x/1", (17,))
         await ends(again)
         assert [reader.progress for reader in route.readers] == [run.progress]
 
@@ -320,7 +320,7 @@ async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: 
     first = daemon(tmp_path)
     await first._start()
     await first.flows.deploy(flow, "file")
-    given = first.ingest._subscriptions
+    given = first.ingest.subscriptions
     give(given)
     first.database.set_meta("subscriptions", given.dump())
     if how == "before it":
@@ -329,7 +329,7 @@ async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: 
     second = daemon(tmp_path)
     await second._start()
     await second.flows.deploy(flow, "mqtt")
-    waits = [second.ingest._subscriptions._waits(source) for source in second.ingest._subscriptions.sources]
+    waits = [second.ingest.subscriptions._waits(source) for source in second.ingest.subscriptions.sources]
     await ends(second)
     assert waits == [True]
 
@@ -382,7 +382,7 @@ async def test_an_equal_message_that_comes_while_the_gateway_ends_counts_when_it
     good_bye = before.ingest.client.stop
 
     async def stop() -> None:
-        before.ingest._messages([equal])  # behind the last checkpoint
+        before.ingest.messages([equal])  # behind the last checkpoint
         await good_bye()
 
     with patch.object(before.ingest.client, "stop", stop):

@@ -62,7 +62,7 @@ async def test_whatever_frees_the_input_sets_reading_going_again(tmp_path: Path,
     elif change == "remove":
         await gateway.flows.remove("f")
     else:
-        gateway.ingest._disconnected("the broker went away")
+        gateway.ingest.disconnected("the broker went away")
     assert reads(gateway)
     gateway.crash()
 

@@ -24,7 +24,7 @@ class Board:
         self.client = self.gateway.ingest.client
         self.client._schedule_flush = lambda: None  # type: ignore[method-assign]
         self.session = self.client._session
-        self.gateway.ingest._tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
+        self.gateway.ingest.tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
 
     async def deploy(self) -> None:
         operators = {

@@ -23,8 +23,8 @@ SAVED = '{"ids": {"x": 1}}'
 
 def connect(gateway: Gateway, session_present: bool) -> Granting:
     client = Granting(gateway, "5", ())
-    gateway.ingest.client = client  # type: ignore[assignment]
-    gateway.ingest._connected(Connected(session_present, "5", 1, "id", 65_535))
+    gateway.ingest.client = gateway.ingest.subscriber.client = client  # type: ignore[assignment]
+    gateway.ingest.connected(Connected(session_present, "5", 1, "id", 65_535))
     return client
 
 
@@ -43,15 +43,15 @@ async def test_each_flow_says_that_what_it_held_is_gone_also_one_that_comes_late
     await gateway.flows.deploy(alarms(), "mqtt")
     await gateway.flows.deploy(from_plain({**GOOD, "name": "ships-nothing"}, REGISTRY), "mqtt")
     client = connect(gateway, session_present=True)
-    text = UNKNOWN.format(gateway.ingest._broker)
+    text = UNKNOWN.format(gateway.ingest.drops.broker)
     await until(lambda: not gateway.flows._telling.running, "the gap")
     await gateway.flows.deploy(from_plain({**GOOD, "name": "later"}, REGISTRY), "mqtt")
     assert gateway.flows.gaps == {"f": text, "ships-nothing": text, "later": text}
     assert (gaps(gateway), gateway.database.lost) == ([("f", text)], text), "the tables know flows that ship"
     assert gateway.ingest.known_session.unknown == 1
     assert all((s.subscription_id or 0) > 1 for s in client.subscriptions.values()), "1 may stand for another filter"
-    assert gateway.ingest._subscriptions.lost, "so the topic says who reads a message of the session"
-    gateway.ingest._connected(Connected(True, "5", 2, "id", 65_535))
+    assert gateway.ingest.subscriptions.lost, "so the topic says who reads a message of the session"
+    gateway.ingest.connected(Connected(True, "5", 2, "id", 65_535))
     await asyncio.sleep(0)
     assert gateway.ingest.known_session.unknown == 1
     gateway.crash()

@@ -61,7 +61,7 @@ async def test_an_exception_in_the_handler_loses_no_message_and_is_said(
         await until(lambda: client.status.connected, "the connection")
         await until(lambda: daemon.flows.runs, "the flow")
         its = daemon.ingest
-        await until(lambda: its._subscriptions.sent and not its._unanswered, "the subscription")
+        await until(lambda: its.subscriptions.sent and not its.subscriber.unanswered, "the subscription")
         await asyncio.to_thread(rig.publish, [message(str(n)) for n in range(SENT // 2)])
         await until(lambda: taken(daemon) == SENT // 2, "what comes before the fault")
         put = daemon.host.put

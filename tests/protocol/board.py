@@ -157,7 +157,7 @@ class Board:
             lock=self.flow_registry.feeding, inbox=WatchedInbox(self._taken_for_redelivery),
         )  # fmt: skip
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
-        self.ingest._tasks.begin = self._begin  # type: ignore[method-assign, assignment]
+        self.ingest.tasks.begin = self._begin  # type: ignore[method-assign, assignment]
         self.ingest.pressure.look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, self.uplink.committed)

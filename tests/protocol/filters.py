@@ -20,6 +20,6 @@ def change(world: World, name: str) -> None:
 def note(world: World) -> None:
     """What the flows of the gateway read, which may be what an older version did."""
     if world.board:
-        for source in world.board.ingest._subscriptions.sources:
+        for source in world.board.ingest.subscriptions.sources:
             world.flows[source.flow] = source.filter
             world.ledger.changed(source.flow, source.filter)
