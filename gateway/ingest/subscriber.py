@@ -164,7 +164,7 @@ class Subscriber:
             self._tasks.begin(self.subscribe())
 
     def disconnected(self) -> None:
-        """What was asked is not answered any more."""
+        """The broker answers nothing any more that it was asked."""
         self.open = False
         self.drops.disconnected()
         self.subscriptions.watch = self.drops.source
