@@ -179,7 +179,7 @@ class Daemon:
             settings.gateway.fleet, self.gateway, settings.links, self.database, self.store, self.host, self.ingest,
             self.clock,
         )  # fmt: skip
-        self.parts.links = links
+        self.parts.stopped.links = links
         self.flow_registry.on_change = links.sync
         self.checkpointer.on_written = links.committed
         return links

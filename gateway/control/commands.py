@@ -268,7 +268,7 @@ class Commands:
 
     async def let_guests_wait(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """From now on parts without a source here wait after a start until this board's agent lets them go on."""
-        await self._parts.let_guests_wait()
+        await self._parts.stopped.let_guests_wait()
         return {}
 
     async def put_rules(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,12 +18,10 @@ before anything that comes by it, wherever its operator runs then. See `edgert.s
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
@@ -31,7 +29,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.graph import Flow
-from edgert.flow.plan import Assignment, uncopied
+from edgert.flow.plan import Assignment
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import restore
 from edgert.runtime.checkpoint.packing import join_queues, pack_state
@@ -44,32 +42,12 @@ from gateway.base.epochs import successor
 from gateway.flows.exports import pending, rows_in, states_of_operators, waiting_before, waiting_here
 from gateway.flows.flows import Flows
 from gateway.flows.precopy import Precopy, behind
+from gateway.flows.stopped import StoppedParts
 from gateway.hosts.host import Host
 from gateway.registry.recovery import last_checkpoint
 from gateway.registry.registry import OnStore
 
-if TYPE_CHECKING:
-    from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
-
-log = logging.getLogger(__name__)
-
-PATIENCE_S: Final = 60.0
-"""A part that stands still and has nothing prepared goes on after so long without the coordinator's next word."""
-GUESTS_WAIT: Final = "guests_wait"
-"""In the database's table `meta`."""
 MAX_RULES_BYTES: Final = 1 << 16
-
-
-@dataclass(slots=True)
-class Stopped:
-    """A part that stands still."""
-
-    run: FlowRun
-    began: float
-    """Monotonic seconds."""
-    patience: asyncio.TimerHandle | None = None
-    suspended: bool = False
-    """By this board's agent, which has lost the fleet: it goes on when the agent says so, not by itself."""
 
 
 class Committed(NamedTuple):
@@ -88,63 +66,39 @@ class Parts:
     ) -> None:
         self._gateway, self._flows, self._host, self._clock = gateway, flows, host, clock
         self._database, self._store = database, store
-        self.links: FlowLinks | None = None
-        """None if links are off."""
+        self.precopy = Precopy(flows)
+        self.stopped = StoppedParts(gateway, flows, host, database, store, self.precopy)
         self._fences: dict[str, int] = {}
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
-        self._prepared: dict[str, Prepared] = {}
+        self.prepared: dict[str, Prepared] = {}
+        """This gateway's parts of next plans."""
         self._committed: dict[str, Committed] = {}
         """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
         then, and must not be written again."""
-        self._stopped: dict[str, Stopped] = {}
-        self._guests_wait = False
-        """After a start guests stand still until the agent of this board has reached the fleet."""
-        self._precopy = Precopy(flows)
         self._busy = asyncio.Lock()
 
     def load(self) -> None:
         """Loads fences, rules and prepared plans from the database; to be called before flows are loaded."""
         self._fences = self._database.fences()
-        self._prepared = self._database.prepared()
-        self._guests_wait = bool(self._database.meta(GUESTS_WAIT, 0))
+        self.prepared = self._database.prepared()
+        self.stopped.load()
         for flow, (fence, packed) in self._database.placement_rules().items():
             self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
 
     def stands(self, flow: str) -> bool:
         """True if the flow's part of the next plan is prepared, or it is a guest that waits: a start must not let it
         run."""
-        return flow in self._prepared or (self._guests_wait and self._is_guest(self._flows.flow_registry.stored[flow]))
-
-    def _is_guest(self, stored: StoredFlow) -> bool:
-        """True for a part of a flow whose sources are on other boards: no input is lost where it stands still."""
-        operators = stored.document["operators"]
-        here = [uncopied(copy)[0] for copy, at in stored.assignment.items() if at.gateway == self._gateway]
-        return bool(stored.assignment) and all(
-            "input" in operators[name] or "inputs" in operators[name] for name in here
-        )
+        return flow in self.prepared or self.stopped.waits(flow)
 
     def loaded(self, run: FlowRun) -> None:
         """Records a loaded flow that a start does not let run."""
-        name = run.flow.name
-        run.ended = True
-        self._hold_links(name)  # the next plan has what comes from other gateways by the present one
-        self._stopped[name] = Stopped(run, time.monotonic(), suspended=name not in self._prepared)
-        if name not in self._prepared:
-            log.info(
-                "flow %s runs here for other boards: it waits until this board's agent has reached its fleet", name
-            )
-
-    async def let_guests_wait(self) -> None:
-        """This board has an agent that says after each start whether its guests may go on."""
-        if not self._guests_wait:
-            await self._store(lambda: self._database.set_meta(GUESTS_WAIT, 1))
-            self._guests_wait = True
+        self.stopped.loaded(run, suspended=run.flow.name not in self.prepared)
 
     def check_free(self, flow: str) -> None:
         """Raises where the flow's plan is being changed: nothing else may change it meanwhile."""
-        if flow in self._stopped or flow in self._prepared:
+        if flow in self.stopped.by_flow or flow in self.prepared:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
 
     def status(self) -> dict[str, Any]:
@@ -156,19 +110,24 @@ class Parts:
                 "plan": run.plan.number,
                 "document": dict(run.flow.document),
                 "assignment": {operator: list(at) for operator, at in run.assignment.items()},
-                "state": "prepared" if name in self._prepared else "stopped" if name in self._stopped else "running",
+                "state": self._state(name),
                 "fence": self._fences.get(name, 0),
-                "guest": self._is_guest(flows.flow_registry.stored[name]),
-                "suspended": name in self._stopped and self._stopped[name].suspended,
+                "guest": self.stopped.is_guest(flows.flow_registry.stored[name]),
+                "suspended": name in self.stopped.by_flow and self.stopped.by_flow[name].suspended,
                 **self._told_rules(name),
             }
             for name, run in flows.runs.items()
         }
-        for name, prepared in self._prepared.items():
+        for name, prepared in self.prepared.items():
             part = found.setdefault(name, {"state": "prepared", "fence": self._fences.get(name, 0)})
             part["prepared_plan"] = prepared.plan
             part["prepared_assignment"] = {operator: list(at) for operator, at in prepared.assignment.items()}
         return found
+
+    def _state(self, flow: str) -> str:
+        if flow in self.prepared:
+            return "prepared"
+        return "stopped" if flow in self.stopped.by_flow else "running"
 
     def _told_rules(self, flow: str) -> dict[str, Any]:
         fence, rules = self._rules.get(flow, (0, {}))
@@ -192,7 +151,7 @@ class Parts:
         self.check_free(flow)
         await self._flows.checkpointer.checkpoint([run])
         blobs, _ = await self._checkpoint(flow)
-        return await self._precopy.copy(flow, blobs, set(operators))
+        return await self.precopy.copy(flow, blobs, set(operators))
 
     async def ahead(
         self, document: Mapping[str, Any], assignment: Assignment, plan: int, copies: Mapping[str, Any]
@@ -205,7 +164,7 @@ class Parts:
         if run is not None and run.flow.document != flow.document:
             raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
         own, _ = await self._checkpoint(flow.name) if run else ([], b"")
-        await self._precopy.take(flow, assignment, plan, own, copies)
+        await self.precopy.take(flow, assignment, plan, own, copies)
 
     # -- the steps
 
@@ -227,63 +186,31 @@ class Parts:
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
         async with self._busy:
-            if flow in self._prepared:  # another coordinator may have decided for it: only that decision is to be ended
+            if flow in self.prepared:  # another coordinator may have decided for it: only that decision is to be ended
                 raise EdgertError(f"the plan of flow {flow} is being changed; try again")
-            stopped = self._stopped.get(flow)
+            stopped = self.stopped.by_flow.get(flow)
             if stopped is None:
-                stopped = await self._stop(flow)
-                self._have_patience(flow)
+                stopped = await self.stopped.stop(self._run(flow))
+                self.stopped.have_patience(flow)
             elif stopped.suspended:  # a coordinator that reaches this board belongs to the fleet
                 stopped.suspended = False
-                self._have_patience(flow)
+                self.stopped.have_patience(flow)
             return {"links": {origin: list(at) for origin, at in stopped.run.progress.committed.links.items()}}
-
-    async def _stop(self, flow: str) -> Stopped:
-        run = self._run(flow)
-        self._hold_links(flow)
-        try:
-            await self._flows.plans.stop_for_plan(run)
-        except BaseException:
-            self._release_links(flow)
-            raise
-        stopped = self._stopped[flow] = Stopped(run, run.stands_since)
-        return stopped
 
     async def suspend(self, flow: str) -> bool:
         """The part stands still at a committed checkpoint until `resume`. False where its plan is being changed, which
         its coordinator ends."""
         async with self._busy:
-            if flow not in self._stopped and flow not in self._prepared:
-                (await self._stop(flow)).suspended = True
-            return flow in self._stopped and self._stopped[flow].suspended
+            if flow not in self.stopped.by_flow and flow not in self.prepared:
+                (await self.stopped.stop(self._run(flow))).suspended = True
+            return flow in self.stopped.by_flow and self.stopped.by_flow[flow].suspended
 
     async def resume(self, flow: str) -> None:
         """A suspended part goes on."""
         async with self._busy:
-            stopped = self._stopped.get(flow)
-            if stopped is not None and stopped.suspended and flow not in self._prepared:
-                self._go_on(flow)
-
-    def _have_patience(self, flow: str) -> None:
-        stopped = self._stopped[flow]
-        stopped.patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._impatient, flow)
-
-    @contextmanager
-    def _not_going_on(self, flow: str, stopped: Stopped | None) -> Iterator[None]:
-        """Within the context a part that stands still does not go on by itself: what is prepared meanwhile, which may
-        take long on a busy board, is what it has now. Where that fails its patience begins anew."""
-        _wait_no_more(stopped)
-        try:
-            yield
-        except BaseException:
-            if stopped is not None:
-                self._have_patience(flow)
-            raise
-
-    def _impatient(self, flow: str) -> None:
-        if flow in self._stopped and flow not in self._prepared:
-            log.warning("flow %s goes on: its coordinator said nothing for %.0f s", flow, PATIENCE_S)
-            self._go_on(flow)
+            stopped = self.stopped.by_flow.get(flow)
+            if stopped is not None and stopped.suspended and flow not in self.prepared:
+                self.stopped.go_on(flow)
 
     async def export(
         self, flow: str, operators: Iterable[str], taken: Mapping[str, Sequence[int]], since: str = ""
@@ -291,9 +218,9 @@ class Parts:
         """Exports from a stopped part the state and queue entries of operator copies that leave, and the batches that
         wait for other gateways. `taken`: gateway → (epoch, sequence) of the last batch that it took from here. `since`:
         the token of a `copy`, behind which the state is wanted; the answer has it where it is behind that copy."""
-        run, wanted = self._is_stopped(flow).run, set(operators)
-        blobs, queue = await self._checkpoint(flow, self._precopy.known(flow))
-        behind = self._precopy.since(flow, since, blobs) if since else None
+        run, wanted = self.stopped[flow].run, set(operators)
+        blobs, queue = await self._checkpoint(flow, self.precopy.known(flow))
+        behind = self.precopy.since(flow, since, blobs) if since else None
         states = states_of_operators(blobs if behind is None else behind, wanted)
         return {
             "gateway": self._gateway,
@@ -317,15 +244,15 @@ class Parts:
         # no other change begins a run of the flow meanwhile
         async with self._busy, self._flows.flow_registry.changing:
             self._check_undecided(flow.name)
-            old = self._stopped.get(flow.name)
+            old = self.stopped.by_flow.get(flow.name)
             if old is None and flow.name in self._flows.runs:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
             if old is not None:
                 self._flows.plans.check_sources(old.run, assignment)
-            ahead = self._precopy.found(flow, assignment, plan, imports)
-            with self._not_going_on(flow.name, old):
+            ahead = self.precopy.found(flow, assignment, plan, imports)
+            with self.stopped.not_going_on(flow.name):
                 blobs, queue = await self._checkpoint(flow.name, ahead.own if ahead else ()) if old else ([], b"")
                 # its own export has nothing that stays here, but places of several operators of which one leaves
                 others = [one for one in imports if one.get("gateway") != self._gateway]
@@ -334,33 +261,30 @@ class Parts:
                 queues = join_queues([queue, *(o["queue"] for o in imports), *(o["pending"] for o in imports)])
                 own = behind(blobs, ahead.own) if ahead else None
                 if ahead is not None and own is not None:
-                    form = await asyncio.to_thread(self._precopy.form, ahead, [*own, *changes], queues)
+                    form = await asyncio.to_thread(self.precopy.form, ahead, [*own, *changes], queues)
                 else:
                     states = [*blobs, *(ahead.imported if ahead else ()), *changes]
                     form = await asyncio.to_thread(self._form, flow, assignment, plan, states, queues)
                 await self._store(lambda: self._database.put_prepared(flow.name, form))
-                self._prepared[flow.name] = form
+                self.prepared[flow.name] = form
 
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
         """The part runs by the next plan. Returns for how long it stood still, and how many rows waited meanwhile."""
         async with self._busy:
-            prepared = self._prepared.get(flow)
+            prepared = self.prepared.get(flow)
             if prepared is None or prepared.plan != plan:
                 run = self._flows.runs.get(flow)
                 if prepared is None and (run is None or run.plan.number == plan):
                     return {"pause_s": 0.0, "rows_delayed": 0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
-            stopped = self._stopped.get(flow)
+            stopped = self.stopped.by_flow.get(flow)
             if flow not in self._committed:
                 self._committed[flow] = await self._write(flow, prepared, stopped.run if stopped else None)
             stored, run, old = self._committed[flow]
             fed = self._host.waiting(old) if old else 0
             await self._flows.plans.go_on_by(stored, run, old, prepared.states, prepared.queue)
-            del self._committed[flow], self._prepared[flow]
-            self._precopy.forget(flow)
-            self._stopped.pop(flow, None)
-            _wait_no_more(stopped)
-            self._release_links(flow)
+            del self._committed[flow], self.prepared[flow]
+            self.stopped.forget(flow)
             pause_s = time.monotonic() - stopped.began if stopped else 0.0
             return {"pause_s": pause_s, "rows_delayed": fed + rows_in(prepared.queue)}
 
@@ -368,19 +292,19 @@ class Parts:
         """The part goes on by the plan that it had."""
         async with self._busy:
             self._check_undecided(flow)
-            prepared = self._prepared.get(flow)
+            prepared = self.prepared.get(flow)
             if prepared is not None and prepared.plan == plan:
                 await self._store(lambda: self._database.put_prepared(flow, None))
-                del self._prepared[flow]
-                self._precopy.forget(flow)
-            if flow in self._stopped and flow not in self._prepared:
-                self._go_on(flow)
+                del self.prepared[flow]
+                self.precopy.forget(flow)
+            if flow in self.stopped.by_flow and flow not in self.prepared:
+                self.stopped.go_on(flow)
 
     # -- below
 
     def _check_undecided(self, flow: str) -> None:
         if flow in self._committed:
-            plan = self._prepared[flow].plan
+            plan = self.prepared[flow].plan
             raise EdgertError(f"flow {flow} is committed to plan {plan}: commit it again, so that it runs by it")
 
     def _run(self, flow: str) -> FlowRun:
@@ -388,12 +312,6 @@ class Parts:
         if run is None:
             raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
         return run
-
-    def _is_stopped(self, flow: str) -> Stopped:
-        stopped = self._stopped.get(flow)
-        if stopped is None:
-            raise EdgertError(f"expected a flow that stands still here, got {show(flow)}")
-        return stopped
 
     async def _checkpoint(self, flow: str, whole: Sequence[bytes] = ()) -> tuple[list[bytes], bytes]:
         found: tuple[list[bytes], bytes] = await self._store(lambda: last_checkpoint(self._database, flow, whole))
@@ -413,7 +331,7 @@ class Parts:
         """Makes the prepared part the flow's plan, in the database."""
         flow = await self._flows.checked(dict(prepared.document))
         progress = old.progress if old else Progress(Position())
-        run = self._precopy.run_of(name, prepared)
+        run = self.precopy.run_of(name, prepared)
         if run is None:
             run = await asyncio.to_thread(self._flows.plans.planned, flow, prepared.assignment, prepared.plan, progress)
         run.progress = progress
@@ -438,24 +356,3 @@ class Parts:
         stored = await self._store(write)
         run.epoch = stored.epoch
         return Committed(stored, run, old)
-
-    def _go_on(self, flow: str) -> None:
-        stopped = self._stopped.pop(flow)
-        _wait_no_more(stopped)
-        self._precopy.forget(flow)
-        stopped.run.ended = False
-        self._host.go_on(stopped.run)
-        self._release_links(flow)
-
-    def _hold_links(self, flow: str) -> None:
-        if self.links is not None:
-            self.links.hold(flow)
-
-    def _release_links(self, flow: str) -> None:
-        if self.links is not None:
-            self.links.release(flow)
-
-
-def _wait_no_more(stopped: Stopped | None) -> None:
-    if stopped is not None and stopped.patience is not None:
-        stopped.patience.cancel()

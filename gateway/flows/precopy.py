@@ -32,7 +32,6 @@ from gateway.flows.exports import states_of_operators, waiting_here
 from gateway.flows.flows import Flows
 
 KEPT_S: Final = 60.0
-"""State that was sent ahead is forgotten after so long: its coordinator is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,13 @@ class Precopy:
     ahead: dict[str, Ahead] = field(default_factory=dict)
     ready: dict[str, tuple[Prepared, FlowRun]] = field(default_factory=dict)
     """Parts that were formed, each with a run that has all of their state."""
+    kept_s: float = KEPT_S
+    """State that was sent ahead is forgotten after so long: its coordinator is gone."""
 
     async def copy(self, flow: str, blobs: Sequence[bytes], operators: Collection[str]) -> dict[str, Any]:
         """The state of operator copies, of a flow of which `blobs` are stored."""
         copied = self.copied[flow] = Copied(secrets.token_hex(8), blobs)
-        asyncio.get_running_loop().call_later(KEPT_S, self._forget_copied, flow, copied)
+        asyncio.get_running_loop().call_later(self.kept_s, self._forget_copied, flow, copied)
         states = await asyncio.to_thread(states_of_operators, blobs, operators)
         return {"token": copied.token, "states": states}
 
@@ -98,7 +99,7 @@ class Precopy:
         tokens = {gateway: str(one["token"]) for gateway, one in copies.items()}
         run, base = await asyncio.to_thread(self._build, flow, assignment, plan, [*own, *imported])
         ahead = self.ahead[flow.name] = Ahead(plan, dict(assignment), run, base, own, imported, tokens)
-        asyncio.get_running_loop().call_later(KEPT_S, self._forget_ahead, flow.name, ahead)
+        asyncio.get_running_loop().call_later(self.kept_s, self._forget_ahead, flow.name, ahead)
 
     def _build(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes]) -> tuple[FlowRun, bytes]:
         run = self.flows.plans.planned(flow, assignment, plan, Progress(Position()))

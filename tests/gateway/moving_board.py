@@ -66,7 +66,7 @@ class Board(Gateway):
             "test", self.name, settings, self.database, self.store, self.host, self.ingest, self.clock
         )
         self.links.peers._backoff = Backoff(0.01, 0.1)
-        self.parts.links = self.links
+        self.parts.stopped.links = self.links
         registry = self.flow_registry
         registry.stands, registry.check_free = self.parts.stands, self.parts.check_free
         registry.on_change, self.checkpointer.on_written = self.links.sync, self.links.committed

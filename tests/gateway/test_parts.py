@@ -22,8 +22,6 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.store.database import Database
-from edgert.store.plan_change import Prepared
-from gateway.flows import parts as parts_module
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.registry import registry as registry_module
@@ -52,7 +50,7 @@ def parts_of(gateway: Gateway) -> tuple[Parts, Links]:
     """As the daemon begins with them."""
     own, links = gateway.database.gateway, Links()
     parts = Parts(own, gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock)
-    parts.links = links  # type: ignore[assignment]
+    parts.stopped.links = links  # type: ignore[assignment]
     parts.load()
     for run in gateway.flows.runs.values():
         if parts.stands(run.flow.name):
@@ -128,7 +126,7 @@ async def test_a_commit_that_fails_between_database_and_flow_is_finished_by_the_
         await parts.abort("f", 2)
     with pytest.raises(EdgertError, match="committed to plan 2: commit it again"):
         await parts.prepare(dict(document().document), AT, 3, [])
-    parts._impatient("f")
+    assert parts.stopped["f"].patience is None, "it does not go on by itself"
     assert parts.status()["f"]["prepared_plan"] == 2
     assert links.held == {"f"}
     gateway.ingest.feed([Publish("x/a", b'{"time": 1700000002}', 1, False, False, 2)])  # waits with the flow
@@ -169,21 +167,20 @@ async def test_links_that_cannot_follow_a_commit_do_not_have_it_written_again(
 
 
 @in_loop
-async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(tmp_path: Path) -> None:
     """Else two runs of one flow would share its messages."""
     gateway = Gateway(tmp_path / "db")
     parts, _ = parts_of(gateway)
     gateway.flow_registry.check_free = parts.check_free
     await parts.fence("f", 2)
-    made, go_on = parts._form, threading.Event()
+    plans, go_on = gateway.flows.plans, threading.Event()
+    made = plans.planned
 
-    def slow(*given: Any) -> Prepared:
+    def slow(*given: Any) -> FlowRun:
         assert go_on.wait(10)
         return made(*given)
 
-    monkeypatch.setattr(parts, "_form", slow)
+    plans.planned = slow  # type: ignore[assignment, method-assign]
     preparing = asyncio.create_task(parts.prepare(dict(document().document), AT, 2, []))
     await until(gateway.flow_registry.changing.locked, "the preparation")
     deploying = asyncio.create_task(gateway.flows.deploy(document(), "mqtt"))
@@ -233,7 +230,7 @@ async def test_what_waits_in_front_of_a_chain_goes_where_its_first_operator_goes
         exports.append(await part.export("f", leaving, {}))
     for part in parts.values():
         await part.prepare(dict(flow.document), after, 2, exports)
-    waiting = {name: unpack_queues(part._prepared["f"].queue, 0.0) for name, part in parts.items()}
+    waiting = {name: unpack_queues(part.prepared["f"].queue, 0.0) for name, part in parts.items()}
     rows = {name: sum(len(e.batch) for queue in found.values() for e in queue) for name, found in waiting.items()}
     assert rows == {"g1": 0, "g2": 0} | {after["valid"].gateway: 1}
     for gateway in gateways.values():
@@ -266,7 +263,7 @@ async def test_what_fails_in_the_midst_of_a_chain_that_a_plan_joins_is_counted_a
     await parts.fence("f", 2)
     await parts.stop("f")
     await parts.prepare(dict(flow.document), after, 2, [await parts.export("f", [], {})])
-    assert unpack_queues(parts._prepared["f"].queue, 0.0).keys() == {"b"}
+    assert unpack_queues(parts.prepared["f"].queue, 0.0).keys() == {"b"}
     await parts.commit("f", 2)
     run = gateway.flows.runs["f"]
     chain = run.places["a+b"]
@@ -356,7 +353,7 @@ async def test_a_board_that_a_plan_names_for_a_key_only_keeps_its_part_across_a_
 @pytest.mark.parametrize("fails", [False, True])
 @in_loop
 async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prepared(
-    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fails: bool, tmp_path: Path
 ) -> None:
     """It went on by the old plan, and had the next one prepared: a commit took back what it had done since."""
     gateway = Gateway(tmp_path / "db")
@@ -364,16 +361,17 @@ async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prep
     parts, _ = parts_of(gateway)
     gateway.feed(1, 1.0)
     await parts.fence("f", 2)
-    loop, form, go_on = asyncio.get_running_loop(), parts._form, threading.Event()
+    loop, plans, go_on = asyncio.get_running_loop(), gateway.flows.plans, threading.Event()
+    made = plans.planned
 
-    def slow(*given: Any) -> Prepared:
+    def slow(*given: Any) -> FlowRun:
         go_on.wait(10)
         if fails:
             raise MisfitError("its state does not fit")
-        return form(*given)
+        return made(*given)
 
-    monkeypatch.setattr(parts, "_form", slow)
-    monkeypatch.setattr(parts_module, "PATIENCE_S", 0.5)
+    plans.planned = slow  # type: ignore[assignment, method-assign]
+    parts.stopped.patience_s = 0.5
     await parts.stop("f")
     exported = await parts.export("f", [], {})
     preparing = asyncio.ensure_future(parts.prepare(dict(document().document), AT, 2, [exported]))
@@ -440,7 +438,7 @@ async def test_a_guest_waits_for_the_agents_word_also_after_a_start(
     first = Gateway(tmp_path / "db")
     await first.flows.deploy(document(), FLEET, at, 1)
     parts, links = parts_of(first)
-    await parts.let_guests_wait()
+    await parts.stopped.let_guests_wait()
     assert parts.status()["f"]["guest"] is is_guest
     assert await parts.suspend("f")
     assert (parts.status()["f"]["suspended"], links.held) == (True, {"f"})

@@ -15,10 +15,9 @@ from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.plan_change import Prepared
-from gateway.flows import precopy
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
-from gateway.flows.precopy import behind
+from gateway.flows.precopy import KEPT_S, behind
 from tests.gateway import whole_gateway
 from tests.gateway.moving import Outcome as Run
 from tests.gateway.moving import World, until_empty
@@ -40,11 +39,12 @@ def merged(gateway: Gateway) -> None:
     gateway.checkpointer._compact(gateway.flows.runs["f"])
 
 
-async def ahead_of_plan_2(path: Path) -> tuple[Gateway, Parts]:
+async def ahead_of_plan_2(path: Path, kept_s: float = KEPT_S) -> tuple[Gateway, Parts]:
     """A gateway with its part of plan 2 made ahead, with one message in it; two more came since."""
     gateway = Gateway(path)
     await gateway.flows.deploy(document(), FLEET, AT, 1)
     parts, _ = parts_of(gateway)
+    parts.precopy.kept_s = kept_s
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
     await parts.fence("f", 2)
@@ -65,7 +65,7 @@ async def test_the_next_plan_has_what_was_sent_ahead_and_what_came_since(
     await parts.stop("f")
     meanwhile(gateway)
     await parts.prepare(DOCUMENT, AT, 2, [export()])
-    pieces = len(parts._prepared["f"].states)
+    pieces = len(parts.prepared["f"].states)
     assert pieces == (1 if meanwhile is merged else 3), "the base and two deltas, or all of it anew"
     if crash:
         gateway.crash()
@@ -92,7 +92,7 @@ async def test_changes_without_what_they_change_are_refused_and_the_flow_goes_on
     plan, token = 3 if why == "another plan" else 2, "u" if why == "another token" else "t"
     assignment = {**AT, "out": Location("g2", -1)} if why == "another assignment" else AT
     if why == "forgotten":
-        parts._precopy.forget("f")
+        parts.precopy.forget("f")
     with pytest.raises(EdgertError, match=f"that g2 sent ahead for plan {plan}, which is not here any more; try again"):
         await parts.prepare(DOCUMENT, assignment, plan, [export(token)])
     await parts.abort("f", plan)
@@ -107,7 +107,7 @@ async def test_whole_exports_are_taken_whatever_was_sent_ahead(tmp_path: Path) -
     gateway, parts = await ahead_of_plan_2(tmp_path / "db")
     await parts.stop("f")
     await parts.prepare(DOCUMENT, AT, 2, [export("")])
-    assert len(parts._prepared["f"].states) == 1
+    assert len(parts.prepared["f"].states) == 1
     await parts.commit("f", 2)
     assert await gateway.flows.remove("f")
     assert gateway.shipped() == 3
@@ -124,11 +124,10 @@ async def test_state_of_another_version_is_not_taken_ahead(tmp_path: Path) -> No
 
 
 @in_loop
-async def test_what_no_coordinator_comes_back_for_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precopy, "KEPT_S", 0.0)
-    gateway, parts = await ahead_of_plan_2(tmp_path / "db")
+async def test_what_no_coordinator_comes_back_for_is_forgotten(tmp_path: Path) -> None:
+    gateway, parts = await ahead_of_plan_2(tmp_path / "db", kept_s=0.0)
     await parts.copy("f", ["minute"])
-    await until(lambda: not parts._precopy.ahead and not parts._precopy.copied, "that it is forgotten")
+    await until(lambda: not parts.precopy.ahead and not parts.precopy.copied, "that it is forgotten")
     gateway.crash()
 
 
@@ -195,7 +194,7 @@ async def test_the_pause_begins_before_the_checkpoint_of_the_stop_and_rows_that_
     monkeypatch.setattr(gateway.checkpointer, "write_stopped", noting)
     asked_at = time.monotonic()
     await parts.stop("f")
-    assert asked_at <= parts._stopped["f"].began <= written_at[0]
+    assert asked_at <= parts.stopped["f"].began <= written_at[0]
     for packet_id in (4, 5):
         gateway.ingest.feed([Publish("x/a", b'{"time": 1700000004}', 1, False, False, packet_id)])
     await parts.prepare(DOCUMENT, AT, 2, [export()])
