@@ -106,7 +106,7 @@ class Ingest:
         self.subscriber.saved = saved_subscriptions
         self.inbox.table.emptied = subscriptions.emptied
         if subscriptions.speaks_5 == self.drops.broker:
-            self.client.knows_5()
+            self.client.versions.knows_5()
         self.drops.load(saved_drops)
         subscriptions.watch = self.drops.source
 

@@ -54,7 +54,7 @@ def files(world: World, table: str) -> tuple[int, int]:
 
 
 def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(5)
     gateways = [Gateway("g1"), Gateway("g2")]

@@ -134,7 +134,7 @@ async def test_that_a_broker_speaks_five_is_kept_for_this_broker(tmp_path: Path)
     board.crash()
     for port, knows in ((1883, True), (1884, False)):
         other = Gateway(tmp_path / "db", Sensors(port=port), saved)
-        assert other.ingest.client._session._versions.probing is not knows
+        assert other.ingest.client.versions.probing is not knows
         other.crash()
 
 

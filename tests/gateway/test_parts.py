@@ -21,48 +21,13 @@ from edgert.runtime.checkpoint.packing import unpack_queues
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
-from edgert.store.database import Database
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.registry import registry as registry_module
-from gateway.registry.registry import FlowRegistry
 from tests.gateway import whole_gateway
+from tests.gateway.parts_here import AT, Links, parts_of, standing
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
-
-AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
-
-
-class Links:
-    """Notes which flows are held."""
-
-    def __init__(self) -> None:
-        self.held: set[str] = set()
-
-    def hold(self, flow: str) -> None:
-        self.held.add(flow)
-
-    def release(self, flow: str) -> None:
-        self.held.discard(flow)
-
-
-def parts_of(gateway: Gateway) -> tuple[Parts, Links]:
-    """As the daemon begins with them."""
-    own, links = gateway.database.gateway, Links()
-    parts = Parts(own, gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock)
-    parts.stopped.links = links  # type: ignore[assignment]
-    parts.load()
-    for run in gateway.flows.runs.values():
-        if parts.stands(run.flow.name):
-            parts.loaded(run)
-    return parts, links
-
-
-def standing(database: Database, *given: Any) -> FlowRegistry:
-    """A registry that lets no flow run whose next plan is prepared, as the daemon's."""
-    registry = FlowRegistry(database, *given)
-    registry.stands = lambda flow: flow in database.prepared()
-    return registry
 
 
 @pytest.mark.parametrize("goes_on", ["commit", "abort"])
@@ -350,48 +315,6 @@ async def test_a_board_that_a_plan_names_for_a_key_only_keeps_its_part_across_a_
     gateway.crash()
 
 
-@pytest.mark.parametrize("fails", [False, True])
-@in_loop
-async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prepared(
-    fails: bool, tmp_path: Path
-) -> None:
-    """It went on by the old plan, and had the next one prepared: a commit took back what it had done since."""
-    gateway = Gateway(tmp_path / "db")
-    await gateway.flows.deploy(document(), FLEET, AT, 1)
-    parts, _ = parts_of(gateway)
-    gateway.feed(1, 1.0)
-    await parts.fence("f", 2)
-    loop, plans, go_on = asyncio.get_running_loop(), gateway.flows.plans, threading.Event()
-    made = plans.planned
-
-    def slow(*given: Any) -> FlowRun:
-        go_on.wait(10)
-        if fails:
-            raise MisfitError("its state does not fit")
-        return made(*given)
-
-    plans.planned = slow  # type: ignore[assignment, method-assign]
-    parts.stopped.patience_s = 0.5
-    await parts.stop("f")
-    exported = await parts.export("f", [], {})
-    preparing = asyncio.ensure_future(parts.prepare(dict(document().document), AT, 2, [exported]))
-    began = loop.time()
-    await until(lambda: loop.time() > began + 0.7, "the end of its patience")
-    assert parts.status()["f"]["state"] == "stopped"
-    go_on.set()
-    if fails:
-        with pytest.raises(MisfitError):
-            await preparing
-        await until(lambda: parts.status()["f"]["state"] == "running", "that the flow goes on by itself")
-    else:
-        await preparing
-        await parts.commit("f", 2)
-    gateway.feed(2, 2.0)
-    assert await gateway.flows.remove("f")
-    assert gateway.shipped() == 2
-    gateway.crash()
-
-
 @in_loop
 async def test_a_source_does_not_leave_its_board(tmp_path: Path) -> None:
     """What came after the last checkpoint would be acknowledged there, and be nowhere."""
@@ -422,55 +345,4 @@ async def test_a_document_of_its_own_does_not_take_the_place_of_a_boards_part_of
     assert list(gateway.flows.runs["f"].mine or ()) == ["in"]
     await gateway.flows.remove("f")
     assert await gateway.flows.deploy(document(), "mqtt")
-    gateway.crash()
-
-
-GUEST = {"in": Location("g2", -1), "minute": Location("g1", -1), "out": Location("g1", -1)}
-
-
-@pytest.mark.parametrize("at", [GUEST, AT])
-@in_loop
-async def test_a_guest_waits_for_the_agents_word_also_after_a_start(
-    at: dict[str, Location], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A part with a source here does not: nobody else takes its input."""
-    is_guest = at is GUEST
-    first = Gateway(tmp_path / "db")
-    await first.flows.deploy(document(), FLEET, at, 1)
-    parts, links = parts_of(first)
-    await parts.stopped.let_guests_wait()
-    assert parts.status()["f"]["guest"] is is_guest
-    assert await parts.suspend("f")
-    assert (parts.status()["f"]["suspended"], links.held) == (True, {"f"})
-    await parts.resume("f")
-    assert (parts.status()["f"]["state"], links.held) == ("running", set())
-    first.crash()
-
-    def waiting(database: Database, *given: Any) -> FlowRegistry:
-        registry = FlowRegistry(database, *given)
-        registry.stands = lambda _: is_guest
-        return registry
-
-    monkeypatch.setattr(whole_gateway, "FlowRegistry", waiting)
-    second = Gateway(tmp_path / "db")
-    parts, links = parts_of(second)
-    assert parts.status()["f"]["suspended"] is is_guest
-    assert links.held == ({"f"} if is_guest else set())
-    await parts.resume("f")
-    assert (parts.status()["f"]["state"], links.held) == ("running", set())
-    second.crash()
-
-
-@in_loop
-async def test_a_coordinator_that_stops_a_suspended_part_may_change_its_plan(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "db")
-    await gateway.flows.deploy(document(), FLEET, GUEST, 1)
-    parts, _ = parts_of(gateway)
-    await parts.suspend("f")
-    await parts.stop("f")
-    assert not parts.status()["f"]["suspended"]
-    await parts.resume("f")  # the agent's word is late
-    assert parts.status()["f"]["state"] == "stopped"
-    await parts.abort("f", 0)
-    assert parts.status()["f"]["state"] == "running"
     gateway.crash()

@@ -21,7 +21,7 @@ from gateway.flows.precopy import KEPT_S, behind
 from tests.gateway import whole_gateway
 from tests.gateway.moving import Outcome as Run
 from tests.gateway.moving import World, until_empty
-from tests.gateway.test_parts import AT, parts_of, standing
+from tests.gateway.parts_here import AT, parts_of, standing
 from tests.gateway.whole_gateway import Gateway, document
 from tests.lab.faults import APART, FLOW, KEYED
 from tests.waiting import in_loop, until

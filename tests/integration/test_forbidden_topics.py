@@ -13,7 +13,6 @@ import paho.mqtt.client as paho
 import pytest
 
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.clients import control_plane
 from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.mqtt.clients.reconnect import Backoff
 from tests.faults.proxy import Hop, Loop
@@ -98,13 +97,10 @@ def test_forbidden_topics_at_one_message_a_second_and_a_forbidden_filter_stop_no
     assert "hung up at a message of flow bad (operator tell)" in gateway.text()
 
 
-def test_a_forbidden_topic_on_the_central_connection_stops_no_other(
-    rig: Rig, hop: Hop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forbidden_topic_on_the_central_connection_stops_no_other(rig: Rig, hop: Hop) -> None:
     """As the topic for an answer that somebody asked for."""
-    monkeypatch.setattr(control_plane, "RECONNECT", Backoff(0.05, 0.1, 10.0))
-    heard: list[str] = []
-    client, made = listen(rig, heard), ControlConnection(Connection(port=hop.port), "made")
+    heard, soon = list[str](), Backoff(0.05, 0.1, 10.0)
+    client, made = listen(rig, heard), ControlConnection(Connection(port=hop.port), "made", reconnect=soon)
     made.start()
     try:
         sent = refusals = 0

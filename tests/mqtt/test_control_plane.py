@@ -68,21 +68,19 @@ def test_a_broker_that_leaves_version_5_without_an_answer_is_spoken_to_in_3_1_1_
         assert made.connects == 1
 
 
-def test_with_version_5_asked_for_nothing_else_is_tried(amqtt: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.05)
-    with connection(amqtt.port, settings={"protocol": "5"}) as made:
+def test_with_version_5_asked_for_nothing_else_is_tried(amqtt: Broker) -> None:
+    with connection(amqtt.port, settings={"protocol": "5"}, probe_timeout_s=0.05) as made:
         end = time.monotonic() + 1.0
         wait_until(lambda: time.monotonic() > end, "twenty times the patience")
         assert (made.connected, made.protocol) == (False, "5")
 
 
-def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker) -> None:
     """While it restarts, something may take connections and say nothing."""
-    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     broker = mosquitto()
-    with connection(broker.port) as made:
+    with connection(broker.port, reconnect=SOON) as made:
         wait_until(lambda: made.connected, "the connection")
-        monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.05)  # not before: a busy broker may need longer
+        made.probe_timeout_s = 0.05  # not before: a busy broker may need longer
         broker.kill()
         wait_until(lambda: not made.connected, "the loss")
         with socket.create_server(("127.0.0.1", broker.port)) as silent:
@@ -96,12 +94,11 @@ def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker, mo
         assert made.protocol == "5"
 
 
-def test_stopping_in_the_middle_of_the_change_of_version_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.01)
+def test_stopping_in_the_middle_of_the_change_of_version_leaves_nothing_behind() -> None:
     before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for _ in range(5):
-            made = ControlConnection(Connection(port=silent.getsockname()[1]), "test-stop")
+            made = ControlConnection(Connection(port=silent.getsockname()[1]), "test-stop", probe_timeout_s=0.01)
             made.start()
             silent.accept()[0].close()
             made.stop()
@@ -176,18 +173,15 @@ def test_the_limits_of_the_brokers_connack_are_heeded(mosquitto: MakeBroker) -> 
         assert (made.connects, made.limits.hung_up) == (1, 0)
 
 
-def test_a_message_at_which_the_broker_hangs_up_stops_no_other(
-    mosquitto: MakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_at_which_the_broker_hangs_up_stops_no_other(mosquitto: MakeBroker) -> None:
     """In 3.1.1 a broker does not say its limit."""
-    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     broker = mosquitto(settings="max_packet_size 8000")
     got: list[bytes] = []
     with (
         connection(
             broker.port, subscriptions=[("t", 1)], on_message=lambda topic, payload, request: got.append(payload)
         ) as reader,
-        connection(broker.port, settings={"protocol": "3.1.1"}) as made,
+        connection(broker.port, settings={"protocol": "3.1.1"}, reconnect=SOON) as made,
     ):
         wait_until(lambda: made.connected and reader.connected, "the connections")
         assert made.limits.max_packet_bytes == MAX_PACKET_BYTES
@@ -291,10 +285,9 @@ def fake_broker(*answers: str | Callable[[], object]) -> Iterator[FakeBroker]:
 def test_after_a_loss_5_is_tried_again_unless_the_broker_said_lately_that_it_knows_it_not(
     monkeypatch: pytest.MonkeyPatch, first: str, remember_s: float, then: int
 ) -> None:
-    monkeypatch.setattr(control_plane, "PROBE_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
     monkeypatch.setattr(versions, "REMEMBER_S", remember_s)
-    with fake_broker(first, "serve") as broker, connection(broker.port) as made:
+    soon: Any = {"reconnect": SOON, "probe_timeout_s": 0.1}
+    with fake_broker(first, "serve") as broker, connection(broker.port, **soon) as made:
         wait_until(lambda: made.connects == 1, "the first connection")
         assert (broker.levels, made.protocol) == ([5, 4], "3.1.1")
         broker.drop()
@@ -302,9 +295,8 @@ def test_after_a_loss_5_is_tried_again_unless_the_broker_said_lately_that_it_kno
         assert (broker.levels, made.protocol) == ([5, 4, then], "5" if then == 5 else "3.1.1")
 
 
-def test_broker_that_was_away_in_between_is_asked_for_5_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
-    with fake_broker("close", "serve") as broker, connection(broker.port) as made:
+def test_broker_that_was_away_in_between_is_asked_for_5_again() -> None:
+    with fake_broker("close", "serve") as broker, connection(broker.port, reconnect=SOON) as made:
         wait_until(lambda: made.connects == 1, "the first connection")
         broker.leave()
         wait_until(lambda: "Connection refused" in made.error, "a failed attempt")
@@ -318,14 +310,14 @@ def test_a_broker_that_always_breaks_off_is_not_asked_without_a_pause() -> None:
         assert broker.levels == [5, 4]
 
 
-def test_password_file_that_is_away_for_a_moment_does_not_end_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control_plane, "RECONNECT", SOON)
+def test_password_file_that_is_away_for_a_moment_does_not_end_the_connection(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("p")
     settings = {"username": "u", "password_file": str(secret)}
-    with fake_broker(secret.unlink, "serve") as broker, connection(broker.port, settings=settings) as made:
+    with (
+        fake_broker(secret.unlink, "serve") as broker,
+        connection(broker.port, settings=settings, reconnect=SOON) as made,
+    ):
         wait_until(lambda: str(secret) in made.error, "the reason")
         secret.write_text("p")
         wait_until(lambda: made.connected, "the connection")

@@ -96,7 +96,7 @@ def test_auto_stays_with_five_once_the_broker_has_spoken_it() -> None:
 
 def test_auto_stays_with_five_where_the_broker_has_spoken_it_to_an_earlier_process_unless_it_says_no() -> None:
     session = Session(SessionOptions("id"))
-    session.knows_5()
+    session.versions.knows_5()
     session.connect(0.0)
     assert session.tick(9.9) == []
     assert session.lost("closed") == [Closed("closed before CONNACK")]
@@ -453,4 +453,4 @@ def test_messages_in_flight_on_stable_connections_are_sent_again_however_often_t
         assert session.take_output(0.1)
         session.tick(STABLE_S)
         assert not [e for e in session.lost("closed") if isinstance(e, Published)]
-    assert session.outgoing == 1
+    assert len(session.outgoing) == 1

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from edgert.mqtt.clients import control_plane
 from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V5, Publish
@@ -54,14 +53,11 @@ class Broker:
 
 
 @pytest.mark.parametrize(("first", "second"), [(1_000, SMALL), (SMALL, 1_000)])
-def test_messages_that_are_sent_again_heed_the_window_of_the_new_connection(
-    first: int, second: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control_plane, "RECONNECT", Backoff(0.01, 0.02, 0.0))
-    monkeypatch.setattr(control_plane, "STABLE_S", 0.0)  # so that the hang-up is no reason to suspect a message
+def test_messages_that_are_sent_again_heed_the_window_of_the_new_connection(first: int, second: int) -> None:
     broker = Broker(first, second)
     try:
-        with connection(broker.port) as made:
+        # a connection is stable at once, so that the hang-up is no reason to suspect a message
+        with connection(broker.port, reconnect=Backoff(0.01, 0.02, 0.0)) as made:
             wait_until(lambda: made.connected, "the connection")
             for n in range(MESSAGES):
                 assert made.publish("t", b"%d" % n)

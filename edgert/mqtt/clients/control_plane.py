@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -24,13 +23,11 @@ from edgert.core.errors import EdgertError, show
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.connection_hints import hint
-from edgert.mqtt.clients.credentials import read_password, tls_context
 from edgert.mqtt.clients.message_limits import MessageLimits
-from edgert.mqtt.clients.paho_client import PahoClient
+from edgert.mqtt.clients.paho_client import PahoClient, paho_client
 from edgert.mqtt.clients.reconnect import Attempts, Backoff
 from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.packets.encode import check_topic
-from edgert.mqtt.packets.packets import V5
 from edgert.mqtt.packets.reasons import TAKEN_OVER, sentence
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 
@@ -75,7 +72,11 @@ class ControlConnection:
         on_disconnected: Callable[[str], None] = lambda reason: None,
         on_refused: Callable[[str], None] = lambda reason: None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        reconnect: Backoff = RECONNECT,
+        probe_timeout_s: float = PROBE_TIMEOUT_S,
     ) -> None:
+        self.probe_timeout_s = probe_timeout_s
+        """A broker that does not answer to version 5 for so long is asked in 3.1.1."""
         self._settings = settings
         self._client_id = client_id
         self._subscriptions = list(subscriptions)
@@ -89,7 +90,7 @@ class ControlConnection:
         self._versions = Versions(settings.protocol)
         self._level = self._versions.level
         """The version that the client speaks."""
-        self._attempts = Attempts(RECONNECT, random.random)
+        self._reconnect, self._attempts = reconnect, Attempts(reconnect, random.random)
         self._answered = False
         self._stopping = threading.Event()
         self._replacing = False
@@ -206,15 +207,7 @@ class ControlConnection:
     # -- paho
 
     def _make(self) -> PahoClient:
-        settings = self._settings
-        version = MQTTProtocolVersion(self._level)
-        client = PahoClient(CallbackAPIVersion.VERSION2, self._client_id, protocol=version, **self._clean())
-        if settings.username:
-            client.username_pw_set(settings.username, read_password(settings.password_file))
-        if settings.tls:
-            client.tls_set_context(tls_context(settings))
-        if self._will:
-            client.will_set(*self._will, qos=1, retain=True)
+        client = paho_client(self._settings, self._client_id, self._level, self._will)
         client.on_connect, client.on_disconnect, client.on_message = self._connected, self._lost, self._message
         client.on_connect_fail, client.on_subscribe = self._unreachable, self._subscribed
         client.on_socket_open, client.on_publish = self._opened, self._published
@@ -229,14 +222,10 @@ class ControlConnection:
             self._refused[mid] = f"the broker refused: {reason}"
             self._guarded(lambda: self._on_refused(str(reason)))
 
-    def _clean(self) -> dict[str, Any]:
-        # nothing rests on this session: what matters is asked for and sent anew after each connect
-        return {} if self._level == V5 else {"clean_session": True}
-
     def _opened(self, client: paho.Client, data: Any, sock: Any) -> None:
         self._end_probe()
         if self._versions.probing:
-            self._probe = threading.Timer(PROBE_TIMEOUT_S, self._unanswered)
+            self._probe = threading.Timer(self.probe_timeout_s, self._unanswered)
             self._probe.daemon = True
             self._probe.start()
 
@@ -247,7 +236,7 @@ class ControlConnection:
 
     def _unanswered(self) -> None:
         if not self._answered and not self._replacing:
-            log.info("no answer to a version 5 CONNECT within %g s: trying 3.1.1", PROBE_TIMEOUT_S)
+            log.info("no answer to a version 5 CONNECT within %g s: trying 3.1.1", self.probe_timeout_s)
             self._versions.ended(time.monotonic(), silent=True)
             self._change_version()
 
@@ -298,7 +287,7 @@ class ControlConnection:
 
     def _ended(self, client: PahoClient) -> None:
         """A connection is over that had stood."""
-        early = time.monotonic() - self._connected_at < STABLE_S
+        early = time.monotonic() - self._connected_at < self._reconnect.stable_s
         self._short = self._short + 1 if early else 0
         if not early:
             self._noted = ""
@@ -308,8 +297,8 @@ class ControlConnection:
     def _meaning(self, reason: ReasonCode) -> str:
         if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:
             return (
-                f"; several connections in a row ended within {STABLE_S:g} s: does another client use the id "
-                f"{self._client_id}, or does the broker not take what is sent?"
+                f"; several connections in a row ended within {self._reconnect.stable_s:g} s: does another client use "
+                f"the id {self._client_id}, or does the broker not take what is sent?"
             )
         return f"; {sentence(reason.value, self._client_id)}" if reason.is_failure else ""
 
@@ -361,7 +350,7 @@ class ControlConnection:
             self._client.loop_stop()
             self._end_probe()
         while not self._stopping.wait(wait_s) and not self._replaced():
-            wait_s = RECONNECT.first_s
+            wait_s = self._reconnect.first_s
 
     def _replaced(self) -> bool:
         with self._life:

@@ -9,8 +9,12 @@ from collections.abc import Collection
 from typing import Any
 
 import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+from edgert.core.settings.connection import Connection
+from edgert.mqtt.clients.credentials import read_password, tls_context
 from edgert.mqtt.hang_ups.suspicion import Sent
+from edgert.mqtt.packets.packets import V5
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +86,21 @@ class PahoClient(paho.Client):
         with self._out_message_mutex:
             for message in list(self._out_messages.values())[self._max_inflight_messages :]:
                 message.state = paho.mqtt_ms_queued
+
+
+def paho_client(settings: Connection, client_id: str, level: int, will: tuple[str, bytes] | None) -> PahoClient:
+    """A client for a version of MQTT. Raises `EdgertError` naming a file of the settings that cannot be read."""
+    # nothing rests on this session: what matters is asked for and sent anew after each connect
+    clean = {} if level == V5 else {"clean_session": True}
+    version = MQTTProtocolVersion(level)
+    client = PahoClient(CallbackAPIVersion.VERSION2, client_id, protocol=version, **clean)
+    if settings.username:
+        client.username_pw_set(settings.username, read_password(settings.password_file))
+    if settings.tls:
+        client.tls_set_context(tls_context(settings))
+    if will:
+        client.will_set(*will, qos=1, retain=True)
+    return client
 
 
 def _sent(message: paho.MQTTMessage) -> Sent:

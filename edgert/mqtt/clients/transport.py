@@ -30,6 +30,7 @@ from edgert.mqtt.session.events import (
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.session import Session
+from edgert.mqtt.session.versions import Versions
 
 __all__ = ["Address", "Handlers", "MqttClient", "Status", "Tls"]
 
@@ -92,9 +93,10 @@ class MqttClient:
 
     # -- what the application asks for
 
-    def knows_5(self) -> None:
-        """See `Session.knows_5`; before `start`."""
-        self._session.knows_5()
+    @property
+    def versions(self) -> Versions:
+        """The choice of the MQTT version."""
+        return self._session.versions
 
     @property
     def connection(self) -> int:
@@ -104,12 +106,12 @@ class MqttClient:
     @property
     def outgoing(self) -> int:
         """QoS 1 messages of ours that the broker has not acknowledged."""
-        return self._session.outgoing
+        return len(self._session.outgoing)
 
     @property
     def outgoing_bytes(self) -> int:
         """Of their payloads."""
-        return self._session.outgoing_bytes
+        return self._session.outgoing.size
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
         """See `Session.subscribe`. To be repeated after each `on_connected` without a session."""

@@ -51,13 +51,13 @@ class Message:
     properties: Properties | None
     sent: bool = False
 
-    def encode(self, level: int, packet_id: int) -> bytes:
-        """With DUP if it was sent before in this broker session."""
+    def encode(self, level: int, packet_id: int = 0) -> bytes:
+        """At QoS 1 with a packet id, else at QoS 0. With DUP if it was sent before in this broker session."""
         return encode.publish(
             level,
             self.topic,
             self.payload,
-            qos=1,
+            qos=1 if packet_id else 0,
             retain=self.retain,
             dup=self.sent,
             packet_id=packet_id,

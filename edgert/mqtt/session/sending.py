@@ -5,10 +5,10 @@ from __future__ import annotations
 from edgert.mqtt.hang_ups.rules import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, HangUps
 from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.hang_ups.unproven import Unproven
-from edgert.mqtt.packets.packets import MAX_PACKET_ID
+from edgert.mqtt.packets.packets import MAX_PACKET_ID, V5
 from edgert.mqtt.session.events import Event, Published
 from edgert.mqtt.session.options import SessionOptions
-from edgert.mqtt.session.outgoing import Limits, Outgoing, PublishRefused
+from edgert.mqtt.session.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
 from edgert.mqtt.session.subscribing import Subscribing
 
 
@@ -27,15 +27,27 @@ class Sending:
         if not self.hang_ups.topics.admits(topic, now):
             raise PublishRefused("expected a topic that the broker takes, got one at which it hangs up")
 
-    def unacknowledged(self, topic: str) -> bool:
-        """A message at QoS 0 is about to be written. True if a ping has to follow it. Raises PublishRefused where the
-        broker may hang up at it, and something else is under way that would be blamed."""
+    def unacknowledged(self, message: Message, level: int) -> tuple[bytes, bool]:
+        """The packet of a message at QoS 0, to be written now; and whether a ping has to follow it. Raises
+        PublishRefused where the broker does not take it, or may hang up at it while something else is under way that
+        would be blamed."""
+        packet, topic = message.encode(level), message.topic
+        if problem := self.limits.problem(0, message.retain, len(packet)):
+            raise refusal(problem)
         alone = self.hang_ups.alone
         watched = alone or self.unproven.watches(topic)
         if watched and (self.unproven.busy or (alone and (self.outgoing.count_in_flight or self.subscribing.filters))):
             raise PublishRefused("expected an answer first of a broker that hung up, got another message of QoS 0")
         self.unproven.sent(topic)
-        return watched
+        return packet, watched
+
+    def add(self, packet_id: int, message: Message, connected: bool) -> None:
+        """A message at QoS 1, which waits for its turn. Raises PublishRefused where the broker of this connection does
+        not take it, ValueError for one that cannot be encoded."""
+        size = len(message.encode(V5, packet_id))
+        if connected and (problem := self.limits.problem(1, message.retain, size)):
+            raise refusal(problem)
+        self.outgoing.add(packet_id, message)
 
     def ponged(self) -> None:
         """PINGRESP has come."""

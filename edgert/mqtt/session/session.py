@@ -36,7 +36,7 @@ from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Publi
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, Verdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
-from edgert.mqtt.session.outgoing import Limits, Message, PublishRefused, refusal
+from edgert.mqtt.session.outgoing import Limits, Message, PublishRefused
 from edgert.mqtt.session.packet_ids import PacketIds
 from edgert.mqtt.session.requests import Requests
 from edgert.mqtt.session.sending import Sending
@@ -58,13 +58,13 @@ class Session:
         self.client_id = options.client_id
         for level in PROTOCOLS:
             connect_packet(options, level)  # what cannot be encoded is told now
-        self._versions = Versions(options.protocol)
-        self._decoder = Decoder(self._versions.level, options.max_packet_bytes)
+        self.versions = Versions(options.protocol)
+        self._decoder = Decoder(self.versions.level, options.max_packet_bytes)
         self._output: list[bytes] = []
         self._sending = Sending(options)
-        self._outgoing = self._sending.outgoing
+        self.outgoing = self._sending.outgoing
         self._requests = Requests()
-        self._packet_ids = PacketIds(self._outgoing, self._requests)
+        self._packet_ids = PacketIds(self.outgoing, self._requests)
         self._began_at = self._accepted_at = self._now = 0.0
         self.hang_ups = self._sending.hang_ups
         self._later: list[Event] = []
@@ -88,35 +88,21 @@ class Session:
     @property
     def protocol(self) -> str:
         """Version in use, or the one that the next connection will try: '5' or '3.1.1'."""
-        return PROTOCOLS[self._versions.level]
-
-    @property
-    def outgoing(self) -> int:
-        """QoS 1 messages of ours that the broker has not acknowledged."""
-        return len(self._outgoing)
-
-    @property
-    def outgoing_bytes(self) -> int:
-        """Of their payloads."""
-        return self._outgoing.size
-
-    def knows_5(self) -> None:
-        """The broker has spoken version 5 to an earlier process: `auto` then falls back only if it says so itself."""
-        self._versions.knows_5()
+        return PROTOCOLS[self.versions.level]
 
     # -- the connection
 
     def connect(self, now: float) -> bytes:
         """CONNECT for a connection just made. What was owed to the last one is forgotten."""
         self._move(Input.CONNECT)
-        self._decoder = Decoder(self._versions.level, self.options.max_packet_bytes)
+        self._decoder = Decoder(self.versions.level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
         self._sending.subscribing.clear()
         self._later.clear()
         self._began_at = self._now = now
         self._left = False
-        return connect_packet(self.options, self._versions.level)
+        return connect_packet(self.options, self.versions.level)
 
     def lost(self, text: str) -> list[Event]:
         """The transport's connection was closed from over there, or broke."""
@@ -132,8 +118,8 @@ class Session:
 
     def _next_version(self, unanswered: bool) -> bool:
         """The connection ended, `unanswered`: without CONNACK. Whether to connect again at once, in another version."""
-        silent = self._versions.probing and unanswered and self._now - self._began_at >= PROBE_TIMEOUT_S
-        return self._versions.ended(self._now, unanswered=unanswered, silent=silent)
+        silent = self.versions.probing and unanswered and self._now - self._began_at >= PROBE_TIMEOUT_S
+        return self.versions.ended(self._now, unanswered=unanswered, silent=silent)
 
     def _suspect(self, reason: int = 0) -> list[Event]:
         """A connection that had stood is over, `reason`: with that of a DISCONNECT."""
@@ -146,7 +132,7 @@ class Session:
         connected = self.state is State.CONNECTED
         if connected:
             self._left = True
-            self._output.append(encode.disconnect(self._versions.level, reason))
+            self._output.append(encode.disconnect(self.versions.level, reason))
         if self.state is not State.IDLE:
             self._move(Input.LEAVE)
         return connected
@@ -158,7 +144,7 @@ class Session:
         """
         self._now = now
         if self.state is State.CONNECTING:
-            limit = min(self.options.connect_timeout_s, PROBE_TIMEOUT_S if self._versions.probing else float("inf"))
+            limit = min(self.options.connect_timeout_s, PROBE_TIMEOUT_S if self.versions.probing else float("inf"))
             return self._give_up(f"no CONNACK within {limit:g} s") if now - self._began_at >= limit else []
         if self.state is not State.CONNECTED:
             return []
@@ -209,7 +195,7 @@ class Session:
             token = self._packet_ids.free()
             self._later.append(Subscribed(token, tuple((name, HUNG_UP) for name in filters)))
             return token
-        packets = groups(subscriptions, by_id=self._versions.level == V5, alone=self.hang_ups.alone)
+        packets = groups(subscriptions, by_id=self.versions.level == V5, alone=self.hang_ups.alone)
         asked = self._ask(filters, packets, adds=True, results=left_out)
         for packet_id, places in asked.items():
             self._sending.subscribing.add(packet_id, [subscriptions[i] for i in places])
@@ -219,7 +205,7 @@ class Session:
     def unsubscribe(self, filters: Sequence[str]) -> int:
         """UNSUBSCRIBE; returns a token that `Unsubscribed` carries. ProtocolError while not connected."""
         (token,) = self._ask(filters, [range(len(filters))], adds=False)
-        self._output.append(encode.unsubscribe(self._versions.level, token, filters))
+        self._output.append(encode.unsubscribe(self.versions.level, token, filters))
         return token
 
     def acknowledge(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
@@ -230,14 +216,16 @@ class Session:
         """
         if self.state is not State.CONNECTED or connection not in (None, self.connection):
             return False
-        self._write(answers(packets))
+        if data := answers(packets):
+            self._output.append(data)
         return True
 
     def complete(self, packet_ids: Iterable[int], connection: int | None = None) -> bool:
         """PUBCOMP for messages that are `Released`; for the rest as `acknowledge`."""
         if self.state is not State.CONNECTED or connection not in (None, self.connection):
             return False
-        self._write(completions(packet_ids))
+        if data := completions(packet_ids):
+            self._output.append(data)
         return True
 
     def publish(
@@ -254,23 +242,17 @@ class Session:
         the broker hangs up, or ValueError for a topic with wildcards.
         """
         self._sending.check(topic, self._now)
+        message, connected = Message(topic, payload, retain, properties), self.state is State.CONNECTED
         if qos == 0:
-            if self.state is not State.CONNECTED:
+            if not connected:
                 raise PublishRefused("expected a connection for a message of QoS 0, got none")
-            packet = encode.publish(self._versions.level, topic, payload, retain=retain, properties=properties)
-            if problem := self._sending.limits.problem(0, retain, len(packet)):
-                raise refusal(problem)
-            wants_ping = self._sending.unacknowledged(topic)
+            packet, wants_ping = self._sending.unacknowledged(message, self.versions.level)
             self._output.append(packet)
             if wants_ping:
                 self._ping()
             return 0
-        message = Message(topic, payload, retain, properties)
         packet_id = self._packet_ids.free()
-        size = len(message.encode(V5, packet_id))  # also finds out now what could not be encoded later
-        if self.state is State.CONNECTED and (problem := self._sending.limits.problem(1, retain, size)):
-            raise refusal(problem)
-        self._outgoing.add(packet_id, message)
+        self._sending.add(packet_id, message, connected)
         self._send_waiting(self._later)
         return packet_id
 
@@ -315,8 +297,8 @@ class Session:
 
     def _fail(self, fault: ProtocolError, events: list[Event]) -> None:
         early = self.state is State.CONNECTING
-        if not early and self._versions.level == V5:
-            self._output.append(encode.disconnect(self._versions.level, 0x82))
+        if not early and self.versions.level == V5:
+            self._output.append(encode.disconnect(self.versions.level, 0x82))
         if not early:
             events += self._suspect()
         self._move(Input.LOST)
@@ -326,7 +308,7 @@ class Session:
     def _on_connack(self, packet: Connack, now: float, events: list[Event]) -> None:
         if packet.reason:
             self._move(Input.REFUSED)
-            retry = self._versions.refused(packet.reason, now)
+            retry = self.versions.refused(packet.reason, now)
             text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
             events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
             return
@@ -335,7 +317,7 @@ class Session:
         self._move(Input.ACCEPTED)
         self._accepted_at = now
         self.connection += 1
-        self._versions.accepted()
+        self.versions.accepted()
         self._sending.limits = Limits.of(packet.properties)
         interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
         self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
@@ -346,7 +328,7 @@ class Session:
                 self._sending.limits.receive_maximum, packet.properties,
             )
         )  # fmt: skip
-        self._outgoing.reconnected(packet.session_present)
+        self.outgoing.reconnected(packet.session_present)
         self._send_waiting(events)
 
     def _on_messages(self, messages: Publishes, events: list[Event]) -> None:
@@ -384,7 +366,7 @@ class Session:
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         events += self._suspect(packet.reason)
         self._move(Input.LOST)
-        self._versions.ended(self._now)
+        self.versions.ended(self._now)
         text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
 
@@ -392,10 +374,6 @@ class Session:
         raise ProtocolError(f"expected no {type(packet).__name__.upper()} (nothing of ours is QoS 2), got one")
 
     # -- helpers
-
-    def _write(self, data: bytes) -> None:
-        if data:
-            self._output.append(data)
 
     def _idle(self) -> bool:
         return self.state is State.IDLE
@@ -415,4 +393,4 @@ class Session:
 
     def _send_waiting(self, events: list[Event]) -> None:
         if self.state is State.CONNECTED:
-            self._sending.due(self._versions.level, self._output, events)
+            self._sending.due(self.versions.level, self._output, events)

@@ -1,0 +1,45 @@
+"""Parts of flows of a gateway in this process, as the daemon has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgert.flow.plan import Location
+from edgert.store.database import Database
+from gateway.flows.parts import Parts
+from gateway.registry.registry import FlowRegistry
+from tests.gateway.whole_gateway import Gateway
+
+AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
+
+
+class Links:
+    """Notes which flows are held."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+
+    def hold(self, flow: str) -> None:
+        self.held.add(flow)
+
+    def release(self, flow: str) -> None:
+        self.held.discard(flow)
+
+
+def parts_of(gateway: Gateway) -> tuple[Parts, Links]:
+    """As the daemon begins with them."""
+    own, links = gateway.database.gateway, Links()
+    parts = Parts(own, gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock)
+    parts.stopped.links = links  # type: ignore[assignment]
+    parts.load()
+    for run in gateway.flows.runs.values():
+        if parts.stands(run.flow.name):
+            parts.loaded(run)
+    return parts, links
+
+
+def standing(database: Database, *given: Any) -> FlowRegistry:
+    """A registry that lets no flow run whose next plan is prepared, as the daemon's."""
+    registry = FlowRegistry(database, *given)
+    registry.stands = lambda flow: flow in database.prepared()
+    return registry
