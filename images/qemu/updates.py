@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -90,8 +91,8 @@ class Updates:
 
     def _wrong_signature(self) -> None:
         """Of another fleet, and of a certificate of this fleet that is not for updates. Their content is never read."""
-        root = self._folder / "zeros.img"
-        root.write_bytes(bytes(1 << 20))
+        root = self._folder / "unread.img"
+        root.write_bytes(os.urandom(1 << 20))  # zeros are squashed to so little that RAUC refuses to make a bundle of them
         other = Fleet(self._folder.parent / "other", "other-board")
         bundle.make(root, self._board, "9", *other.signer, self._folder / "other.raucb")
         identity = self._folder.parent / "identity"
