@@ -92,7 +92,7 @@ class Updates:
     def _wrong_signature(self) -> None:
         """Of another fleet, and of a certificate of this fleet that is not for updates. Their content is never read."""
         root = self._folder / "unread.img"
-        root.write_bytes(os.urandom(1 << 20))  # zeros are squashed to so little that RAUC refuses to make a bundle of them
+        root.write_bytes(os.urandom(1 << 20))  # RAUC makes no bundle of zeros: they are squashed to nothing
         other = Fleet(self._folder.parent / "other", "other-board")
         bundle.make(root, self._board, "9", *other.signer, self._folder / "other.raucb")
         identity = self._folder.parent / "identity"
