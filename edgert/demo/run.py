@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.demo import fleet
+from edgert.demo.achieved import FleetWrites, sensors_fault
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
 from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
@@ -67,9 +69,15 @@ class Demo:
         self._began = time.monotonic()
         self._deployment: Deployment | fleet.FleetDeployment | None = None
         self._asked_at = 0.0
-        self._status = Watcher(lambda: fetch_status(setup.url), STATUS_PERIOD_S, "status")
-        shipping = self.boards[-1].url if self.boards else setup.url
-        self._shipping = Watcher(lambda: fetch_status(shipping), STATUS_PERIOD_S, "status of the board that ships")
+        urls = {board.gateway: board.url for board in self.boards} or {setup.gateway: setup.url}
+        self._statuses = {
+            gateway: Watcher(partial(fetch_status, url), STATUS_PERIOD_S, f"status of {gateway}")
+            for gateway, url in urls.items()
+        }
+        """By gateway: the first has the sensors, the last ships."""
+        watchers = list(self._statuses.values())
+        self._status, self._shipping = watchers[0], watchers[-1]
+        self._writes = FleetWrites()
         self._fleet = Watcher(self._read_fleet, TABLE_PERIOD_S, "fleet")
         self._first_version: int | None = None
 
@@ -89,10 +97,16 @@ class Demo:
             stages=tuple(self.stages.values()),
             flow=setup.flow_name,
             status=self._status.value or {},
+            others={name: one.value for name, one in self._statuses.items() if one is not self._status and one.value},
             fleet=self._fleet.value or FleetRows(),
             note=note,
-            problem=self._status.problem,
+            problem=self._problem(),
         )
+
+    def _problem(self) -> str:
+        """Why a gateway that has answered before does not answer."""
+        silent = {name: one.problem for name, one in self._statuses.items() if one.problem and one.value}
+        return "; ".join(f"{name}: {why}" for name, why in silent.items()) if self.boards else "".join(silent.values())
 
     def _read_fleet(self) -> FleetRows:
         from edgert.central.tables.peek import newest_rows
@@ -131,14 +145,15 @@ class Demo:
             self._gateway()
             self._flow()
             self._central()
+            self._judge()
 
     def _start(self, name: str) -> None:
         if self.stages[name].state == "waiting":
             self.children[name].start()
             self._set(name, "starting")
             if name == "gateway":
-                self._status.start()
-                self._shipping.start()
+                for watcher in self._statuses.values():
+                    watcher.start()
             elif name == "spark":
                 self._fleet.start()
 
@@ -243,21 +258,30 @@ class Demo:
                 self.setup.note_spark_took(waited)
                 self._set("spark", "ready", f"keeps table {self.setup.tables / 'fleet' / self.setup.flow_name}")
 
+    def _judge(self) -> None:
+        """Sensors and Spark job by what they achieved lately."""
+        sensors, spark, options = self.stages["publisher"], self.stages["spark"], self.setup.options
+        sensors.fault = spark.fault = ""
+        if sensors.state == "ready" and not self._status.problem:
+            sensors.fault = sensors_fault(self._status.value["ingest"], options.rate if options.trace else 1.0)
+        if spark.state == "ready":
+            acknowledged, version = self._shipping.value["central"]["acknowledged"], self._fleet.value.version
+            spark.fault = self._writes.fault(acknowledged, version, time.monotonic())
+
     # ---- the way down ----
 
     def stop(self, hurry: threading.Event) -> list[str]:
         """Ends everything; returns who had to be killed."""
-        self._status.stop()
-        self._shipping.stop()
-        self._fleet.stop()
+        watchers = [*self._statuses.values(), self._fleet]
+        for watcher in watchers:
+            watcher.stop()
         if self._deployment is not None:
             self._deployment.close()
         order = [*STOP_ORDER[:1], *reversed(self._beside), *STOP_ORDER[1:]]
         ordered = [self.children[name] for name in order if name in self.children]
         killed = stop_all(ordered, hurry.is_set)
-        self._status.join()
-        self._shipping.join()
-        self._fleet.join()
+        for watcher in watchers:
+            watcher.join()
         return killed
 
 

@@ -25,7 +25,9 @@ class Stage:
     state: State = "waiting"
     text: str = ""
     part: str = ""
-    """The part of the gateway's `health` that says how it does once it is up."""
+    """The part of the gateways' `health` that says how it does once it is up."""
+    fault: str = ""
+    """Why it does not do its work although it is up; of stages that no gateway judges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class View:
     broker: str = ""
     """host:port."""
     status: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Status of each further gateway, by its name."""
     fleet: FleetRows = FleetRows()
     note: str = ""
     problem: str = ""
@@ -78,21 +82,29 @@ def rows_in(status: Mapping[str, Any]) -> int:
 
 
 def health(view: View, level: str) -> list[Mapping[str, Any]]:
-    """Parts of this level, as page and `/healthz` have them."""
-    return [part for part in view.status.get("health", {}).get("parts", ()) if part["level"] == level]
+    """Parts of this level, as pages and `/healthz` have them; of several gateways with the gateway's name."""
+    return [
+        {**part, "text": f"{gateway}: {part['text']}"} if view.others else part
+        for gateway, status in {view.gateway: view.status, **view.others}.items()
+        for part in status.get("health", {}).get("parts", ())
+        if part["level"] == level
+    ]
 
 
 def troubles(view: View) -> list[str]:
     """Parts that do not work, a line each."""
     silent = [f"gateway: no answer: {view.problem}"] if view.problem and view.status else []
-    return silent + [str(part["text"]) for part in health(view, "bad")]
+    faults = [f"{stage.title}: {stage.fault}" for stage in view.stages if stage.fault]
+    return silent + [str(part["text"]) for part in health(view, "bad")] + faults
 
 
 def mark(stage: Stage, view: View) -> tuple[str, str]:
     """Its sign and colour: that of how it does, once it is up."""
+    if stage.fault:
+        return FAULT
+    if stage.state == "ready" and view.problem:
+        return DOUBT
     if stage.state == "ready" and stage.part:
-        if view.problem:
-            return DOUBT
         for level, sign in (("bad", FAULT), ("warning", DOUBT)):
             if any(part["part"] == stage.part for part in health(view, level)):
                 return sign

@@ -110,19 +110,37 @@ def test_a_broker_that_hangs_and_a_dead_collector_lose_their_ticks() -> None:
     assert well.count("✓") == 6
     status["ingest"] |= {"connected": False, "error": "no answer to a ping"}
     status["central"] |= {"unacknowledged_s": 90.0, "outbox_rows": 437}
+    status["flows"][0] |= {"unacknowledged_s": 90.0, "outbox_rows": 437}
     ill = view(status=judged(status), stages=UP)
     text = drawn(ill, 80)
     for expected in (
         "✗ MQTT broker",
         "✗ collector",
-        "✓ flow machine",
+        "! flow machine",
         "✗ sensors' broker: 127.0.0.1:1883: no answer to a ping",
     ):
         assert expected in text, expected
     assert "PROBLEM: central: " in plain_line(ill)
     silent = view(status=judged(example_status()), stages=UP, problem="TimeoutError: timed out")
     assert "gateway: no answer: TimeoutError: timed out" in drawn(silent)
-    assert "✓ gateway" not in drawn(silent)
+    assert "✓" not in drawn(silent)
+
+
+def test_sensors_and_spark_lose_their_ticks_with_what_they_do_not_achieve() -> None:
+    stages = (*UP[:3], Stage("sensors", "ready", "up", fault="the gateway has taken no message for 40 s"), *UP[4:])
+    ill = view(status=judged(example_status()), stages=stages)
+    assert "✗ sensors" in drawn(ill)
+    assert "PROBLEM: sensors: the gateway has taken no message for 40 s" in plain_line(ill)
+
+
+def test_of_several_gateways_each_is_judged() -> None:
+    second = example_status()
+    second["central"] |= {"unacknowledged_s": 90.0, "outbox_rows": 437}
+    ill = view(status=judged(example_status()), stages=UP, others={"g1-2": judged(second)})
+    text = drawn(ill, 200)
+    assert "✗ collector" in text
+    assert "✓ flow machine" in text
+    assert "✗ g1-2: central: 127.0.0.1:1883: connected, but no collector" in text
 
 
 def test_the_wait_for_spark_is_told_with_its_progress() -> None:
