@@ -1,7 +1,7 @@
 """Operators that drop all rows that come to them: a wrong clock, time field or key looks so from outside.
 
-Such a flow runs, acknowledges its input and gives nothing. Each row is counted; that all of them go is a fault. Silence
-counts neither for nor against it.
+Such a flow runs, acknowledges its input and gives nothing. Each row is counted; that all of them go is a fault, until
+one is kept. Silence counts neither for nor against it: rows may come once an hour.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ FOR_S: Final = 10.0
 """All rows of an operator must have been dropped for so long, monotonic seconds,"""
 ROWS: Final = 10
 """and so many of them, before it is a fault."""
-QUIET_S: Final = 300.0
-"""After so long without a row nothing is said any more."""
 CLOCK: Final = "is the clock of the devices or of this board wrong?"
 
 
@@ -56,12 +54,13 @@ class _Streak:
     told: Report
     since: float
     heard: float
+    """Reports: the last one before all rows were dropped, and the last one with a row."""
     reasons: Counter[str] = field(default_factory=Counter)
 
     def look(self, told: Report) -> None:
         came, lost = told.rows_in - self.told.rows_in, _lost(self.told, told)
         self.told = told
-        if lost is None or told.at - self.heard > QUIET_S:
+        if lost is None:
             self.since, self.heard, self.reasons = told.at, told.at, Counter()
             return
         if came:
@@ -99,7 +98,7 @@ class DropsAll:
             elif streak is not None and told.at > streak.told.at:
                 streak.look(told)
         found = tuple(
-            AllDropped(name, s.reasons.most_common(1)[0][0], s.reasons.total(), round(s.told.at - s.since, 1))
+            AllDropped(name, s.reasons.most_common(1)[0][0], s.reasons.total(), round(s.heard - s.since, 1))
             for name, s in self._streaks.items()
             if s.reasons
         )

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from edgert.runtime.instance.report import Report
-from gateway.status.all_dropped import CLOCK, QUIET_S, DropsAll
+from gateway.status.all_dropped import CLOCK, DropsAll
 from gateway.web.health import reasons
 from tests.gateway.status_example import example_status, judged
 
@@ -66,10 +66,23 @@ def test_an_operator_that_emits_what_it_took_does_not_drop_all() -> None:
 def test_silence_counts_neither_for_nor_against_it() -> None:
     flow = DropsAll("f")
     for second in range(100):
-        n = min(second, 12)
-        found = flow.look(report(second, n, n))
-    assert [each.rows for each in found] == [12]
-    assert not flow.look(report(12.0 + QUIET_S + 1.0, 12, 12)), "for a while"
+        n = min(second, 8)
+        [*found] = flow.look(report(second, n, n))
+    assert [(each.rows, each.seconds) for each in found] == [(8, 8.0)]
+
+
+def test_rows_that_come_once_an_hour_and_are_all_dropped_are_a_fault_after_ten() -> None:
+    flow = DropsAll("f")
+    for minute in range(60 * 10 + 1):
+        rows = minute // 60
+        assert lasts(flow, report(60.0 * minute, rows, rows)) == (rows >= 10), minute
+    assert not flow.look(report(60.0 * 602, 11, 10)), "one is kept"
+
+
+def test_where_rows_come_quickly_it_is_a_fault_within_13_s_of_looks_each_2_s() -> None:
+    flow = DropsAll("f")
+    said = [at for at in range(0, 60, 2) if lasts(flow, report(at, 50 * at, 50 * at))]
+    assert said[0] <= 12
 
 
 def test_a_restarted_flow_begins_anew() -> None:
