@@ -9,7 +9,7 @@ from typing import Any
 
 from edgert.cli._control import add_socket, ask, duration, place, table
 
-HELP = "list the flows of the gateway on this board; exit status 1 where one does not run"
+HELP = "list the flows of the gateway on this board; exit status 1 where one does not do its work"
 HEAD = ("flow", "state", "delivery", "runs in", "version", "instances", "messages in", "rows out", "latency")
 
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     flows = ask(args, "flows")
     print(json.dumps(flows, indent=1) if args.json else "\n".join(lines(flows)))
-    return 0 if all(flow["state"] == "running" for flow in flows) else 1
+    return 0 if all(flow["condition"]["level"] != "bad" for flow in flows) else 1
 
 
 def lines(flows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -30,7 +30,9 @@ def lines(flows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "no flow runs here; bring one with: edgert deploy FLOWFILE"
         return
     yield from table(HEAD, [_row(flow) for flow in flows], 4)
-    yield from (f"! flow {flow['name']} {flow['state']}: {flow['error']}" for flow in flows if flow.get("error"))
+    conditions = [flow["condition"] for flow in flows]
+    yield from (f"! {one['text']}" for one in conditions if one["level"] == "bad")
+    yield from (f"? {one['text']}" for one in conditions if one["level"] == "warning")
 
 
 def _row(flow: Mapping[str, Any]) -> tuple[str, ...]:
@@ -40,6 +42,6 @@ def _row(flow: Mapping[str, Any]) -> tuple[str, ...]:
     where = ", ".join(map(place, flow["slots"])) or "-"
     late = "-" if flow.get("latency_s") is None else duration(flow["latency_s"])
     return (
-        flow["name"], flow["state"], flow.get("delivery", "-"), where, number("version"), number("instances"),
-        number("rows_in"), number("rows_out"), late,
+        flow["name"], flow["condition"]["state"], flow.get("delivery", "-"), where, number("version"),
+        number("instances"), number("rows_in"), number("rows_out"), late,
     )  # fmt: skip

@@ -62,7 +62,9 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     if status["flows"]:
         yield ""
         yield from table(
-            ("flow", "state", "version", "rows shipped", "dropped", "p99"), [_flow(flow) for flow in status["flows"]], 2
+            ("flow", "state", "last row", "version", "rows shipped", "dropped", "p99"),
+            [_flow(flow) for flow in status["flows"]],
+            3,
         )
     if found := [*(f"! {problem}" for problem in problems(status)), *(f"? {doubt}" for doubt in doubts(status))]:
         yield ""
@@ -76,9 +78,11 @@ def _link(about: Mapping[str, Any]) -> str:
 def _flow(flow: Mapping[str, Any]) -> tuple[str, ...]:
     p99 = flow.get("latency_ms", {}).get("p99")
     late = "-" if p99 is None else duration(p99 / 1e3)
+    age_s = flow.get("recent", {}).get("row_age_s")
     return (
         flow["name"],
         flow["condition"]["state"],
+        "-" if age_s is None else f"{duration(age_s)} ago",
         str(flow["version"]),
         f"{flow['rows_shipped']:,}",
         f"{flow['dropped']:,}",

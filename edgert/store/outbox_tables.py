@@ -186,6 +186,10 @@ class OutboxTables(LinkTables):
         """(flow, epoch, stream) of everything that waits in the outbox, and whether new results leave in it."""
         return self._read(outbox.waiting)
 
+    def rows_waiting(self) -> dict[str, int]:
+        """Rows that wait in the outbox, by flow."""
+        return self._read(outbox.rows_waiting)
+
     def open_stream(self, flow: str, backlog: int, successor: int) -> int | None:
         """Where more than `backlog` batches of a flow wait, what its next checkpoints ship leaves beside them: in
         another stream, or where its epoch has had enough of those, in the epoch `successor`, which goes on from it.
@@ -211,9 +215,12 @@ class OutboxTables(LinkTables):
             self._change = self._change.plus(change)
             return lost
 
-    def acknowledged(self, acks: Mapping[tuple[str, int, int], int]) -> int:
-        """Deletes what the collector has; returns how many batches that were."""
+    def acknowledged(self, acks: Mapping[tuple[str, int, int], int]) -> Counter[str]:
+        """Deletes what the collector has; returns how many batches that were, by flow."""
+        deleted = Counter[str]()
         with self._transaction() as db:
             for key, sequence in acks.items():
-                self._change = self._change.plus(outbox.free(db, *key, 0, sequence))
-            return -self._change.batches
+                change = outbox.free(db, *key, 0, sequence)
+                self._change = self._change.plus(change)
+                deleted[key[0]] -= change.batches
+        return deleted

@@ -76,7 +76,8 @@ class Commands:
     async def list_flows(self, _: Mapping[str, Any]) -> Any:
         """Each flow in a line."""
         await self._host.figures.ask()
-        return figures.flows(self._flows.flow_registry, self._host, self._flows.checkpointer)
+        conditions = {flow["name"]: flow["condition"] for flow in self._status.object()["flows"]}
+        return figures.flows(self._flows.flow_registry, self._host, conditions)
 
     async def checkpoint(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """A checkpoint of all flows, now. `not_committed`: the flows that came to none, by name."""

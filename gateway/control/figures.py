@@ -24,7 +24,6 @@ from edgert.flow.plan import DAEMON
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import COUNTERS, GAUGES, Figures, mean_latency_s
 from edgert.runtime.threads import roles, threads_of
-from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
 from gateway.registry.registry import FlowRegistry
 
@@ -51,13 +50,14 @@ def figures(gateway: str, flow_registry: FlowRegistry, host: Host, clock: Clock)
     }
 
 
-def flows(flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer) -> list[dict[str, Any]]:
-    """Each flow in a line: name, version, state, delivery, rows in and out, the slots that it runs in."""
+def flows(flow_registry: FlowRegistry, host: Host, conditions: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each flow in a line: name, version, delivery, rows in and out, the slots that it runs in; its condition is that
+    of the status."""
     listed = [
         {
             "name": run.flow.name,
             "version": run.version,
-            "state": checkpointer.state(run),
+            "condition": conditions[run.flow.name],
             "delivery": run.flow.delivery,
             "instances": len(run.all),
             "slots": sorted({slot for slot in host.figures.where(run) if slot is not None}),
@@ -65,9 +65,7 @@ def flows(flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer) -
         }
         for run in list(flow_registry.runs.values())
     ]
-    failed = [
-        {"name": name, "state": "failed", "error": why, "slots": []} for name, why in flow_registry.failed.items()
-    ]
+    failed = [{"name": name, "condition": conditions[name], "slots": []} for name in flow_registry.failed]
     return [*listed, *failed]
 
 

@@ -2,11 +2,15 @@
 
 Pure: a status in, conditions out. Levels: `good`; `idle` (nothing to do, nothing wrong); `warning` (somebody should
 look); `bad` (a part does not do its work).
+
+One fault is `bad` once, where it is. Flows that suffer from it are a `warning` with that reason, and never `good`. A
+source that is connected and silent is no fault: sensors may report once a day. The age of the last row is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from gateway.status.all_dropped import AllDropped
@@ -23,6 +27,7 @@ REFUSED_LEAST: Final = 3
 """A source that took no row for so long, and refused so many payloads, refuses all."""
 MIXED_S: Final = 60.0
 """A malformed payload is worth a warning for so long."""
+DISCONNECTED, NOT_READING, NO_COLLECTOR = "disconnected", "not reading", "no collector"
 SHOWN_CHARACTERS: Final = 80
 TOPICS_TOLD: Final = 3
 
@@ -49,13 +54,15 @@ class Condition(NamedTuple):
 
 def conditions(status: Mapping[str, Any]) -> list[Condition]:
     """Of all parts."""
+    ingest = status.get("ingest", {})
+    sensors, central = _sensors(ingest), _central(status.get("central", {}), str(status.get("fleet", "")))
     return [
-        _sensors(status.get("ingest", {})),
-        _central(status.get("central", {}), str(status.get("fleet", ""))),
+        sensors,
+        central,
         _checkpoint(status.get("checkpoint", {})),
         *_database(status.get("database", {})),
         *_slots(status),
-        *(_flow(flow) for flow in status.get("flows", ())),
+        *(_flow(flow, ingest.get("refused", {}), sensors, central) for flow in status.get("flows", ())),
     ]
 
 
@@ -75,14 +82,15 @@ def _sensors(ingest: Mapping[str, Any]) -> Condition:
     broker, error = ingest.get("broker") or "(none)", ingest.get("error", "")
     if not ingest.get("connected"):
         why = "; ".join(filter(None, (ingest.get("failed"), error))) or "no connection yet"
-        return Condition("sensors", "", "bad", "disconnected", f"{broker}: {why}")
-    found = [f"subscription to {filter_} refused: {why}" for filter_, why in ingest.get("refused", {}).items()]
+        return Condition("sensors", "", "bad", DISCONNECTED, f"{broker}: {why}")
+    refused = [f"subscription to {filter_} refused: {why}" for filter_, why in ingest.get("refused", {}).items()]
+    found = []
     if (paused_s := ingest.get("paused_s", 0.0)) >= PAUSED_S:
         found.append(f"nothing is read for {paused_s:.0f} s: what came before is not committed")
     if failed := ingest.get("failed"):
         found.append(failed)
-    if found:
-        return Condition("sensors", "", "bad", "not reading", "; ".join(found))
+    if found or refused:
+        return Condition("sensors", "", "bad", NOT_READING if found else "refused", "; ".join([*refused, *found]))
     if topics := ingest.get("refused_topics", []):
         told = ", ".join(f"{t['topic']} (flow {t['flow']}, operator {t['operator']})" for t in topics[:TOPICS_TOLD])
         more = f" and {len(topics) - TOPICS_TOLD} more" if len(topics) > TOPICS_TOLD else ""
@@ -102,13 +110,13 @@ def _central(central: Mapping[str, Any], fleet: str) -> Condition:
     wait = f"{rows:,} rows wait in the outbox" if rows else "the outbox is empty"
     level: Level = "bad" if waited >= UNACKNOWLEDGED_BAD_S else "warning"
     if not central.get("connected"):
-        return Condition("central", "", level, "disconnected", f"{broker}: {error or 'no connection yet'}; {wait}")
+        return Condition("central", "", level, DISCONNECTED, f"{broker}: {error or 'no connection yet'}; {wait}")
     if waited >= UNACKNOWLEDGED_WARNING_S:
         reason = (
             f"{broker}: connected, but no collector has acknowledged a result for {ago(waited)}; {wait}; "
             f"is edgert-collector running there, for fleet {fleet}?"
         )
-        return Condition("central", "", level, "no collector", f"{reason} {error}".rstrip())
+        return Condition("central", "", level, NO_COLLECTOR, f"{reason} {error}".rstrip())
     if error:
         return Condition("central", "", "warning", "connected", error)
     if central.get("last_ack_age_s") is None:
@@ -134,7 +142,9 @@ def _slots(status: Mapping[str, Any]) -> Iterator[Condition]:
             yield Condition("slot", str(slot["slot"]), "bad", "does not run", "does not run")
 
 
-def _flow(flow: Mapping[str, Any]) -> Condition:
+def _flow(
+    flow: Mapping[str, Any], refused_filters: Mapping[str, str], sensors: Condition, central: Condition
+) -> Condition:
     name, state = flow["name"], flow["state"]
     if state == "failed":
         return Condition("flow", name, "bad", "stopped", f"is stopped: {flow['description']}")
@@ -144,6 +154,8 @@ def _flow(flow: Mapping[str, Any]) -> Condition:
         return Condition("flow", name, "bad", "stuck", "an operator does not end its turn")
     if state != "running":
         return Condition("flow", name, "bad", state, f"is {state}")
+    if refused_here := [f"{f}: {refused_filters[f]}" for f in flow.get("filters", ()) if f in refused_filters]:
+        return Condition("flow", name, "bad", NOT_READING, f"subscription refused to {'; '.join(refused_here)}")
     recent = flow.get("recent", {})
     refused, refusing_s = recent.get("refused_since_row", 0), recent.get("refusing_s") or 0.0
     if refused >= REFUSED_LEAST and refusing_s >= REFUSING_S:
@@ -153,11 +165,71 @@ def _flow(flow: Mapping[str, Any]) -> Condition:
         found = [AllDropped.of(each) for each in dropping]
         worst_of = next((each for each in found if each.lasts), found[0])
         return Condition("flow", name, "bad" if worst_of.lasts else "warning", "drops all", str(worst_of))
-    return _doubtful(flow, recent) or _at_work(name, recent)
+    return (
+        _not_landing(flow, central)
+        or _still(flow, recent)
+        or _doubtful(flow, recent, sensors, central)
+        or _at_work(name, recent)
+    )
 
 
-def _doubtful(flow: Mapping[str, Any], recent: Mapping[str, Any]) -> Condition | None:
-    found = []
+def _waits(condition: Condition) -> bool:
+    """True if all flows wait for this part."""
+    return condition.state in (DISCONNECTED, NO_COLLECTOR, NOT_READING)
+
+
+def _not_landing(flow: Mapping[str, Any], central: Condition) -> Condition | None:
+    """Results of other flows land, and of this one none."""
+    waited = flow.get("unacknowledged_s", 0.0)
+    if waited < UNACKNOWLEDGED_WARNING_S or _waits(central):
+        return None
+    reason = (
+        f"none of its results was acknowledged for {ago(waited)}, and {flow['outbox_rows']:,} rows wait in the outbox; "
+        "see the status and the log of edgert-collector"
+    )
+    return Condition(
+        "flow", flow["name"], "bad" if waited >= UNACKNOWLEDGED_BAD_S else "warning", "not landing", reason
+    )
+
+
+def _still(flow: Mapping[str, Any], recent: Mapping[str, Any]) -> Condition | None:
+    """Rows come whose time does not go on, so that no window closes: a fault once one should have."""
+    if not flow.get("still") or not flow.get("window_s"):
+        return None
+    seconds, time, device = flow["still"]
+    result_age_s = recent.get("result_age_s")
+    resultless = result_age_s is None or result_age_s >= seconds
+    level: Level = "bad" if resultless and seconds >= flow["window_s"] else "warning"
+    reason = (
+        f"time stands still at {_utc(time)}: rows have come for {ago(seconds)} and none has moved it on, so no window "
+        f"closes; is the clock of {device or 'the devices'} right, and is time_field?"
+    )
+    return Condition("flow", flow["name"], level, "time stands still", reason)
+
+
+def _utc(time: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{time:g} s"
+
+
+def _suffers(
+    flow: Mapping[str, Any], recent: Mapping[str, Any], sensors: Condition, central: Condition
+) -> Iterator[tuple[str, str]]:
+    """(state, reason) of faults of parts that the flow needs."""
+    if flow.get("filters") and _waits(sensors):
+        age_s = recent.get("row_age_s")
+        yield "no input", f"{f'last row {ago(age_s)} ago' if age_s is not None else 'no row yet'}: {sensors}"
+    if flow.get("unacknowledged_s", 0.0) >= UNACKNOWLEDGED_WARNING_S and _waits(central):
+        yield "results wait", f"{flow['outbox_rows']:,} rows wait in the outbox: {central.state}"
+
+
+def _doubtful(
+    flow: Mapping[str, Any], recent: Mapping[str, Any], sensors: Condition, central: Condition
+) -> Condition | None:
+    suffers = list(_suffers(flow, recent, sensors, central))
+    found = [reason for _, reason in suffers]
     for missing in flow.get("never_seen", ()):
         fields, seen = ", ".join(missing["fields"]), ", ".join(missing["seen"]) or "none"
         found.append(f"field {fields} never seen; seen: {seen}")
@@ -165,7 +237,8 @@ def _doubtful(flow: Mapping[str, Any], recent: Mapping[str, Any]) -> Condition |
     if refused_age_s is not None and refused_age_s < MIXED_S:
         found.append(f"some payloads are malformed{_sample(flow)}")
     found += [f"may read what it publishes: {way}" for way in flow.get("possible_loops", ())]
-    return Condition("flow", flow["name"], "warning", "running", "; ".join(found)) if found else None
+    state = suffers[0][0] if suffers else "running"
+    return Condition("flow", flow["name"], "warning", state, "; ".join(found)) if found else None
 
 
 def _sample(flow: Mapping[str, Any]) -> str:

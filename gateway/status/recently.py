@@ -101,15 +101,21 @@ class Achieved:
         self._refusing_since: float | None = None
 
     def look(self, run: FlowRun, reports: Mapping[str, Report], now: float) -> None:
-        """Compares the reports with those of the last look."""
-        taken = refused = results = 0
+        """Compares the reports with those of the last look. A part of a flow whose source is on another board takes
+        what comes from there."""
+        taken = refused = results = came = 0
+        has_source = False
         for name, told in reports.items():
             kind = run.places[name].planned.kind
+            came += told.rows_in
             if kind == "source":
+                has_source |= run.on_board(run.places[name].planned)
                 taken += told.rows_out
                 refused += told.drops.get(REFUSED, 0)
             elif kind == "sink":
                 results += told.rows_in
+        if not has_source:
+            taken = came
         if refused > self._refused:
             self.refused_at = now
             if self._refusing_since is None:
@@ -136,7 +142,7 @@ class Achieved:
 
 
 class Waiting:
-    """How long results wait at the central side's door without one being acknowledged."""
+    """How long results, of one flow or of all, wait in the outbox without one being acknowledged."""
 
     def __init__(self) -> None:
         self._since: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import psutil
@@ -57,6 +58,8 @@ class Status:
         """Those of large flows at the last look."""
         self._looks: dict[str, Looks] = {}
         self._messages, self._waiting = MessageRate(), Waiting()
+        self._waiting_of: dict[str, Waiting] = {}
+        """By flow."""
         self._loops: tuple[object, dict[str, list[str]]] = (None, {})
         """Of which flows, and the loops that there may be, by flow."""
         self._seen_at = time.monotonic() - LOOK_S
@@ -70,7 +73,7 @@ class Status:
         sections = {name: section() for name, section in self._sections.items()}
         sections["ingest"] |= self._messages.plain(now)
         central = sections["central"]
-        central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
+        waited = self._look_at_outbox(central, now)
         status = {
             "gateway": self._gateway,
             "fleet": self._fleet,
@@ -83,7 +86,10 @@ class Status:
             **sections,
             "drops": drops,
             "flows": [
-                *(self._flow(run, drops, now) for run in list(self._flows.runs.values())),
+                *(
+                    self._flow(run, drops, now) | waited.get(run.flow.name, {})
+                    for run in list(self._flows.runs.values())
+                ),
                 *(_failed(name, why) for name, why in self._flows.failed.items()),
             ],
         }
@@ -126,9 +132,21 @@ class Status:
             look.achieved.look(run, reports, now)
         self._recent, self._looks, self._seen_at, self._reports = recent, looks, now, of_large
         self._messages.look(self._sections["ingest"]()["messages"], now)
-        central = self._sections["central"]()
-        self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
+        self._look_at_outbox(self._sections["central"](), now)
         self._cpu = self._process.cpu_percent()
+
+    def _look_at_outbox(self, central: dict[str, Any], now: float) -> dict[str, dict[str, Any]]:
+        """By flow: the rows that wait for an acknowledgement, and for how long none of that flow has come."""
+        central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
+        rows, acknowledged = central.pop("rows_by_flow"), central.pop("acknowledged_by_flow")
+        self._waiting_of = {flow: self._waiting_of.get(flow) or Waiting() for flow in rows}
+        return {
+            flow: {
+                "outbox_rows": rows[flow],
+                "unacknowledged_s": waiting.look(rows[flow], acknowledged.get(flow, 0), now),
+            }
+            for flow, waiting in self._waiting_of.items()
+        }
 
     def _drops(self) -> list[dict[str, Any]]:
         places = self._flows.dropped.all(list(self._flows.runs.values()))
@@ -169,6 +187,7 @@ class Status:
             "dropping": [list(dropping) for dropping in recent.dropping],
             "recent": looks.achieved.plain(now) if looks else {},
             "possible_loops": self._possible_loops(name),
+            "filters": sorted({source.filter for source in self._flows.flow_registry.sources.get(name, ())}),
             **_input(run, reports),
             **_window(run, 0, SHOWN_RESULTS),
         }
@@ -218,9 +237,9 @@ def _operator(run: FlowRun, place: Place, told: Report, recent: Recent) -> dict[
 
 
 def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
-    """Payloads of the flow's sources: the newest malformed one, and fields that never came."""
+    """Input of the flow's sources: the newest malformed payload, fields that never came, time that stands still."""
     malformed: dict[str, Any] | None = None
-    never_seen = []
+    never_seen, still = [], []
     for name, told in reports.items():
         if run.places[name].planned.kind != "source":
             continue
@@ -230,7 +249,14 @@ def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
         if told.input.get("never_seen"):
             fields, seen = told.input["never_seen"], told.input["seen"]
             never_seen.append({"operator": shown_name(run, name), "fields": fields, "seen": seen})
-    return {"malformed": malformed, "never_seen": never_seen}
+        if told.input.get("still"):
+            still.append(told.input["still"])
+    return {
+        "malformed": malformed,
+        "never_seen": never_seen,
+        "still": min(still, key=itemgetter(1), default=None),  # the copy that holds the others back
+        "window_s": max((float(node.parameters.get("size_s", 0.0)) for node in run.flow.nodes.values()), default=0.0),
+    }
 
 
 def gateway_of(planned: PhysicalInstance) -> str:

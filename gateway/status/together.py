@@ -52,7 +52,7 @@ def together(reports: Sequence[Report]) -> Report:
     drops: Counter[str] = Counter()
     for one in reports:
         drops.update(one.drops)
-    inputs = [one.input for one in reports if one.input]
+    newest_last = sorted((one.input for one in reports), key=_age, reverse=True)
     return replace(
         first,
         **{name: sum(getattr(one, name) for one in reports) for name in _ADDED},
@@ -60,7 +60,7 @@ def together(reports: Sequence[Report]) -> Report:
         queue_age_s=max(one.queue_age_s for one in reports),
         drops=dict(drops),
         latency=[sum(counts) for counts in zip(*(one.latency for one in reports), strict=True)],
-        input=min(inputs, key=_age) if inputs else {},
+        input={name: told for one in newest_last for name, told in one.items()},
         at=max(one.at for one in reports),
     )
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -90,9 +91,9 @@ def believed(
     return replace(message, acks=acks), doubts
 
 
-def free(database: Database, message: Acknowledgement) -> tuple[int, set[str]]:
-    """Deletes what has landed, but for flows whose numbers in the tables are not ours; how many batches, and those
-    flows. Raises `StoreError`."""
+def free(database: Database, message: Acknowledgement) -> tuple[Counter[str], set[str]]:
+    """Deletes what has landed, but for flows whose numbers in the tables are not ours; how many batches by flow, and
+    those flows. Raises `StoreError`."""
     foreign: set[str] = set()
     for flow in {flow for flow, _, _ in message.acks}:
         greatest, landed = _newest(flow, message)

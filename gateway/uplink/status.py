@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class UplinkStatus:
-    acknowledged: int = 0
-    """Batches deleted from the outbox since the start."""
+    acknowledged: Counter[str] = field(default_factory=Counter)
+    """Batches deleted from the outbox since the start, by flow."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Rows that wait in the outbox, by flow; at the last turn."""
     sent_bytes: int = 0
     """Since the start, with topics and headers."""
     last_ack: float | None = None

@@ -119,7 +119,9 @@ class Uplink:
             "outbox_batches": outbox.batches,
             "outbox_rows": outbox.rows,
             "outbox_bytes": outbox.bytes,
-            "acknowledged": status.acknowledged,
+            "acknowledged": status.acknowledged.total(),
+            "acknowledged_by_flow": dict(status.acknowledged),
+            "rows_by_flow": dict(status.waiting),
             "bad_acks": status.bad_acks,
             "not_authentic_acks": self.macs.refused,
             "lost_by_tables": status.lost_by_tables,
@@ -188,7 +190,7 @@ class Uplink:
         for key, sequence in message.acks.items():
             if key[0] not in foreign and key in self._streams:
                 self._streams[key].reached(sequence, now)
-        self.status.acknowledged += deleted
+        self.status.acknowledged.update(deleted)
         self.status.last_ack = now
         self._wake.set()
 
@@ -269,6 +271,7 @@ class Uplink:
 
     async def _turn(self) -> float:
         """Sends what may leave now; returns how long to wait where nothing is heard meanwhile."""
+        self.status.waiting = await self.store(self.database.rows_waiting)
         if not self._connected:
             self._trouble("flows", "")  # nothing is tried
             return IDLE_S

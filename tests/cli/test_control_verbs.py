@@ -21,6 +21,7 @@ from edgert.cli import _control
 from edgert.cli.main import main
 from edgert.cli.top import view
 from edgert.control.server import ControlServer
+from gateway.status.conditions import Condition, Level
 from tests.gateway.status_example import example_status, judged
 from tests.integration.rig import ROOT
 from tests.waiting import wait_until
@@ -41,9 +42,15 @@ FIGURES: dict[str, Any] = {
         {"pid": 8, "tid": 9, "slot": 1, "role": "worker", "cpu_s": 2.0, "start_ticks": 6},
     ],
 }  # fmt: skip
+
+
+def condition(flow: str, level: Level, state: str, reason: str = "") -> dict[str, str]:
+    return Condition("flow", flow, level, state, reason).plain()
+
+
 FLOW: dict[str, Any] = {
-    "name": "air", "version": 2, "state": "running", "delivery": "exactly-once", "instances": 3, "slots": [-1],
-    "rows_in": 12_345, "rows_out": 678, "latency_s": 0.0042,
+    "name": "air", "version": 2, "condition": condition("air", "good", "running"), "delivery": "exactly-once",
+    "instances": 3, "slots": [-1], "rows_in": 12_345, "rows_out": 678, "latency_s": 0.0042,
 }  # fmt: skip
 
 
@@ -108,6 +115,7 @@ def test_status_says_how_the_gateway_is(gateway: Callable[[Answers], Path], caps
     assert "connected to 127.0.0.1:1883, 100 messages, 5 unacknowledged" in shown
     assert "process 7, 36 MB, 3 instances, 1 restarts" in shown
     assert "!" not in shown
+    assert "500 ms ago" in shown
 
 
 def test_status_as_json_is_the_status_object_with_raw_figures(
@@ -140,13 +148,17 @@ def test_status_is_1_where_something_is_not_well_and_says_what(
 def test_flows_lists_each_with_where_it_runs(
     gateway: Callable[[Answers], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = {"name": "bad", "state": "failed", "error": "its checkpoint is damaged", "slots": []}
-    path = gateway({"flows": [FLOW, {**FLOW, "name": "wide", "slots": [0, 1]}, failed]})
+    stopped = condition("bad", "bad", "stopped", "is stopped: its checkpoint is damaged")
+    failed = {"name": "bad", "condition": stopped, "slots": []}
+    doubtful = condition("wide", "warning", "no input", "the broker is away")
+    wide = {**FLOW, "name": "wide", "slots": [0, 1], "condition": doubtful}
+    path = gateway({"flows": [FLOW, wide, failed]})
     assert main(["flows", "--socket", str(path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["air", "running", "exactly-once", "gateway", "2", "3", "12,345", "678", "4.2", "ms"]
     assert "slot 0, slot 1" in lines[2]
-    assert lines[-1] == "! flow bad failed: its checkpoint is damaged"
+    assert "no input" in lines[2]
+    assert lines[-2:] == ["! flow bad: is stopped: its checkpoint is damaged", "? flow wide: the broker is away"]
     assert main(["flows", "--json", "--socket", str(path)]) == 1
     assert json.loads(capsys.readouterr().out)[0] == FLOW
 

@@ -110,6 +110,11 @@ def example_status() -> dict[str, Any]:
                         "refused_since_row": 0,
                     },
                     "possible_loops": [],
+                    "filters": ["air/+"],
+                    "outbox_rows": 20,
+                    "unacknowledged_s": 0.0,
+                    "still": None,
+                    "window_s": 60.0,
                     "malformed": None,
                     "never_seen": [],
                 }

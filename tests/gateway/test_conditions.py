@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
+from edgert.core.checkpoint.position import Position
+from edgert.flow.document import from_plain
+from edgert.flow.plan import Location
+from edgert.operators.registry import REGISTRY
+from edgert.runtime.checkpoint.progress import Progress
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report
 from gateway.status.all_dropped import CLOCK
 from gateway.status.conditions import Condition, conditions, worst
 from gateway.status.recently import Achieved, Looks, MessageRate, Waiting
 from tests.gateway.status_example import example_status
-from tests.runtime.test_flow_run import flow_run
+from tests.runtime.test_flow_run import DOCUMENT, flow_run
 
 BAD = {"operator": "in", "topic": "tele/x", "beginning": "21.5 C", "reason": "expected JSON, got 6 bytes", "age_s": 1.0}
 
@@ -67,6 +73,87 @@ def test_an_operator_that_drops_all_for_a_moment_is_a_warning(rows: int, seconds
 
 def test_a_flow_without_input_is_idle_and_not_wrong() -> None:
     assert flow(recent={"row_age_s": None}).level == "idle"
+
+
+CUT_OFF = {"connected": False, "error": "no answer to a ping"}
+
+
+@pytest.mark.parametrize("age_s", [None, 0.5, 86_400.0])
+def test_a_flow_whose_sensors_broker_is_away_is_not_good_and_one_of_silent_sensors_is(age_s: float | None) -> None:
+    status = example_status()
+    [air] = status["flows"]
+    air["recent"]["row_age_s"] = age_s
+    assert of(status, "flow").level == ("idle" if age_s is None else "good")
+    status["ingest"] |= CUT_OFF
+    found = of(status, "flow")
+    assert (found.level, found.state) == ("warning", "no input")
+    assert "no answer to a ping" in found.reason
+    assert ("24 h ago" in found.reason) == (age_s == 86_400.0)
+    air["filters"] = []  # its source is on another board
+    assert of(status, "flow").level != "warning"
+
+
+def test_a_subscription_that_is_refused_is_the_fault_of_the_flow_that_needs_it() -> None:
+    status = example_status()
+    status["ingest"]["refused"] = {"soil/#": "not authorized"}
+    assert (of(status, "sensors").level, of(status, "flow").level) == ("bad", "good")
+    status["flows"][0]["filters"] = ["air/+", "soil/#"]
+    found = of(status, "flow")
+    assert (found.level, found.state, found.reason) == (
+        "bad",
+        "not reading",
+        "subscription refused to soil/#: not authorized",
+    )
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(5.0, "good"), (45.0, "warning"), (420.0, "bad")])
+def test_a_flow_whose_results_never_land_is_not_good_where_those_of_another_do(seconds: float, level: str) -> None:
+    found = flow(outbox_rows=437, unacknowledged_s=seconds)
+    assert found.level == level
+    if level != "good":
+        assert found.state == "not landing"
+        assert "none of its results was acknowledged" in found.reason
+        assert "437 rows wait in the outbox" in found.reason
+
+
+def test_a_flow_whose_results_wait_for_a_dead_collector_is_a_warning_beside_the_fault() -> None:
+    status = example_status()
+    status["central"] |= {"outbox_rows": 437, "unacknowledged_s": 420.0}
+    status["flows"][0] |= {"outbox_rows": 437, "unacknowledged_s": 420.0}
+    assert [c.part for c in conditions(status) if c.level == "bad"] == ["central"]
+    found = of(status, "flow")
+    assert (found.level, found.state) == ("warning", "results wait")
+    assert "no collector" in found.reason
+
+
+STILL = [90.0, 1_700_000_000.0, "tank-3"]
+
+
+@pytest.mark.parametrize(
+    ("still", "result_age_s", "window_s", "level"),
+    [
+        (STILL, None, 60.0, "bad"),
+        (STILL, 100.0, 60.0, "bad"),
+        (STILL, None, 3600.0, "warning"),
+        (STILL, 1.0, 60.0, "warning"),
+        (STILL, None, 0.0, "good"),
+        (None, None, 60.0, "good"),
+    ],
+    ids=["never a result", "none since", "no window should have closed", "another way has results", "no window", "-"],
+)
+def test_time_that_stands_still_is_named_with_its_device(
+    still: list[Any] | None, result_age_s: float | None, window_s: float, level: str
+) -> None:
+    found = flow(still=still, window_s=window_s, recent={"result_age_s": result_age_s})
+    assert found.level == level
+    if level != "good":
+        assert found.state == "time stands still"
+        assert "time stands still at 2023-11-14 22:13:20 UTC: rows have come for 90 s" in found.reason
+        assert "tank-3" in found.reason
+
+
+def test_a_time_that_no_calendar_has_is_told_in_seconds() -> None:
+    assert "stands still at 1e+18 s" in flow(still=[90.0, 1e18, "a"]).reason
 
 
 @pytest.mark.parametrize("state", ["blocked", "stuck", "failed"])
@@ -130,6 +217,19 @@ def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
     found = look(12.0, 10, 9, 1)
     assert (found["row_age_s"], found["refusing_s"], found["refused_since_row"]) == (11.0, 10.0, 9)
     assert look(13.0, 11, 9, 2)["refused_since_row"] == 0
+
+
+def test_a_part_whose_source_is_on_another_board_takes_what_comes_from_there() -> None:
+    flow = from_plain(DOCUMENT, REGISTRY)
+    away = {name: Location("g1" if name in ("in", "ok", "by") else "g2") for name in flow.nodes}
+    for gateway, takes in (("g1", "in"), ("g2", "minute")):
+        run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), gateway=gateway, assignment=away, fission=False)
+        achieved = Achieved()
+        reports = {name: Report() for name in run.places}
+        achieved.look(run, reports, 1.0)
+        assert achieved.plain(1.0)["row_age_s"] is None
+        achieved.look(run, reports | {takes: Report(rows_in=5, rows_out=5)}, 2.0)
+        assert achieved.plain(3.0)["row_age_s"] == 1.0, gateway
 
 
 def test_an_operator_all_of_whose_rows_were_dropped_is_named() -> None:

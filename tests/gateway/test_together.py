@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,20 @@ def document() -> dict[str, Any]:
     return {"name": "f", "operators": {**operators, "out": {"type": "ship", "input": before}}}
 
 
-def status_of(gateway: Gateway) -> Status:
+def no_central() -> dict[str, Any]:
+    return {
+        "outbox_rows": 0, "acknowledged": 0, "rows_by_flow": {}, "acknowledged_by_flow": {}, "enabled": False,
+        "connected": False, "error": "", "broker": "", "outbox_bytes": 0, "outbox_quota_bytes": 1,
+        "lost_by_tables": 0, "last_ack_age_s": None,
+    }  # fmt: skip
+
+
+def status_of(gateway: Gateway, central: Callable[[], dict[str, Any]] = no_central) -> Status:
     sections = {
         "ingest": lambda: {"messages": 0, "connected": True, "subscribed": True, "error": ""},
-        "central": lambda: {
-            "outbox_rows": 0, "acknowledged": 0, "enabled": False, "connected": False, "error": "", "broker": "",
-            "outbox_bytes": 0, "outbox_quota_bytes": 1, "lost_by_tables": 0, "last_ack_age_s": None,
-        },
+        "central": central,
         "checkpoint": lambda: {"error": "", "failures": 0, "blocked": 0},
-    }  # fmt: skip
+    }
     return Status("g1", "fleet", sections, (), gateway.flows, gateway.host)
 
 

@@ -268,7 +268,7 @@ async def test_an_acknowledgement_deletes_what_it_covers(rig: Rig) -> None:
     await rig.turn()
     await rig.acknowledge({("f", E1, 0): 3})
     assert rig.database.outbox_size.batches == 1
-    assert rig.uplink.status.acknowledged == 3
+    assert rig.uplink.status.acknowledged == {"f": 3}
     assert await rig.turn() == []
 
 

@@ -83,7 +83,8 @@ def test_figures_say_what_was_sent_and_what_the_kernel_says(rig: Rig, pool: dict
         assert 0 <= found["head_age_s"] < 5
     _threads_are_the_kernels(gateway, figures, slots=pool.get("slots", 0))
     (line,) = call(socket_of(gateway), "flows")
-    assert (line["name"], line["state"], line["rows_in"], line["rows_out"]) == ("counting", "running", MESSAGES, half)
+    assert (line["name"], line["rows_in"], line["rows_out"]) == ("counting", MESSAGES, half)
+    assert (line["condition"]["level"], line["condition"]["state"]) == ("good", "running")
     assert line["slots"] == ([0, 1] if pool.get("slots") else [-1])
     assert call(socket_of(gateway), "status")["gateway"] == "g1"
     assert call(socket_of(gateway), "checkpoint")["committed"]

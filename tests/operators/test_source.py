@@ -100,6 +100,37 @@ def test_the_watermark_never_goes_back() -> None:
     assert marks == [1000.0, 1000.0, 1000.0, 1000.0, 1001.0]
 
 
+def test_rows_whose_time_does_not_go_on_are_told_with_the_device_that_holds_it() -> None:
+    made = source()
+    for second in range(61):
+        assert made.devices.still() is None, second
+        fed(made, second, ("a", 100.0), ("b", 100.0 + second))
+    assert made.devices.still() == (60.0, 100.0, "a")
+    fed(made, 61.0, ("a", 101.0))
+    assert made.devices.still() is None
+
+
+def test_a_sensor_that_reports_rarely_or_is_silent_lets_no_time_stand_still() -> None:
+    made = source()
+    for hour in range(5):
+        fed(made, 3600.0 * hour, ("door", 100.0 + 3600.0 * hour))
+        for second in range(1, 3600, 30):
+            fed(made, 3600.0 * hour + second)
+            assert made.devices.still() is None, (hour, second)
+
+
+def test_after_a_restart_time_is_given_a_while_to_go_on() -> None:
+    made = source()
+    fed(made, 1.0, ("a", 100.0))
+    restored = source()
+    restored.restore(made.snapshot())
+    restored.resumed(Now(1_000.0, WALL + 1_000.0))
+    for second in range(1_000, 1_061):
+        assert restored.devices.still() is None, second
+        fed(restored, second, ("a", 100.0))
+    assert restored.devices.still() == (60.0, 100.0, "a")
+
+
 def test_an_idle_source_that_never_heard_anything_promises_nothing() -> None:
     made = source()
     assert fed(made, 0.0) is None

@@ -21,6 +21,9 @@ MEMORY_BYTES: Final = 48 << 20
 """For the devices of one source."""
 DEVICE_BYTES: Final = 400
 """Bytes of a device with a name of up to 64 letters, as measured."""
+STILL_S: Final = 30.0
+"""Rows that came for so long (and the idle time-out, by which a silent device holds nothing back) should have moved the
+watermark."""
 HISTORY: Final = 64
 """Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
 
@@ -64,6 +67,8 @@ class Devices:
     greatest: float = NO_WATERMARK
     """Newest event time of any device so far."""
     last_heard: float = 0.0
+    moved_at: float = math.inf
+    """Arrival of the batch that moved the watermark last; infinite before any did."""
     board: Board = field(default_factory=lambda: new_board(1))
     seat: int = 0
     """Number of this copy's place on the shared board."""
@@ -155,8 +160,19 @@ class Devices:
             mark = greatest - self.out_of_order_s + max(0.0, silent)
         else:
             return self.watermark
-        self.watermark = max(self.watermark, mark)
+        if mark > self.watermark:
+            self.watermark, self.moved_at = mark, arrival
         return self.watermark
+
+    def still(self) -> tuple[float, float, str] | None:
+        """Seconds for which rows came and the watermark stood still, the time at which it stands, and the device that
+        holds it there; None while that is not for long."""
+        seconds = self.last_heard - self.moved_at
+        if seconds < self.idle_timeout_s + STILL_S:
+            return None
+        # a copy: another thread may change it meanwhile
+        device, time = min(list(self.latest.items()), key=lambda one: one[1], default=("", self.greatest))
+        return seconds, time, device
 
     def _others(self, arrival: float, limit: float) -> list[Standing] | None:
         """The standings of the other copies when that batch arrived; None if one of them is too far ahead to tell."""

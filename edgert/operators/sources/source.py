@@ -290,7 +290,7 @@ class Source(Logic):
             self.devices.remove(gone)
             self._forgotten(gone)
         self.devices.heard = dict.fromkeys(self.devices.latest, now.monotonic)
-        self.devices.last_heard = now.monotonic
+        self.devices.last_heard = self.devices.moved_at = now.monotonic
         # where event time had gone on alone, it goes on from there rather than wait for the same time again
         self.devices.greatest = max(self.devices.greatest, self.devices.watermark + self.devices.out_of_order_s)
         self.devices.sit(now.monotonic)

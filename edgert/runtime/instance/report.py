@@ -43,7 +43,7 @@ class Report:
     input: dict[str, Any] = field(default_factory=dict)
     """Input of a source, as far as there is any to report: `malformed` (the newest malformed payload: `topic`,
     `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `seen` (the fields of
-    payloads)."""
+    payloads), `still` (see `Devices.still`)."""
     held_bytes: int = 0
     """Bytes of what it keeps by key, about; a gauge, as the queue's figures."""
     at: float = 0.0
@@ -101,6 +101,8 @@ def input_of(place: Place, now: float) -> dict[str, Any]:
         }  # fmt: skip
     if missing := source.unseen.never_seen(now):
         found |= {"never_seen": missing, "seen": sorted(set(source.unseen.seen) - ALWAYS)}
+    if still := source.devices.still():
+        found["still"] = list(still)
     return found
 
 

@@ -92,6 +92,11 @@ def waiting(db: sqlite3.Connection) -> list[tuple[tuple[str, int, int], bool]]:
     return [((flow, epoch, stream), bool(newest)) for flow, epoch, stream, newest in db.execute(query).fetchall()]
 
 
+def rows_waiting(db: sqlite3.Connection) -> dict[str, int]:
+    """See `Database.rows_waiting`."""
+    return dict(db.execute("SELECT flow, sum(rows) FROM stream WHERE batches > 0 GROUP BY flow").fetchall())
+
+
 def current(db: sqlite3.Connection, flow: str, epoch: int) -> int:
     """The stream in which results of an epoch leave now: its newest."""
     query = "SELECT max(stream) FROM stream WHERE flow = ? AND epoch = ?"
