@@ -227,16 +227,20 @@ class FleetFlows:
             "flow %s: batches of %s still wait for other gateways; they leave when these take them", flow, gateway
         )
 
-    async def _flows(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet."""
+    async def _flows(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet. With
+        `conditions`: also, by board, what its status says of a part that is not well."""
         found: dict[str, dict[str, Any]] = {}
         alive = self.alive()
+        statuses = await self.ask_all(alive, "status") if args.get("conditions") else {}
         for gateway, parts in (await self.parts()).items():
             for flow, part in parts.items():
                 if not part.get("assignment"):
                     continue
                 one = found.setdefault(flow, {"coordinator": coordinator(flow, alive), "plan": 0, "boards": {}})
                 one["boards"][gateway] = part["state"]
+                if condition := _not_well(statuses.get(gateway, {}), flow):
+                    one.setdefault("conditions", {})[gateway] = condition
                 if part["plan"] >= one["plan"]:
                     one["plan"] = part["plan"]
                     one["assignment"] = {operator: at[0] for operator, at in part["assignment"].items()}
@@ -328,6 +332,15 @@ class FleetFlows:
     def forget_heard(self) -> None:
         """Drops the names of flows that members told: they are heard anew, and by the next look at all boards."""
         self._heard, self._told, self._has = set(), {}, {}
+
+
+def _not_well(status: Mapping[str, Any], flow: str) -> Mapping[str, Any] | None:
+    """The condition of a flow in the status of a gateway, if it is bad or a warning."""
+    for told in status.get("flows", ()):
+        condition: Mapping[str, Any] = told.get("condition", {})
+        if told.get("name") == flow and condition.get("level") in ("bad", "warning"):
+            return condition
+    return None
 
 
 def placed(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -131,7 +131,7 @@ def rules_lines(found: Mapping[str, Any]) -> list[str]:
 def _flows(args: argparse.Namespace, call: Call) -> int:
     from edgert.cli._control import table
 
-    found = call(args, "fleet.flows", {})
+    found = call(args, "fleet.flows", {"conditions": True})
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -141,7 +141,16 @@ def _flows(args: argparse.Namespace, call: Call) -> int:
     ]
     head = ("flow", "plan", "coordinator", "state", "operators")
     print("\n".join(table(head, rows, left=5)) if rows else "no flows")
+    for line in not_well(found["flows"]):
+        print(line)
     return 0
+
+
+def not_well(flows: Mapping[str, Any]) -> list[str]:
+    """A line for each part of a flow that is not well, the bad ones first."""
+    parts = [(gateway, told) for one in flows.values() for gateway, told in sorted(one.get("conditions", {}).items())]
+    parts.sort(key=lambda part: part[1]["level"] != "bad")
+    return [f"{'!' if told['level'] == 'bad' else '?'} {gateway}: {told['text']}" for gateway, told in parts]
 
 
 def _move(args: argparse.Namespace, call: Call) -> int:
