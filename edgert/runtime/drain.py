@@ -11,7 +11,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 
 DRAIN_ROWS: Final = 10
-"""Rows per turn of a flow that works off its queues. With so few, a slow flow can be told from a blocked one."""
+"""Rows per turn of a flow that works off its queues. With so few, a slow flow can be told from one that hangs."""
 Said = tuple[Instance, Sequence[PlainMessage]]
 """The messages that one turn of an instance gave."""
 

@@ -107,7 +107,7 @@ class Database(OutboxTables):
     def commit(
         self, commits: Sequence[Checkpoint], pages: Mapping[int, bytes], next_index: int, spills: Sequence[Spill] = ()
     ) -> set[str]:
-        """One transaction: state, queues, positions, outbox rows of these flows, input of others that are blocked, and
+        """One transaction: state, queues, positions, outbox rows of these flows, input of others that are stuck, and
         the current id table.
 
         Returns the flows of which nothing was written: those that keep all, and whose results have no room."""

@@ -18,7 +18,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import Spill
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.compaction import Merging
-from gateway.checkpoint.input_spill import Blocked
+from gateway.checkpoint.input_spill import InputSpill
 from gateway.checkpoint.outbox_room import OutboxWatch
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
@@ -45,8 +45,8 @@ class CheckpointStatus:
 
     commits: int = 0
     failures: int = 0
-    blocked: int = 0
-    """Times that a flow reached no batch boundary in time."""
+    missed: int = 0
+    """Checkpoints put off because a flow reached no batch boundary in time."""
     last_ms: float = 0.0
     """The last commit, from pause to the end of the transaction."""
     pause_ms: float = 0.0
@@ -82,7 +82,7 @@ class Checkpointer:
         self.hurries = False
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
         self.merging = Merging(database, store, flow_registry.is_current)
-        self.blocked = Blocked(host, ingest.clock.monotonic, database.spill_room)
+        self.input_spill = InputSpill(host, ingest.clock.monotonic, database.spill_room)
 
     def section(self) -> dict[str, Any]:
         """The checkpoints' section of the status page."""
@@ -90,7 +90,7 @@ class Checkpointer:
         return {
             "commits": status.commits,
             "failures": status.failures,
-            "blocked": status.blocked,
+            "missed": status.missed,
             "last_ms": round(status.last_ms, 2),
             "pause_ms": round(status.pause_ms, 2),
             "error": status.error,
@@ -103,15 +103,15 @@ class Checkpointer:
         return lost | shed
 
     def state(self, run: FlowRun) -> str:
-        """The state of a started flow: running, stuck (an operator does not end its turn) or blocked (the flow waits
-        for room in the outbox)."""
+        """The state of a started flow: running, stuck (no batch boundary for `PATIENCE_S`) or blocked (the flow
+        waits for room in the outbox)."""
         if run.flow.name in self.outbox.blocked:
             return "blocked"
-        return "stuck" if self.blocked.is_blocked(run) else "running"
+        return "stuck" if self.input_spill.is_stuck(run) else "running"
 
     def is_without(self, run: FlowRun) -> bool:
         """True if the last checkpoint of the flow that was tried is not in the database."""
-        return run.flow.name in self.outbox.blocked or self.blocked.failed_last(run)
+        return run.flow.name in self.outbox.blocked or self.input_spill.failed_last(run)
 
     def ask(self) -> None:
         """Asks for an early checkpoint: a bound on uncommitted input is near."""
@@ -222,13 +222,13 @@ class Checkpointer:
         forms: list[tuple[FlowRun, Checkpoint]] = []
         spills: list[tuple[FlowRun, Spill]] = []
         self._fault = ""
-        self.blocked.begin(self.runs.values())
+        self.input_spill.begin(self.runs.values())
         for run in runs:
             if self.hurries or run.ended:  # its last words and its end are one transaction, which was not reached
                 continue
             if form := self._captured(run):
                 forms.append((run, form))
-            elif spill := self.blocked.spill(run, self.feeding):
+            elif spill := self.input_spill.spill(run, self.feeding):
                 spills.append((run, spill))
         ingest = self._ingest
         if not (forms or spills or ingest.inbox.completing or ingest.drops.due(ingest.clock.monotonic())):
@@ -243,7 +243,7 @@ class Checkpointer:
             self.drops.said(run, form.drops)
             self._host.checkpoints.committed(run)
         for run, spill in spills:
-            self.blocked.spilled(run, spill)
+            self.input_spill.spilled(run, spill)
         for run, _ in forms:
             if run.wants_compaction() and run.size.total <= MERGED_HERE_BYTES:
                 self._compact(run)
@@ -254,14 +254,14 @@ class Checkpointer:
         before anything more is captured. The fault of one flow's operator affects that flow alone."""
         try:
             if self._is_to_be_captured(run):
-                if not self.blocked.may_try(run):
+                if not self.input_spill.may_try(run):
                     return None
                 if self._host.checkpoints.hangs(run) or not self._host.checkpoints.capture(run, self.feeding):
-                    self.status.blocked += 1
-                    self.blocked.failed(run)
+                    self.status.missed += 1
+                    self.input_spill.failed(run)
                     return None
             form = run.form(self.drops.due(run))
-            self.blocked.succeeded(run)
+            self.input_spill.succeeded(run)
             if form is None:  # nothing has changed: that is as good as written
                 self._host.checkpoints.committed(run)
             return form
@@ -269,7 +269,7 @@ class Checkpointer:
             self.status.failures += 1
             self._fault = self.status.error = f"flow {run.flow.name}: {error!r}"
             log.exception("the state of flow %s could not be captured; it is not acknowledged", run.flow.name)
-            self.blocked.failed(run, f"its state cannot be taken ({error!r})")
+            self.input_spill.failed(run, f"its state cannot be taken ({error!r})")
             return None
 
     async def write_stopped(self, run: FlowRun) -> None:

@@ -1,6 +1,6 @@
 """Input of flows that reach no batch boundary, kept in the database instead of their state.
 
-An operator is blocked or very slow, or a slot is away. The input goes to the database, so that the flow delays no other
+An operator hangs or is very slow, or a slot is away. The input goes to the database, so that the flow delays no other
 flow's acknowledgements. The queues of a running flow hold no more than the database does, so input that has no room in
 the database has left the queues, too. The queues of a slot that is away may be lost: then the database drops nothing,
 and the broker keeps the input for which there is no room.
@@ -20,13 +20,13 @@ from gateway.hosts.host import Feeding, Host
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
-"""Seconds without a checkpoint that was due, after which a flow counts as blocked."""
+"""Seconds without a checkpoint that was due, after which a flow is stuck."""
 TRIED_S = 10.0
-"""Seconds between two tries of a checkpoint of a blocked flow, at first. In slots a try cannot be known to be in vain:
+"""Seconds between two tries of a checkpoint of a stuck flow, at first. In slots a try cannot be known to be in vain:
 each delays the other flows' checkpoints by two seconds. A try that fails in an operator leaves the deltas of the other
 operators in memory."""
 TRIED_MOST_S = 600.0
-"""Seconds between two tries of a flow that has been blocked for long."""
+"""Seconds between two tries of a flow that has been stuck for long."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Stuck:
     """Messages spilled so far."""
 
 
-class Blocked:
+class InputSpill:
     """On the store thread; `monotonic` is the gateway's clock."""
 
     def __init__(self, host: Host, monotonic: Callable[[], float], room: Callable[[str], int]) -> None:
@@ -46,9 +46,9 @@ class Blocked:
         self._host, self._monotonic, self._room = host, monotonic, room
         self._stuck: dict[FlowRun, _Stuck] = {}
         self._tried = False
-        """True if the last try was of a blocked flow."""
+        """True if the last try was of a stuck flow."""
 
-    def is_blocked(self, run: FlowRun) -> bool:
+    def is_stuck(self, run: FlowRun) -> bool:
         """True if the flow's input is spilled to the database."""
         stuck = self._stuck.get(run)
         return stuck is not None and (self._is_late(stuck) or not self._host.checkpoints.is_up(run))
@@ -66,7 +66,7 @@ class Blocked:
         return stuck.messages if stuck else 0
 
     def may_try(self, run: FlowRun) -> bool:
-        """True if a checkpoint of the flow should be tried now. Of blocked flows one is tried at a time, since each try
+        """True if a checkpoint of the flow should be tried now. Of stuck flows one is tried at a time, since each try
         may delay the other flows."""
         stuck = self._stuck.get(run)
         if (
@@ -95,7 +95,7 @@ class Blocked:
         """Notes that the flow reached a batch boundary."""
         stuck = self._stuck.pop(run, None)
         if stuck and stuck.messages:
-            log.info("flow %s is blocked no more; its state covers the %d messages", run.flow.name, stuck.messages)
+            log.info("flow %s is stuck no more; its state covers the %d messages", run.flow.name, stuck.messages)
 
     def begin(self, runs: Collection[FlowRun]) -> None:
         """Begins a checkpoint of some of `runs`, which are all runs of the gateway."""
@@ -103,7 +103,7 @@ class Blocked:
         self._stuck = {run: stuck for run, stuck in self._stuck.items() if run in runs}
 
     def spill(self, run: FlowRun, feeding: Feeding) -> Spill | None:
-        """Returns the input fed to a blocked flow that is neither in a checkpoint nor in the database. None if there is
+        """Returns the input fed to a stuck flow that is neither in a checkpoint nor in the database. None if there is
         none, or if the broker must keep it."""
         stuck, name, is_up = self._stuck.get(run), run.flow.name, self._host.checkpoints.is_up(run)
         if stuck is None or (is_up and not self._is_late(stuck)):
@@ -122,7 +122,7 @@ class Blocked:
         if not stuck.messages:
             late = "an operator does not end its turn, or its state cannot be taken"
             log.warning(
-                "flow %s is blocked: %s. Its input goes to the database, and is fed again if it begins anew before "
+                "flow %s is stuck: %s. Its input goes to the database, and is fed again if it begins anew before "
                 "that is over", run.flow.name, late if self._host.checkpoints.is_up(run) else "a slot of it is away",
             )  # fmt: skip
         stuck.messages += spill.messages

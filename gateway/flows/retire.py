@@ -28,8 +28,8 @@ HOLD_S = 60.0
 HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
 """Seconds of one try to reach the batch boundary, and between two tries, when the other flows get checkpoints."""
 STILL_S = 60.0
-"""A flow that works off its queues is given up if no turn of it ends for so many seconds: an operator is blocked."""
-WHY: Final = "an operator of it is blocked, or a slot of it hangs or is starting again; try again"
+"""A flow that works off its queues is given up if no turn of it ends for so many seconds: an operator hangs."""
+WHY: Final = "an operator or a slot of it hangs, or a slot of it is starting again; try again"
 LONG_S: Final = 10.0
 """Seconds after which the log says that a flow is still working off its queues."""
 
@@ -40,7 +40,7 @@ class Held(NamedTuple):
     failed: bool = False
     """It failed while it was waited for, and is gone."""
     gap: str = ""
-    """The loss in words, of a flow that is blocked and left to itself; "": it stands still with all that it has."""
+    """The loss in words, of a flow that is stuck and left to itself; "": it stands still with all that it has."""
 
 
 class Retirement:
@@ -74,7 +74,7 @@ class Retirement:
     @asynccontextmanager
     async def held(self, old: FlowRun) -> AsyncIterator[Held]:
         """No checkpoint is made, and the flow stands still for good. A flow that came to no batch boundary within
-        `HOLD_S`, though it had the chance, is blocked and is left to itself.
+        `HOLD_S`, though it had the chance, is stuck and is left to itself.
 
         Raises `EdgertError` for a flow that may still come to a batch boundary, before anything is changed."""
         name, fault, ends = old.flow.name, "", time.monotonic() + HOLD_S
@@ -89,8 +89,9 @@ class Retirement:
                     yield Held()
                     return
                 late = time.monotonic() >= ends
-                if late and self._host.checkpoints.is_up(old) and (fault or self._checkpointer.blocked.is_blocked(old)):
-                    why = f"could not be stopped ({fault})" if fault else "was blocked"
+                stuck = self._checkpointer.input_spill.is_stuck(old)
+                if late and self._host.checkpoints.is_up(old) and (fault or stuck):
+                    why = f"could not be stopped ({fault})" if fault else "was stuck"
                     gap = f"flow {name} {why} when it was replaced or removed: {ABANDONED}"
                     log.error("%s", gap)
                     yield Held(gap=gap)
@@ -125,7 +126,7 @@ class Retirement:
     async def ending(self, old: FlowRun, gap: str) -> Checkpoint:
         """Runs a held flow, to which nothing is fed any more, to its end, however long that takes while it goes on.
         Returns the last checkpoint of it, with all that it dropped; to be written once. A flow that has no end (`gap`
-        says why), is blocked, or cannot be brought to its end or packed then, ends as its last checkpoint left it, and
+        says why), hangs, or cannot be brought to its end or packed then, ends as its last checkpoint left it, and
         the checkpoint says what is lost."""
         last: Checkpoint | None = None
         if not gap:
@@ -156,7 +157,7 @@ class Retirement:
                 once.error("the end of flow %s waits for the database: %s", name, error)
                 await asyncio.sleep(1.0)
             except TimeoutError:
-                gap = f"flow {name} was blocked when it was brought to its end: {ABANDONED}"
+                gap = f"flow {name} was stuck when it was brought to its end: {ABANDONED}"
                 log.error("%s", gap)
                 return None, gap
             except Exception as error:

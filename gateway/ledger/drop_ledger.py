@@ -25,7 +25,7 @@ from edgert.store.database import Database
 DROPS_EVERY_S: Final = 60.0
 """Shortest time between two reports of one flow, seconds. It bounds the writes to the card and to the table, however
 much of the input is bad."""
-NO_ROOM: Final = "input of a blocked flow, no room in the database"
+NO_ROOM: Final = "input of a stuck flow, no room in the database"
 """Reason of drops that belong to no operator: the input reached none."""
 _FULL: Final = 0.5
 """Share of the outbox's quota above which reports wait in memory, where they cost nothing. In the outbox they would
@@ -46,7 +46,7 @@ class DropLedger:
 
     def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
         self.lost_input: Counter[str] = Counter()
-        """Messages of blocked flows that had no room in the database, by flow."""
+        """Messages of stuck flows that had no room in the database, by flow."""
         self.ending = False
         """True once no more checkpoints follow: the next one reports all that is left."""
         self._said_input: Counter[str] = Counter()

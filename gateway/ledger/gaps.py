@@ -33,7 +33,7 @@ def say_no_room(database: Database, name: str) -> int:
     spilled = database.spilled(name)
     if spilled is None or not spilled.lost:
         return 0
-    text = f"flow {name} was blocked, and {spilled.lost} messages of its input had no room in the database"
+    text = f"flow {name} was stuck, and {spilled.lost} messages of its input had no room in the database"
     say_gap(database, name, text, no_room=True)
     log.error("%s: they are lost", text)
     return spilled.lost

@@ -151,7 +151,7 @@ def _flow(
     if state == "blocked":
         return Condition("flow", name, "bad", "blocked", "waits for room in the outbox")
     if state == "stuck":
-        return Condition("flow", name, "bad", "stuck", "an operator does not end its turn")
+        return Condition("flow", name, "bad", "stuck", "reaches no batch boundary")
     if state != "running":
         return Condition("flow", name, "bad", state, f"is {state}")
     if refused_here := [f"{f}: {refused_filters[f]}" for f in flow.get("filters", ()) if f in refused_filters]:

@@ -177,7 +177,7 @@ class Status:
             "edges": edges_of(run),
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
-            "spilled_messages": self._flows.checkpointer.blocked.messages(run),
+            "spilled_messages": self._flows.checkpointer.input_spill.messages(run),
             "state_bytes": sum(told.held_bytes for told in reports.values()),
             "gap": self._flows.gaps.get(name, ""),
             "rows_repeated": self._flows.flow_registry.database.repeated[name],

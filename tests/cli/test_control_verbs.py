@@ -140,7 +140,7 @@ def test_status_is_1_where_something_is_not_well_and_says_what(
     shown = capsys.readouterr().out
     for problem in (
         "! sensors' broker: 127.0.0.1:1883: refused", "! checkpoint: disk full",
-        "! slot 0: does not run", "! flow air: an operator does not end its turn",
+        "! slot 0: does not run", "! flow air: reaches no batch boundary",
     ):  # fmt: skip
         assert problem in shown
 

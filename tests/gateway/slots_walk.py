@@ -152,7 +152,7 @@ class Walk:
                 self.slots.checkpoints.committed(self.run)
 
     async def spill(self) -> None:
-        """It is taken to be blocked: what it was fed goes to the database."""
+        """It is taken to be stuck: what it was fed goes to the database."""
         async with self.busy:
             if not self.run.pending:
                 _, queues = self.slots.checkpoints.spill(self.run, self.feeding)

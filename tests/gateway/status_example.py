@@ -74,7 +74,7 @@ def example_status() -> dict[str, Any]:
                     "unsent_bytes": 0,
                 }
             ],
-            "checkpoint": {"commits": 3, "failures": 0, "blocked": 0, "last_ms": 2.5, "pause_ms": 1.5, "error": ""},
+            "checkpoint": {"commits": 3, "failures": 0, "missed": 0, "last_ms": 2.5, "pause_ms": 1.5, "error": ""},
             "drops": [{"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7}],
             "flows": [
                 {

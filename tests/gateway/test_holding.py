@@ -31,7 +31,7 @@ async def stuck(path: Path, monkeypatch: pytest.MonkeyPatch, tries: Callable[[Ha
     await gateway.flows.deploy(document(), "mqtt")
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
-    gateway.checkpointer.blocked.failed(gateway.flows.runs["f"])
+    gateway.checkpointer.input_spill.failed(gateway.flows.runs["f"])
     gateway.clock.advance(PATIENCE_S + 2 * retire.HOLD_S)
     monkeypatch.setattr(gateway.host.checkpoints, "halt", tries(gateway.host.checkpoints.halt))
     return gateway
@@ -84,7 +84,7 @@ async def test_one_whose_state_cannot_be_taken_can_be_replaced_and_removed(
         raise RuntimeError("no state")
 
     gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: raises)
-    gateway.checkpointer.blocked.succeeded(gateway.flows.runs["f"])  # as at a start, which makes no checkpoint yet
+    gateway.checkpointer.input_spill.succeeded(gateway.flows.runs["f"])  # as at a start, which makes no checkpoint yet
     if replaced:
         assert await gateway.flows.deploy(document(description="repaired"), "file") == 2
     else:

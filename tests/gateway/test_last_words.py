@@ -93,7 +93,7 @@ async def test_a_flow_that_is_blocked_on_its_way_to_its_end_is_given_up(
     stands = Stands(gateway, monkeypatch)
     assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
     (gap,) = gaps(gateway)
-    assert "flow f was blocked when it was brought to its end" in gap
+    assert "flow f was stuck when it was brought to its end" in gap
     stands.may.set()
     await asyncio.to_thread(stands.threads[0].join, 10.0)
     assert not stands.threads[0].is_alive()

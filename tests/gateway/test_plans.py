@@ -141,7 +141,7 @@ async def test_a_flow_that_comes_to_no_batch_boundary_is_refused_with_all_that_m
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt", AT)
     monkeypatch.setattr(gateway.host.checkpoints, "stop_for_plan", lambda *_: False)
-    with pytest.raises(EdgertError, match="is blocked, or a slot of it hangs or is starting again; try again"):
+    with pytest.raises(EdgertError, match="or a slot of it hangs, or a slot of it is starting again; try again"):
         await gateway.flows.plans.place("f", {"minute": ELSEWHERE})
     gateway.crash()
 

@@ -46,7 +46,7 @@ def status_of(gateway: Gateway, central: Callable[[], dict[str, Any]] = no_centr
     sections = {
         "ingest": lambda: {"messages": 0, "connected": True, "subscribed": True, "error": ""},
         "central": central,
-        "checkpoint": lambda: {"error": "", "failures": 0, "blocked": 0},
+        "checkpoint": lambda: {"error": "", "failures": 0, "missed": 0},
     }
     return Status("g1", "fleet", sections, (), gateway.flows, gateway.host)
 

@@ -15,7 +15,7 @@ from gateway.hosts.slot_recovery import MOST_DEATHS
 from gateway.ingest.pressure import UNCOMMITTED_BYTES
 from tests.integration import impatient, truth
 from tests.integration.rig import Gateway, Rig
-from tests.integration.test_blocked import package, state
+from tests.integration.test_stuck_flow import package, state
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

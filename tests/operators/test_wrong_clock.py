@@ -226,7 +226,7 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
 
 @pytest.mark.parametrize("step_s", [-86_400.0, -3_600.0, 3_600.0])
 def test_what_came_by_a_wrong_clock_and_waited_until_it_was_right_is_not_late(step_s: float) -> None:
-    """A blocked flow, or input that is fed again after a crash."""
+    """A stuck flow, or input that is fed again after a crash."""
     made, behind = source(), window()
     came = [(n, START + n + (step_s if 20 <= n < 30 else 0.0)) for n in range(60)]
     for monotonic, wall in came:

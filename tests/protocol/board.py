@@ -311,18 +311,18 @@ class Board:
         return bool(drive(self.ahead.send()))
 
     def deploy(self, made: Any) -> None:
-        """A flow, or a new version of one. `EdgertError` where that cannot be done now; a blocked one is not left to
+        """A flow, or a new version of one. `EdgertError` where that cannot be done now; a stuck one is not left to
         itself here."""
-        if self.is_blocked(made.name):
-            raise EdgertError(f"flow {made.name} is blocked")
+        if self.is_stuck(made.name):
+            raise EdgertError(f"flow {made.name} is stuck")
         had = {*self.ledger.in_hand[made.name]}
         drive(self.flows._deploy(made, "mqtt", {}, 0))
         self.ledger.kept[made.name] |= had
         self.ledger.absent.discard(made.name)
 
-    def is_blocked(self, name: str) -> bool:
+    def is_stuck(self, name: str) -> bool:
         run = self.flows.runs.get(name)
-        return run is not None and self.checkpointer.blocked.is_blocked(run)
+        return run is not None and self.checkpointer.input_spill.is_stuck(run)
 
     def remove(self, name: str) -> None:
         drive(self.flows.remove(name))

@@ -221,7 +221,7 @@ class World(State):
         name = self.draw.choice("ab")
         if self.strict and not (board.wire.connected and not self.ledger.held(name, self.broker.holds())):
             return  # what is under way then, or comes before the broker knows of the new one, would be for nobody
-        if board.is_blocked(name):
+        if board.is_stuck(name):
             return  # it would be left to itself, with what it holds
         self.versions[name] += 1
         try:

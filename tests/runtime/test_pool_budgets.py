@@ -19,7 +19,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool import pool as pool_module
-from edgert.runtime.pool.backpressure import BLOCKED_S
+from edgert.runtime.pool.backpressure import HANGS_S
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running, until_asleep
@@ -199,7 +199,7 @@ def test_one_that_was_blocked_and_goes_on_keeps_all_again() -> None:
     fork.run(110)
     shed = fork.filter.delivery.shed
     assert 0 < shed < 100
-    assert not fork.filter.queue.blocked
+    assert not fork.filter.queue.shedding
     assert [n for _, n in fork.slow.seen] == sorted({n for _, n in fork.slow.seen}), "in order, each once"
     assert len(fork.slow.seen) == 110 - shed
     assert fork.slow.seen[-1] == (0, 109)
@@ -224,11 +224,11 @@ def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_b
         pool.lend(1.0)
         pool.profile()
         clock.advance(1.0)
-    assert one.queue.blocked
+    assert one.queue.shedding
     away[0] = False
     clock.advance(2.0**20)
     assert not pool.lend(1.0)
-    assert (one.queue.rows, one.queue.blocked) == (0, False)
+    assert (one.queue.rows, one.queue.shedding) == (0, False)
 
 
 def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
@@ -255,7 +255,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
         if n < 25:
             fork.other.run([Entry(region.entrances(1).start, rows(n))], Now(now, now))
         gate.resting[number] = now + 1.0
-        assert (gate.look(now), fork.other.queue.blocked) == (0, n >= 34), n
+        assert (gate.look(now), fork.other.queue.shedding) == (0, n >= 34), n
 
 
 def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
@@ -282,7 +282,7 @@ def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
         wait_until(lambda: second.queue.rows == 1, "the second's queue to be full", DEADLINE_S)
         until_asleep(pool)
         pool.profile()
-        clock.advance(BLOCKED_S)
+        clock.advance(HANGS_S)
         assert not done.is_set()
         pool.profile()
         assert done.wait(DEADLINE_S)
@@ -318,7 +318,7 @@ def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() ->
         fork.clock.advance(6.0)
         other.schedule.running, other.schedule.started = True, fork.clock.monotonic()
         assert gate.look(fork.clock.monotonic()) == 0, second
-    assert not other.queue.blocked
+    assert not other.queue.shedding
     fork.clock.advance(10.0)
     gate.look(fork.clock.monotonic())
-    assert other.queue.blocked
+    assert other.queue.shedding

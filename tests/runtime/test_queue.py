@@ -246,9 +246,9 @@ def test_rows_that_came_back_to_be_tried_again_drive_no_input_out(overload: Over
 
 
 def inside(overload: Overload) -> Queue:
-    """Behind the decoder, 100 bytes, and its instance is blocked."""
+    """Behind the decoder, 100 bytes, and its instance hangs."""
     queue = InnerQueue(100, overload)
-    queue.blocked = True
+    queue.shedding = True
     return queue
 
 

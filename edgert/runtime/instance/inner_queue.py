@@ -8,21 +8,21 @@ from edgert.runtime.instance.queue import Entry, Queue
 
 class InnerQueue(Queue):
     """The queue of an instance behind the sources. It sheds nothing: over its budget, the pool runs its instance before
-    those that feed it. Only while its instance is `blocked` it sheds the oldest rows, or with "shed-newest" the newest.
+    those that feed it. While it is `shedding`, it sheds the oldest rows, or with "shed-newest" the newest.
     Their watermarks stay."""
 
     __slots__ = ()
 
     def put(self, entry: Entry) -> tuple[int, int]:
         batch = entry.batch
-        if self.blocked and self.size + batch.size > self.budget_bytes and batch.size and self._entries:
+        if self.shedding and self.size + batch.size > self.budget_bytes and batch.size and self._entries:
             self._settle()
             return self._put_over(entry)
         return self.append(entry), 0
 
     @property
     def over(self) -> bool:
-        return not self.blocked and self.size > self.budget_bytes
+        return not self.shedding and self.size > self.budget_bytes
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
         """Behind the decoder watermarks stand in line with the rows, and are not lost with them."""

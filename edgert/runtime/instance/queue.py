@@ -39,7 +39,7 @@ class Queue(ABC):
     To copy the rest at each turn would cost the square of its length.
     """
 
-    __slots__ = ("_entries", "_taken", "ahead", "blocked", "budget_bytes", "overload", "owed_bytes", "rows", "size")
+    __slots__ = ("_entries", "_taken", "ahead", "budget_bytes", "overload", "owed_bytes", "rows", "shedding", "size")
 
     def __init__(self, budget_bytes: int, overload: Overload = "shed-oldest") -> None:
         self._entries: deque[Entry] = deque()
@@ -55,7 +55,7 @@ class Queue(ABC):
         self.overload: Overload = overload
         self.ahead = 0
         """Number of entries at the front that came back, or were restored behind the first part of a fused instance."""
-        self.blocked = False
+        self.shedding = False
         """True while the pool lets an inner queue shed, because its instance does no row."""
 
     @abstractmethod

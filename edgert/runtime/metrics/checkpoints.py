@@ -23,12 +23,12 @@ METRICS = (
         at("checkpoint", "failures"),
     ),
     Metric(
-        "edgert_checkpoint_blocked_total",
+        "edgert_checkpoint_missed_total",
         "counter",
         "checkpoints",
-        "Checkpoints put off because a flow reached no boundary in time.",
+        "Checkpoints put off because a flow reached no batch boundary in time.",
         (),
-        at("checkpoint", "blocked"),
+        at("checkpoint", "missed"),
     ),
     Metric(
         "edgert_checkpoint_last_seconds",

@@ -42,7 +42,7 @@ METRICS = (
         "edgert_flow_stuck",
         "gauge",
         "",
-        "1 while an operator of a flow does not end its turn, so that its input goes to the database.",
+        "1 while a flow reaches no batch boundary, so that its input goes to the database.",
         ("flow",),
         each_flow(lambda flow: flow.get("state") == "stuck"),
     ),

@@ -7,8 +7,8 @@ stalled  a queue that it feeds is over its budget: its rows wait in its own queu
 
 The policy is not told the reason: for the policy such an instance is busy.
 
-An instance that feeds several would keep all of them waiting for a blocked one. So a queue that stays over its budget
-for `BLOCKED_S`, with not a row of it done meanwhile, sheds its own rows until half of it is free.
+An instance that feeds several would keep all of them waiting for one that hangs. So a queue that stays over its budget
+for `HANGS_S`, with not a row of it done meanwhile, sheds its own rows until half of it is free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)
 
-BLOCKED_S: Final = 10.0
+HANGS_S: Final = 10.0
 
 
 class Gate:
@@ -100,8 +100,8 @@ class Gate:
         freed = 0
         for number, (_, since) in list(self._standing.items()):
             instance = self._instances[number]
-            if instance.edges.beside and self._blocked(number, now):
-                instance.queue.blocked = True
+            if instance.edges.beside and self._hangs(number, now):
+                instance.queue.shedding = True
                 freed += self.relieved(number, now)
                 log.warning(
                     "%s has done none of the %d rows that wait for it for %.0f s, and its queue is full: what has no "
@@ -110,18 +110,18 @@ class Gate:
                 )  # fmt: skip
         return freed
 
-    def _blocked(self, number: int, now: float) -> bool:
-        """True if the instance has done no row for `BLOCKED_S` and is in a long turn or rests, or if it waits for such
+    def _hangs(self, number: int, now: float) -> bool:
+        """True if the instance has done no row for `HANGS_S` and is in a long turn or rests, or if it waits for such
         an instance."""
         _, since = self._standing.get(number, (0, now))
         instance = self._instances.get(number)
         return (
-            now - since >= BLOCKED_S
+            now - since >= HANGS_S
             and instance is not None
             and (
-                (instance.schedule.running and now - instance.schedule.started >= BLOCKED_S)
+                (instance.schedule.running and now - instance.schedule.started >= HANGS_S)
                 or number in self.resting
-                or any(number in feeders and self._blocked(fed, now) for fed, feeders in self._stalled.items())
+                or any(number in feeders and self._hangs(fed, now) for fed, feeders in self._stalled.items())
             )
         )
 
@@ -129,7 +129,7 @@ class Gate:
         """Ends the shedding of a queue once half of its budget is free."""
         queue = instance.queue
         if queue.size <= queue.budget_bytes // 2:
-            queue.blocked = False
+            queue.shedding = False
             log.info("%s goes on: nothing is dropped in front of it any more", instance.name)
 
     def relieved(self, number: int, now: float) -> int:

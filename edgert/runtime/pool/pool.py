@@ -28,7 +28,7 @@ from edgert.scheduling.policies import Policy
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is stuck."""
+"""How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is in a long turn."""
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
@@ -121,7 +121,7 @@ class Pool(Pauses):
             for instance, source, batch in entries:
                 self._put(instance, Entry(source, batch, now))
             if wake and self._asleep:
-                self._work.notify(len(entries))  # a worker each: the first may meet an operator that blocks
+                self._work.notify(len(entries))  # a worker each: the first may meet an operator that waits
             elif wake:
                 self._relieve_workers(now)
 
@@ -220,7 +220,7 @@ class Pool(Pauses):
 
     def _relieve_workers(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""
-        if self._lending.stuck(now) and self._policy.waiting and self._lending.workers < MOST_WORKERS:
+        if self._lending.all_in_long_turns(now) and self._policy.waiting and self._lending.workers < MOST_WORKERS:
             self._lending.workers += 1
             number = self._lending.workers
             log.warning("all %d workers are in turns that take long: another one is started", number - 1)
@@ -285,7 +285,7 @@ class Pool(Pauses):
         policy.rows_taken(number, before - queue.rows)
         if self._gate.over and number in self._gate.over and not queue.over:
             self._relieved(number)
-        if queue.blocked:
+        if queue.shedding:
             self._gate.goes_on(instance)
         return instance, entries
 

@@ -1,10 +1,10 @@
 """The division of instances between a thread that is lent to the pool, and the pool's workers.
 
-fast, waits for nothing   the lent thread; a worker only while that thread seems stuck
-slow, or not known yet    a worker; the lent thread only while every worker is stuck
-may wait for something    a worker; while every worker is stuck, one more is started, up to `MOST_WORKERS`
+fast, waits for nothing   the lent thread; a worker only while that thread is in a long turn
+slow, or not known yet    a worker; the lent thread only while every worker is in a long turn
+may wait for something    a worker; while every worker is in a long turn, one more is started, up to `MOST_WORKERS`
 
-So an operator that blocks does not block the lent thread; and two threads that compute in turns for want of the
+So an operator that waits does not hold up the lent thread; and two threads that compute in turns for want of the
 interpreter's lock would be slower than one.
 """
 
@@ -20,7 +20,8 @@ from edgert.scheduling.consumption import SLOW_S
 FAST_TURNS: Final = 20
 """Turns in a row that were not slow (`SLOW_S`), after which an instance counts as fast."""
 MOST_WORKERS: Final = 8
-"""Workers at most, with those that were started because all others were stuck. They stay: it may happen again."""
+"""Workers at most, with those that were started because all others were in long turns. They
+stay: it may happen again."""
 Mine = Callable[[Instance], bool]
 
 
@@ -43,14 +44,14 @@ class Lending:
         """Notes that the caller's turn has ended."""
         self._began.pop(threading.get_ident(), None)
 
-    def stuck(self, now: float) -> bool:
+    def all_in_long_turns(self, now: float) -> bool:
         """True if every worker is in a turn that has taken long already."""
         began = self._began
         return len(began) == self.workers > 0 and now - max(began.values()) >= SLOW_S
 
     def lendable(self, now: float) -> Mine:
         """The test for instances that a lent thread may run now."""
-        return _never_waits if self.stuck(now) else fast
+        return _never_waits if self.all_in_long_turns(now) else fast
 
     def for_workers(self, now: float) -> Mine:
         """The test for instances that a worker may run now."""

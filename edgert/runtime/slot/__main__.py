@@ -294,7 +294,7 @@ def main() -> int:
     slot.garbage = Garbage(clock.monotonic())
     slot.serve()
     logging.shutdown()
-    os._exit(0)  # without waiting for an operator that blocks: its daemon is gone
+    os._exit(0)  # without waiting for an operator that hangs: its daemon is gone
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ UPGRADES: Final = (
         rows INTEGER NOT NULL,           -- that did since the last one
         repeated INTEGER NOT NULL        -- that had when the flow went back to one, ever: they were made again
     ) WITHOUT ROWID;
-    CREATE TABLE spill (                 -- input of blocked flows since their last checkpoint
+    CREATE TABLE spill (                 -- input of stuck flows since their last checkpoint
         flow TEXT NOT NULL, number INTEGER NOT NULL,
         bytes INTEGER NOT NULL,          -- as they count in queues
         messages INTEGER NOT NULL,

@@ -1,1 +1,1 @@
-"""Stored state of flows: records of checkpoints, and the input of blocked flows."""
+"""Stored state of flows: records of checkpoints, and the input of stuck flows."""

@@ -100,7 +100,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """Input of a blocked flow on its way to the database: what was fed since its last checkpoint or spill."""
+    """Input of a stuck flow on its way to the database: what was fed since its last checkpoint or spill."""
 
     flow: str
     position: Position

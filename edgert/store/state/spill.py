@@ -1,4 +1,4 @@
-"""Input of flows that are blocked, inside a transaction of the one database.
+"""Input of flows that are stuck, inside a transaction of the one database.
 
 It stands behind the flow's last checkpoint, as if it waited in its queues, until the next one covers it. So it may be
 acknowledged: a start feeds it again. No more is kept than `QUOTA_BYTES` per flow: what is older has left the queues of

@@ -37,7 +37,7 @@ async def test_its_input_goes_to_the_database_and_is_acknowledged(tmp_path: Path
     assert await world.checkpoint(PATIENCE_S) == [(1, 1), (2, 1)]
     world.feed(3)
     assert await world.checkpoint() == [(3, 1)]
-    assert world.gateway.checkpointer.blocked.messages(world.gateway.flows.runs["f"]) == 3
+    assert world.gateway.checkpointer.input_spill.messages(world.gateway.flows.runs["f"]) == 3
     world.feed(4)
     world.die()
     assert await counted(tmp_path / "db", 4) == {"f": 4, "other": 4}
@@ -88,7 +88,7 @@ async def test_its_next_checkpoint_covers_what_was_spilled(tmp_path: Path) -> No
     assert database.spilled("f") is not None, "it is not tried yet"
     assert await world.checkpoint(TRIED_S) == []
     assert database.spilled("f") is None
-    assert not world.gateway.checkpointer.blocked.is_blocked(world.gateway.flows.runs["f"])
+    assert not world.gateway.checkpointer.input_spill.is_stuck(world.gateway.flows.runs["f"])
     world.die()
     assert await counted(tmp_path / "db") == {"f": 3, "other": 3}
 
@@ -137,9 +137,7 @@ async def test_nobody_waits_for_a_turn_that_is_long_under_way(tmp_path: Path, mo
 
 
 @in_loop
-async def test_a_flow_whose_state_cannot_be_taken_counts_as_blocked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flow_whose_state_cannot_be_taken_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Blocking(tmp_path / "db")
     await world.deploy()
     logic = world.gateway.flows.runs["f"].places["minute"].logic
@@ -221,22 +219,22 @@ async def test_a_capture_from_before_the_spill_does_not_take_it_away(tmp_path: P
 
 
 @in_loop
-async def test_of_several_that_are_blocked_one_is_tried_at_a_time(tmp_path: Path) -> None:
+async def test_of_several_that_are_stuck_one_is_tried_at_a_time(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     names = ("f", "g", "h")
     for name in names:
         await gateway.flows.deploy(document(name), "mqtt")
-    blocked, runs = gateway.checkpointer.blocked, [gateway.flows.runs[name] for name in names]
-    blocked.begin(runs)
-    assert [blocked.may_try(run) for run in runs] == [True] * 3
+    spill, runs = gateway.checkpointer.input_spill, [gateway.flows.runs[name] for name in names]
+    spill.begin(runs)
+    assert [spill.may_try(run) for run in runs] == [True] * 3
     for run in runs:
-        blocked.failed(run)
+        spill.failed(run)
     gateway.clock.advance(PATIENCE_S)
     tried = []
     for _ in runs:
-        blocked.begin(runs)
-        tried += [number for number, run in enumerate(runs) if blocked.may_try(run)]
-        blocked.failed(runs[tried[-1]])
+        spill.begin(runs)
+        tried += [number for number, run in enumerate(runs) if spill.may_try(run)]
+        spill.failed(runs[tried[-1]])
     assert tried == [0, 1, 2]
     gateway.crash()
 
@@ -245,13 +243,13 @@ async def test_of_several_that_are_blocked_one_is_tried_at_a_time(tmp_path: Path
 async def test_one_that_is_tried_for_long_is_tried_less_often(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
-    blocked, run = gateway.checkpointer.blocked, gateway.flows.runs["f"]
+    spill, run = gateway.checkpointer.input_spill, gateway.flows.runs["f"]
     tries = 0
     for _ in range(24 * 3600):
-        blocked.begin([run])
-        if blocked.may_try(run):
+        spill.begin([run])
+        if spill.may_try(run):
             tries += 1
-            blocked.failed(run)
+            spill.failed(run)
         gateway.clock.advance(1.0)
     assert 100 < tries < 200
     gateway.crash()
@@ -278,7 +276,7 @@ async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(
     else:
         assert await gateway.flows.remove("f")
     (gap,) = [b for b in results(gateway.database) if isinstance(b, GapBatch)]
-    assert (gap.reason, "was blocked when it was replaced or removed" in gap.text) == ("input missed", True)
+    assert (gap.reason, "was stuck when it was replaced or removed" in gap.text) == ("input missed", True)
     world.feed(3)
     assert await world.checkpoint() == [(3, 1)]
     world.free.set()
@@ -316,7 +314,7 @@ async def test_checkpoints_of_others_are_made_while_it_is_waited_for(
 
 
 @in_loop
-async def test_one_that_goes_on_again_is_not_left_to_itself_however_long_it_was_blocked(tmp_path: Path) -> None:
+async def test_one_that_goes_on_again_is_not_left_to_itself_however_long_it_was_stuck(tmp_path: Path) -> None:
     world = Blocking(tmp_path / "db")
     await world.deploy()
     await world.block()
@@ -345,8 +343,8 @@ async def test_what_a_slot_that_is_away_would_need_again_is_not_given_up(
         world.feed(3)
         world.feed(4)
         assert await world.checkpoint(PATIENCE_S) == [], "no room"
-        assert world.gateway.checkpointer.blocked.is_blocked(run)
-    assert not world.gateway.checkpointer.blocked.is_blocked(run), (
+        assert world.gateway.checkpointer.input_spill.is_stuck(run)
+    assert not world.gateway.checkpointer.input_spill.is_stuck(run), (
         "it is there again, and has its time to come to an end"
     )
     assert await world.checkpoint() == []
