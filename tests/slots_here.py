@@ -34,7 +34,7 @@ class InThisProcess(SlotProcess):
     def close_all(cls) -> None:
         for process in cls.made:
             process._leave_slot()
-            process.doing.close()
+            process.activity.close()
             process.link.close()
             process._theirs.close()
         cls.made.clear()
@@ -53,7 +53,7 @@ class InThisProcess(SlotProcess):
 
     def start(self, loop: Any = None) -> None:
         self._starting = None
-        self.slot = Slot(UnixLink(self._theirs), REGISTRY, self.clock, self.doing)
+        self.slot = Slot(UnixLink(self._theirs), REGISTRY, self.clock, self.activity)
 
     @property
     def running(self) -> bool:

@@ -22,7 +22,7 @@ from edgert.operators.base.logic import PlainMessage
 from edgert.operators.registry import REGISTRY
 from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.activity import Activity
 from edgert.runtime.slot.__main__ import Slot
 
 BATCH_ROWS: Final = 100
@@ -109,5 +109,5 @@ def _share(template: Any, copies: int, number: int) -> tuple[Sequence[Any], floa
 
 
 if __name__ == "__main__":
-    link, doing = map(int, sys.argv[1:])
-    FeedingSlot(UnixLink(socket.socket(fileno=link)), REGISTRY, SystemClock(), Doing(doing)).serve()
+    link, activity = map(int, sys.argv[1:])
+    FeedingSlot(UnixLink(socket.socket(fileno=link)), REGISTRY, SystemClock(), Activity(activity)).serve()

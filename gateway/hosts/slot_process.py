@@ -16,7 +16,7 @@ from edgert.core.errors import PayloadError
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.links.unix import LinkClosed, UnixLink
-from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.activity import Activity
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class SlotProcess:
 
     def _renew(self) -> None:
         ours, self._theirs = socket.socketpair()
-        self.doing = Doing.shared()
+        self.activity = Activity.shared()
         self.link = UnixLink(ours, self._backlog)
         self.link.send(frame(frames.HELLO, self.number, self._settings["pool"], self._settings["level"]))
 
@@ -87,7 +87,7 @@ class SlotProcess:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Starts the process; if the system has no room for one now, later."""
         self._loop, self._starting = loop, None
-        inherited = [self._theirs.fileno(), self.doing.descriptor]
+        inherited = [self._theirs.fileno(), self.activity.descriptor]
         command = [sys.executable, "-m", self.module, *map(str, inherited)]
         try:
             self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL)
@@ -145,8 +145,8 @@ class SlotProcess:
         self._on_death(self)
 
     def _died(self) -> None:
-        self.worked_for = self.doing.numbers()
-        self.doing.close()
+        self.worked_for = self.activity.numbers()
+        self.activity.close()
 
     def _forget(self, link: UnixLink) -> None:
         assert self._loop is not None

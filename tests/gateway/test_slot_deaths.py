@@ -37,7 +37,7 @@ async def test_only_a_flow_that_its_slots_may_have_died_of_each_time_is_stopped(
     for died in range(MOST_DEATHS):
         assert not stopped, died
         process.start()
-        process.doing.begin({"it": walk.slots.hosted[walk.run].number, "nothing": 0, "another": 999}[at])
+        process.activity.begin({"it": walk.slots.hosted[walk.run].number, "nothing": 0, "another": 999}[at])
         process.die()
         await brought_back(walk, stopped)
     why = f"its slots died {MOST_DEATHS} times at work for it, none long after the other"

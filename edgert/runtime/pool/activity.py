@@ -1,4 +1,4 @@
-"""A record of a slot's present work, which its daemon can read after the slot has died: shared memory with one place
+"""A record of a slot's present work, which its daemon can read after the slot has died: shared memory with one number
 per thread."""
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ import threading
 from itertools import count
 from typing import Final
 
-PLACES: Final = 64
-"""Threads; more share the last place."""
+THREADS: Final = 64
+"""Threads with a number of their own; more share the last one."""
 _BYTES: Final = 8
 
 
-class Doing:
+class Activity:
     """The numbers of the runs (see `edgert.links.frames`) that threads work for; 0: for none."""
 
     def __init__(self, descriptor: int) -> None:
         """On what `shared` made, here or in another process."""
         self.descriptor = descriptor
-        self._numbers = memoryview(mmap.mmap(descriptor, PLACES * _BYTES)).cast("Q")
+        self._numbers = memoryview(mmap.mmap(descriptor, THREADS * _BYTES)).cast("Q")
         self._mine = threading.local()
-        self._places = count()
+        self._next = count()
 
     @classmethod
-    def shared(cls) -> Doing:
+    def shared(cls) -> Activity:
         """In new memory."""
         descriptor = os.memfd_create("edgert-slot")
-        os.ftruncate(descriptor, PLACES * _BYTES)
+        os.ftruncate(descriptor, THREADS * _BYTES)
         return cls(descriptor)
 
     def begin(self, number: int) -> None:
         """This thread works for run `number` from now on."""
         try:
-            place: int = self._mine.place
+            at: int = self._mine.at
         except AttributeError:
-            place = self._mine.place = min(next(self._places), PLACES - 1)
-        self._numbers[place] = number
+            at = self._mine.at = min(next(self._next), THREADS - 1)
+        self._numbers[at] = number
 
     def numbers(self) -> set[int]:
         """The runs that are worked for, or were when the process died."""

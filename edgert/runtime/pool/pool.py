@@ -18,7 +18,7 @@ from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.activity import Activity
 from edgert.runtime.pool.quiesce import Pauses
 from edgert.runtime.pool.thread_roles import MOST_WORKERS, Lending, Mine, fast
 from edgert.scheduling.congestion_aware import CongestionAware
@@ -49,8 +49,8 @@ class Pool(Pauses):
         self.consumption = consumption or at_most(50)
         self._send = send
         self._next_number, self._stopping = 0, False
-        self.doing: Doing | None = None
-        """The record of the instance of each thread's turn, see `Doing`."""
+        self.activity: Activity | None = None
+        """The record of the instance of each thread's turn, see `Activity`."""
         self._lending = Lending(workers)
         self._lent_turn: tuple[Instance, list[Entry]] | None = None
         """The next turn of a lent thread."""
@@ -292,8 +292,8 @@ class Pool(Pauses):
     def _turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
         clock, schedule = self._clock, instance.schedule
-        if self.doing:
-            self.doing.begin(instance.of_run)
+        if self.activity:
+            self.activity.begin(instance.of_run)
         started = schedule.started = clock.monotonic()
         turn = None
         try:
@@ -317,8 +317,8 @@ class Pool(Pauses):
                 with self.lock:
                     self._hand_on(instance, turn)
                 raise  # somebody wants the process to end
-        if self.doing:
-            self.doing.begin(0)
+        if self.activity:
+            self.activity.begin(0)
         return turn
 
     def _hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:

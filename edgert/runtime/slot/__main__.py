@@ -32,7 +32,7 @@ from edgert.operators.base.logic import PlainMessage
 from edgert.operators.base.memory import Memory
 from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool.activity import Doing
+from edgert.runtime.pool.activity import Activity
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.pools import make_pool
 from edgert.runtime.slot.run import SlotRun
@@ -59,8 +59,8 @@ _OF_A_RUN: Final = (
 class Slot:
     """One process' worth of slot, from its first frame to the end of its link."""
 
-    def __init__(self, link: UnixLink, registry: Registry, clock: Clock, doing: Doing) -> None:
-        self._registry, self._clock, self._doing = registry, clock, doing
+    def __init__(self, link: UnixLink, registry: Registry, clock: Clock, activity: Activity) -> None:
+        self._registry, self._clock, self._activity = registry, clock, activity
         self.number = 0
         self._links: dict[int, UnixLink] = {DAEMON: link}
         self._runs: dict[int, SlotRun] = {}
@@ -115,18 +115,18 @@ class Slot:
         self._ending = [run for run in self._ending if not run.remove()]
         now = self._clock.monotonic()
         for number, run in self._runs.items():
-            self._doing.begin(number)
+            self._activity.begin(number)
             run.advance(now)
             run.say_where_room_is()
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
             for number, run in self._runs.items():
-                self._doing.begin(number)
+                self._activity.begin(number)
                 run.tell_standings()
                 run.tell_results()
                 if not run.capturing:
                     tick(run.flow_run, self._pool, self._clock, run.mine)
-        self._doing.begin(0)
+        self._activity.begin(0)
         if now >= self._next_report:
             self._next_report = now + REPORT_S
             self._pool.profile()
@@ -195,9 +195,9 @@ class Slot:
         number = frame[1]
         run = self._runs.get(number)
         if run is not None:
-            self._doing.begin(number)
+            self._activity.begin(number)
             run.frame(origin, frame)
-            self._doing.begin(0)
+            self._activity.begin(0)
         elif number > self._newest:
             self._early.setdefault(number, []).append((origin, frame))
 
@@ -210,7 +210,7 @@ class Slot:
             consumption_rows=pool["consumption_rows"], workers=pool["workers"], send=self._send,
         )  # fmt: skip
         self._memory.limit_bytes = pool["state_bytes"]
-        self._pool.doing = self._doing
+        self._pool.activity = self._activity
         self._pool.start()
 
     def _peer(self, number: int) -> None:
@@ -222,7 +222,7 @@ class Slot:
 
     def _build(self, number: int, name: str, *rest: Any) -> None:
         self._newest = number
-        self._doing.begin(number)
+        self._activity.begin(number)
         try:
             run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
             self._memory.take_in(run.flow_run.memory)
@@ -234,7 +234,7 @@ class Slot:
             if (failed := self._runs.pop(number, None)) is not None:
                 self._memory.let_go(failed.flow_run.memory)
             self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error) or repr(error)))
-        self._doing.begin(0)
+        self._activity.begin(0)
         for early in sorted(n for n in self._early if n <= number):
             for origin, frame in self._early.pop(early):
                 self._for_run(origin, frame)
@@ -289,8 +289,8 @@ def main() -> int:
 
     registry, _ = with_installed()
     clock = SystemClock()
-    link, doing = map(int, sys.argv[1:])
-    slot = Slot(UnixLink(socket.socket(fileno=link)), registry, clock, Doing(doing))
+    link, activity = map(int, sys.argv[1:])
+    slot = Slot(UnixLink(socket.socket(fileno=link)), registry, clock, Activity(activity))
     slot.garbage = Garbage(clock.monotonic())
     slot.serve()
     logging.shutdown()
