@@ -19,7 +19,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool.activity import Activity
-from edgert.runtime.pool.quiesce import Pauses
+from edgert.runtime.pool.quiesce import Quiesce
 from edgert.runtime.pool.thread_roles import MOST_WORKERS, Lending, Mine, fast
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
@@ -33,7 +33,7 @@ Send = Callable[[Instance, Sequence[PlainMessage]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
 
-class Pool(Pauses):
+class Pool(Quiesce):
     """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
 
     def __init__(

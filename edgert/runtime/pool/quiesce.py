@@ -11,7 +11,7 @@ from edgert.runtime.pool.backpressure import Gate
 from edgert.scheduling.policies import Policy
 
 
-class Pauses:
+class Quiesce:
     """The part of a pool beside its turns: its lock, pauses of instances and the threads that wait for them, and the
     policy's knowledge of graph and costs.
 
