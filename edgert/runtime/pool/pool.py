@@ -20,7 +20,7 @@ from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool.activity import Activity
 from edgert.runtime.pool.quiesce import Quiesce
-from edgert.runtime.pool.thread_roles import MOST_WORKERS, Lending, Mine, fast
+from edgert.runtime.pool.thread_roles import MOST_WORKERS, MayRun, ThreadRoles, fast
 from edgert.scheduling.congestion_aware import CongestionAware
 from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
 from edgert.scheduling.policies import Policy
@@ -51,7 +51,7 @@ class Pool(Quiesce):
         self._next_number, self._stopping = 0, False
         self.activity: Activity | None = None
         """The record of the instance of each thread's turn, see `Activity`."""
-        self._lending = Lending(workers)
+        self._roles = ThreadRoles(workers)
         self._lent_turn: tuple[Instance, list[Entry]] | None = None
         """The next turn of a lent thread."""
         self._threads = [
@@ -138,7 +138,7 @@ class Pool(Quiesce):
         rows = queue.append(Entry(source, batch, now))
         limit = min(self.consumption(rows), schedule.most_rows)
         self._lent_turn = instance, queue.take(limit)
-        self._lending.since = now
+        self._roles.since = now
         if rows > limit:
             self._policy.rows_added(schedule.number, rows - limit)
             if queue.over:
@@ -179,7 +179,7 @@ class Pool(Quiesce):
         `again` at once.
 
         For a thread that has just put rows: they are still in its caches, and no other thread need be woken, which
-        makes a message cheaper. `Lending` says which instances it runs, and which it leaves to the workers.
+        makes a message cheaper. `ThreadRoles` says which instances it runs, and which it leaves to the workers.
         """
         now = self._clock.monotonic()
         ends = now + time_s
@@ -194,16 +194,16 @@ class Pool(Quiesce):
                 if chosen:
                     if now < ends and instance.queue.rows and self._goes_on(instance, turn):
                         chosen = self._take(instance.schedule.number)
-                        self._lending.since = now
+                        self._roles.since = now
                         continue
                     self._hand_on(instance, turn)
                     if not turn.out and self._gate.idle():
-                        self._lending.since = None
+                        self._roles.since = None
                         return False
-                number, left = (None, 0) if self._stopping else self._pick(now, self._lending.lendable(now))
+                number, left = (None, 0) if self._stopping else self._pick(now, self._roles.lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
-                    self._lending.since = now if again and more else None
+                    self._roles.since = now if again and more else None
                     if left:
                         self._relieve_workers(now)
                     if wake := left if again or not more else self._asleep:
@@ -212,7 +212,7 @@ class Pool(Quiesce):
                 if left:
                     self._work.notify(left)
                 chosen = self._take(number)
-                self._lending.since = now
+                self._roles.since = now
 
     def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> bool:
         """True if the instance has its next turn at once: it fed no other, and no other could be chosen."""
@@ -220,9 +220,9 @@ class Pool(Quiesce):
 
     def _relieve_workers(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""
-        if self._lending.all_in_long_turns(now) and self._policy.waiting and self._lending.workers < MOST_WORKERS:
-            self._lending.workers += 1
-            number = self._lending.workers
+        if self._roles.all_in_long_turns(now) and self._policy.waiting and self._roles.workers < MOST_WORKERS:
+            self._roles.workers += 1
+            number = self._roles.workers
             log.warning("all %d workers are in turns that take long: another one is started", number - 1)
             thread = threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
             self._threads.append(thread)
@@ -237,19 +237,19 @@ class Pool(Quiesce):
                     self._hand_on(instance, turn)
                     if self._asleep and turn.out:
                         self._work.notify(len(turn.out))
-                self._lending.ends()
+                self._roles.ends()
                 chosen = self._next()
                 if chosen is None:
                     return
                 instance, entries = chosen
-                self._lending.begins(self._clock.monotonic())
+                self._roles.begins(self._clock.monotonic())
             turn = self._turn(instance, entries)
 
     def _next(self) -> tuple[Instance, list[Entry]] | None:
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
             now = self._clock.monotonic()
-            number, left = self._pick(now, self._lending.for_workers(now))
+            number, left = self._pick(now, self._roles.for_workers(now))
             if number is not None:
                 return self._take(number)
             ends = [SLOW_S if left else LOOK_S]
@@ -260,15 +260,15 @@ class Pool(Quiesce):
             self._asleep -= 1
         return None
 
-    def _pick(self, now: float, mine: Mine) -> tuple[int | None, int]:
+    def _pick(self, now: float, may_run: MayRun) -> tuple[int | None, int]:
         """The first that is for the caller, and how many there are that are for others, at least."""
         number = self._gate.choose(now)
-        if number is None or mine(self._instances[number]):
+        if number is None or may_run(self._instances[number]):
             return number, 0
         others = [number]
 
         def may(number: int) -> bool:
-            found = mine(self._instances[number])
+            found = may_run(self._instances[number])
             if not found:
                 others.append(number)
             return found

@@ -22,10 +22,10 @@ FAST_TURNS: Final = 20
 MOST_WORKERS: Final = 8
 """Workers at most, with those that were started because all others were in long turns. They
 stay: it may happen again."""
-Mine = Callable[[Instance], bool]
+MayRun = Callable[[Instance], bool]
 
 
-class Lending:
+class ThreadRoles:
     """Not locked: its pool does that."""
 
     def __init__(self, workers: int) -> None:
@@ -49,11 +49,11 @@ class Lending:
         began = self._began
         return len(began) == self.workers > 0 and now - max(began.values()) >= SLOW_S
 
-    def lendable(self, now: float) -> Mine:
+    def lendable(self, now: float) -> MayRun:
         """The test for instances that a lent thread may run now."""
         return _never_waits if self.all_in_long_turns(now) else fast
 
-    def for_workers(self, now: float) -> Mine:
+    def for_workers(self, now: float) -> MayRun:
         """The test for instances that a worker may run now."""
         return _any if self.since is None or now - self.since >= SLOW_S else _not_fast
 
