@@ -303,7 +303,7 @@ class Daemon:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.host.leave()
-        await self.checkpointer.merging.stop()
+        await self.checkpointer.compaction.stop()
         async with self.flow_registry.busy:
             runs = [run for run in self.flows.runs.values() if not run.ended]
             runs = await asyncio.to_thread(self.host.checkpoints.rest, runs, self.checkpointer.feeding, END_S)

@@ -17,7 +17,7 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import Spill
 from gateway.base.tasks import to_its_end
-from gateway.checkpoint.compaction import Merging
+from gateway.checkpoint.compaction import Compaction
 from gateway.checkpoint.input_spill import InputSpill
 from gateway.checkpoint.outbox_room import OutboxWatch
 from gateway.hosts.host import Host
@@ -81,7 +81,7 @@ class Checkpointer:
         """Why the last checkpoint left a flow out."""
         self.hurries = False
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
-        self.merging = Merging(database, store, flow_registry.is_current)
+        self.compaction = Compaction(database, store, flow_registry.is_current)
         self.input_spill = InputSpill(host, ingest.clock.monotonic, database.spill_room)
 
     def section(self) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Checkpointer:
             self.on_written([run for run, _ in written])
             for run, _ in written:
                 if run.wants_compaction() and run.size.total > MERGED_HERE_BYTES:
-                    self.merging.begin(run)
+                    self.compaction.begin(run)
         self._idle = not written and not spills
         return True
 

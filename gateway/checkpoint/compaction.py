@@ -41,7 +41,7 @@ AGAIN_S = 60.0
 """After a failure it is not tried for so long: it costs room only."""
 
 
-class Merging:
+class Compaction:
     """Lives on the daemon's loop."""
 
     def __init__(

@@ -75,7 +75,7 @@ async def test_what_is_no_whole_snapshot_is_not_stored(
     await checkpoint(gateway, 1)
     before = kept(gateway)
     deltas = gateway.database.state("f")
-    await gateway.checkpointer.merging.done()
+    await gateway.checkpointer.compaction.done()
     assert gateway.database.state("f") == deltas
     assert stored(gateway) == before
     gateway.crash()
@@ -94,7 +94,7 @@ async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_sta
     await until(begun.exists, "the process")
     await checkpoint(gateway, 2)
     go.touch()
-    await gateway.checkpointer.merging.done()
+    await gateway.checkpointer.compaction.done()
     snapshot, later = gateway.database.state("f")
     assert stored(gateway) == kept(gateway)
     run = gateway.flows.runs["f"]
@@ -108,10 +108,10 @@ async def test_what_became_of_a_flow_meanwhile_is_not_touched(tmp_path: Path) ->
     gateway = await deployed(tmp_path)
     await checkpoint(gateway, 1)
     await gateway.flows.deploy(document(description="new"), "mqtt")
-    await gateway.checkpointer.merging.done()
+    await gateway.checkpointer.compaction.done()
     assert gateway.database.state("f") == []
     await checkpoint(gateway, 2)
-    await gateway.checkpointer.merging.done()
+    await gateway.checkpointer.compaction.done()
     assert stored(gateway) == kept(gateway)
     gateway.crash()
 
@@ -125,12 +125,12 @@ async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_a
         monkeypatch.setattr(sys, "executable", fault)
         before = len(caplog.records)
         await checkpoint(gateway, before + 1)
-        await gateway.checkpointer.merging.done()
+        await gateway.checkpointer.compaction.done()
         assert "could not be merged" in caplog.records[-1].message
         assert len(caplog.records) == before + 1
         await checkpoint(gateway, before + 100)
-        assert not gateway.checkpointer.merging.under_way
-        gateway.checkpointer.merging._not_before.clear()
+        assert not gateway.checkpointer.compaction.under_way
+        gateway.checkpointer.compaction._not_before.clear()
     assert stored(gateway) == kept(gateway)
     gateway.crash()
 
@@ -147,7 +147,7 @@ async def test_flows_are_merged_one_after_the_other(tmp_path: Path, monkeypatch:
     await checkpoint(gateway, 1)
     merged = {name: gateway.flows.runs[name] for name in ("f", "g")}
     await gateway.flows.remove("h")
-    await gateway.checkpointer.merging.done()
+    await gateway.checkpointer.compaction.done()
     assert not both.exists()
     assert all(run.size.snapshot and not run.size.deltas for run in merged.values())
     gateway.crash()
@@ -163,8 +163,8 @@ async def test_who_stops_waits_neither_for_it_nor_for_what_was_to_come(
     await checkpoint(gateway, 1)
     told = tmp_path / "pid"
     await until(lambda: told.exists() and told.read_text().endswith("\n"), "the process")
-    await gateway.checkpointer.merging.stop()
-    assert not gateway.checkpointer.merging.under_way
+    await gateway.checkpointer.compaction.stop()
+    assert not gateway.checkpointer.compaction.under_way
     with pytest.raises(ProcessLookupError):
         os.kill(int(told.read_text()), 0)
     gateway.crash()
