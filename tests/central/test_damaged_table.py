@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, Troubles
+from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, FlowBackoff
 from edgert.central.collector.inbox import Message
 from edgert.central.landing.arrow_rows import Batch
 from edgert.central.landing.landing import Landing
@@ -119,48 +119,48 @@ def test_a_fault_of_what_all_flows_share_makes_all_wait(pair: Pair, monkeypatch:
 
 
 def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_bounded() -> None:
-    troubles, tried = Troubles(most_bytes=10), []
-    assert troubles.failed("f", "why", 0.0)
-    assert troubles.keep("f", Message("t", bytes(6)))
-    assert not troubles.keep("f", Message("t", bytes(6)))
-    assert troubles.retry(0.4) == []
+    backoff, tried = FlowBackoff(most_bytes=10), []
+    assert backoff.failed("f", "why", 0.0)
+    assert backoff.keep("f", Message("t", bytes(6)))
+    assert not backoff.keep("f", Message("t", bytes(6)))
+    assert backoff.retry(0.4) == []
     at = 0.0
     while at < 60.0:
         at += 0.5
-        freed = troubles.retry(at)
-        if not troubles.rests("f"):
+        freed = backoff.retry(at)
+        if not backoff.rests("f"):
             tried.append(at)
             for m in freed:
-                assert not troubles.failed("f", "why", at)
-                assert troubles.keep("f", m)
+                assert not backoff.failed("f", "why", at)
+                assert backoff.keep("f", m)
     assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 30.5, 45.5]
-    troubles.forget(lambda message: True)
-    assert troubles.keep("f", Message("t", bytes(10)))
-    assert len(troubles.retry(100.0)) == 1
-    troubles.worked("f")
-    assert troubles.over(100.0) == ["f"]
-    assert len(troubles) == 0
+    backoff.forget(lambda message: True)
+    assert backoff.keep("f", Message("t", bytes(10)))
+    assert len(backoff.retry(100.0)) == 1
+    backoff.worked("f")
+    assert backoff.over(100.0) == ["f"]
+    assert len(backoff) == 0
 
 
 def test_a_flow_that_was_not_used_is_not_mended_and_rests_longer_with_its_next_failure() -> None:
-    troubles = Troubles()
-    assert troubles.failed("f", "why", 0.0)
-    troubles.retry(WAIT_S)
-    assert troubles.over(WAIT_S) == []
-    assert not troubles.failed("f", "why", 5.0), "the first time was before"
-    troubles.retry(5.0 + WAIT_S)
-    assert troubles.rests("f")
-    troubles.retry(5.0 + 2 * WAIT_S)
-    assert not troubles.rests("f")
-    assert troubles.over(5.0 + 2 * WAIT_S + QUIET_S) == ["f"], "nothing comes any more"
+    backoff = FlowBackoff()
+    assert backoff.failed("f", "why", 0.0)
+    backoff.retry(WAIT_S)
+    assert backoff.over(WAIT_S) == []
+    assert not backoff.failed("f", "why", 5.0), "the first time was before"
+    backoff.retry(5.0 + WAIT_S)
+    assert backoff.rests("f")
+    backoff.retry(5.0 + 2 * WAIT_S)
+    assert not backoff.rests("f")
+    assert backoff.over(5.0 + 2 * WAIT_S + QUIET_S) == ["f"], "nothing comes any more"
 
 
 def test_of_many_flows_in_trouble_few_are_told_in_words() -> None:
-    troubles = Troubles()
+    backoff = FlowBackoff()
     for n in range(1000):
-        troubles.failed(f"f{n}", f"f{n}: {'why ' * 1000}", 0.0)
-    assert str(troubles).endswith("; and 997 flows more")
-    assert len(str(troubles)) < 1000
+        backoff.failed(f"f{n}", f"f{n}: {'why ' * 1000}", 0.0)
+    assert str(backoff).endswith("; and 997 flows more")
+    assert len(str(backoff)) < 1000
 
 
 def test_malformed_messages_that_cannot_be_kept_hold_up_no_results(
@@ -194,4 +194,4 @@ def test_what_waits_for_a_damaged_table_goes_with_its_partition(pair: Pair) -> N
     pair.handle(pair.rows(pair.bad))
     partition = results_topic("f", "g1", "bad").split("/")[4]
     pair.collector.forget({partition})
-    assert pair.collector._troubles.retry(100.0) == []
+    assert pair.collector._backoff.retry(100.0) == []

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from edgert.central.collector.flow_backoff import Troubles
+from edgert.central.collector.flow_backoff import FlowBackoff
 from edgert.central.collector.inbox import Message
 from edgert.central.collector.known_gateway import Counters, KnownGateway
 from edgert.central.collector.messages import partition_of_topic, read_untrusted
@@ -86,7 +86,7 @@ class Collector:
         self._held_back = ""
         """The gateway of which that was said last."""
         self._pieces = Reassembly()
-        self._troubles = Troubles()
+        self._backoff = FlowBackoff()
         self._junk: list[tuple[str, bytes, str]] = []
         self._junk_waits = ""
         """Why `_junk` could not be kept."""
@@ -98,7 +98,7 @@ class Collector:
         Never raises for what messages or tables are: a table that cannot be read or written is told in
         `counters.last_error`, and what waits for it is tried again with the next call.
         """
-        for message in reversed(self._troubles.retry(self._clock.monotonic())):
+        for message in reversed(self._backoff.retry(self._clock.monotonic())):
             self._turns.put_back(message)
         for message in messages:
             self._turns.add(message)
@@ -109,10 +109,10 @@ class Collector:
             self._work(lambda: self._clock.monotonic() >= until)
             self._expire()
             self.counters.held = self._acceptance.held_items
-            for flow in self._troubles.over(self._clock.monotonic()):
+            for flow in self._backoff.over(self._clock.monotonic()):
                 log.info("flow %s: nothing waits for its table any more", flow)
             self._keep_junk()
-            self.counters.last_error = "; ".join(filter(None, (str(self._troubles), self._junk_waits)))
+            self.counters.last_error = "; ".join(filter(None, (str(self._backoff), self._junk_waits)))
         except LeaseLost:
             pass  # what is not ours any more is forgotten before the next call
         except (TableError, Conflict) as error:
@@ -121,7 +121,7 @@ class Collector:
             # A fault of ours: whatever it is, results of others must not wait until somebody starts this again.
             log.exception("results could not be handled; trying again")
             self._failed(error)
-        self.counters.stuck_flows = len(self._troubles)
+        self.counters.stuck_flows = len(self._backoff)
         return self._acknowledgements()
 
     def _work(self, enough: Callable[[], bool]) -> None:
@@ -165,7 +165,7 @@ class Collector:
         self._touched -= gone
         self._turns.keep(lambda message: partition_of_topic(message.topic) not in partitions)
         self._left -= gone
-        self._troubles.forget(lambda message: partition_of_topic(message.topic) in partitions)
+        self._backoff.forget(lambda message: partition_of_topic(message.topic) in partitions)
         # What was taken but did not come to be landed goes, too: it is sent again.
         self._unlanded = [b for b in (*self._unlanded, *self._acceptance.take()) if b.gateway not in gone]
         self._acceptance.forget_gateways(gone)
@@ -177,7 +177,7 @@ class Collector:
     @property
     def waits(self) -> bool:
         """True if there is something that a table did not take yet, of flows that do not rest."""
-        return bool(self._turns or any(not self._troubles.rests(b.flow) for b in self._unlanded))
+        return bool(self._turns or any(not self._backoff.rests(b.flow) for b in self._unlanded))
 
     @property
     def late(self) -> bool:
@@ -199,9 +199,9 @@ class Collector:
                 result = read_untrusted(message)
                 if isinstance(result, Piece):
                     raise PayloadError("expected a result in pieces, got pieces of a piece")
-            if not self._troubles.rests(result.flow):
+            if not self._backoff.rests(result.flow):
                 self._take(message, result)
-                self._troubles.worked(result.flow)
+                self._backoff.worked(result.flow)
                 return
         except PayloadError as error:
             self._malformed(message, str(error))
@@ -218,7 +218,7 @@ class Collector:
             log.exception("a message could not be taken")
             self._malformed(message, f"could not be taken: {error!r}")
             return
-        if not self._troubles.keep(result.flow, message):
+        if not self._backoff.keep(result.flow, message):
             self.counters.not_held += 1
 
     def _take(self, message: Message, result: Result) -> None:
@@ -298,17 +298,17 @@ class Collector:
     def _land(self, enough: Callable[[], bool]) -> None:
         self._unlanded += self._acceptance.take()
         self._unlanded.sort(key=lambda batch: self._turns.spent(batch.gateway))
-        report = self._landing.land([b for b in self._unlanded if not self._troubles.rests(b.flow)], enough)
+        report = self._landing.land([b for b in self._unlanded if not self._backoff.rests(b.flow)], enough)
         self._turns.landed(report.seconds)
         self._taken_bytes = 0
         for flow, why in report.failed.items():
             self._trouble(flow, why)
         left = set(map(id, report.left))
-        landed = [b for b in self._unlanded if not self._troubles.rests(b.flow) and id(b) not in left]
+        landed = [b for b in self._unlanded if not self._backoff.rests(b.flow) and id(b) not in left]
         for flow in {b.flow for b in landed}:
-            self._troubles.worked(flow)
+            self._backoff.worked(flow)
         lost = {key_of(b) for b in landed if b.sequence > report.versions[key_of(b)]}
-        self._unlanded = [*report.left, *(b for b in self._unlanded if self._troubles.rests(b.flow))]
+        self._unlanded = [*report.left, *(b for b in self._unlanded if self._backoff.rests(b.flow))]
         self._left = {b.gateway for b in report.left}
         for key, version in report.versions.items():
             self._landed.set(key, version)
@@ -352,7 +352,7 @@ class Collector:
     def _trouble(self, flow: str, why: str) -> None:
         """The table of one flow cannot be used."""
         self.counters.failures += 1
-        if self._troubles.failed(flow, why, self._clock.monotonic()):
+        if self._backoff.failed(flow, why, self._clock.monotonic()):
             log.error("results of flow %s wait, others go on: %s", flow, why)
 
     def _malformed(self, message: Message, reason: str) -> None:

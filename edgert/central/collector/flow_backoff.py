@@ -35,7 +35,7 @@ class _Trouble:
     kept: list[Message] = field(default_factory=list)
 
 
-class Troubles:
+class FlowBackoff:
     """By flow. Times are those of a clock that never goes back."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
