@@ -100,7 +100,7 @@ class Engine:
 
     async def stop(self) -> None:
         """The database's log is written back by that."""
-        await self.checkpointer.merging.done()
+        await self.checkpointer.compaction.done()
         await self.host.stop()
         self._store_thread.shutdown()
         self.database.close()

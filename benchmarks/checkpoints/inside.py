@@ -45,7 +45,7 @@ async def overhead(folder: Path, keys: int, messages: int, pairs: int) -> dict[s
         if task:
             await task
         took = time.perf_counter() - began
-        await engine.checkpointer.merging.done()
+        await engine.checkpointer.compaction.done()
         return took, _cpu_s() - cpu
 
     for _ in range(2):
@@ -74,7 +74,7 @@ async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, 
     order, messages, database = shuffled(keys), Messages(), engine.database
     await engine.feed(messages.reads(order, qos=0))
     await engine.checkpoint()
-    await engine.checkpointer.merging.done()
+    await engine.checkpointer.compaction.done()
     told: list[dict[str, Any]] = []
 
     def reads(number: int) -> list[bytes]:
@@ -84,7 +84,7 @@ async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, 
     for number in range(rounds):
         await engine.feed(reads(number))
         coming = list(messages.reads(itertools.islice(itertools.cycle(order[:FEW]), dirty), qos=0))
-        merging, wrote = engine.checkpointer.merging.under_way, engine.write_bytes
+        merging, wrote = engine.checkpointer.compaction.under_way, engine.write_bytes
         engine.longest_s = 0.0
         task = asyncio.create_task(engine.checkpoint())
         await asyncio.sleep(0)
@@ -93,7 +93,7 @@ async def pauses(folder: Path, keys: int, dirty: int, rounds: int) -> dict[str, 
         said = database.written
         told.append({
             "pause_ms": engine.checkpointer.status.pause_ms, "took_ms": took_s * 1e3,
-            "longest_ms": engine.longest_s * 1e3, "merging": merging or engine.checkpointer.merging.under_way,
+            "longest_ms": engine.longest_s * 1e3, "merging": merging or engine.checkpointer.compaction.under_way,
             "written": engine.write_bytes - wrote, "delta": said.delta, "ids": said.ids, "queue": said.queue,
         })  # fmt: skip
     owed = len(engine.ingest.inbox.owed)
