@@ -4,7 +4,7 @@ from pathlib import Path
 from edgert.runtime.metrics import METRICS, samples
 from edgert.runtime.metrics.__main__ import markdown
 from edgert.runtime.metrics.bounded import MOST_SERIES, OTHERS
-from tests.gateway.status_example import example_status
+from tests.gateway.status_example import example_status, judged
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -30,6 +30,15 @@ def test_values_carry_their_labels_and_base_units() -> None:
     assert found["edgert_checkpoint_last_seconds"] == {(): 0.0025}
     assert found["edgert_cpu_ratio"] == {(): 0.125}
     assert found["edgert_ingest_connected"] == {(): 1.0}
+
+
+def test_the_level_of_each_part_is_that_of_the_status() -> None:
+    status = example_status()
+    assert set(by_name(status)["edgert_part_level"].values()) == {0.0}
+    status["central"] |= {"connected": False, "outbox_rows": 5, "unacknowledged_s": 61.0}
+    status["flows"][0] |= {"outbox_rows": 5, "unacknowledged_s": 61.0}
+    found = by_name(judged(status))["edgert_part_level"]
+    assert (found["central", ""], found["flow", "air"], found["sensors", ""]) == (2.0, 1.0, 0.0)
 
 
 def test_what_is_unknown_is_left_out_instead_of_being_zero() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgert.runtime.metrics.metric import Metric
-from edgert.runtime.metrics.readers import at, info
+from edgert.runtime.metrics.readers import at, info, levels
 
 METRICS = (
     Metric(
@@ -13,6 +13,14 @@ METRICS = (
         "Always 1; says which gateway, fleet and version this is.",
         ("gateway", "fleet", "version"),
         info,
+    ),
+    Metric(
+        "edgert_part_level",
+        "gauge",
+        "",
+        "How a part is: 0 good or idle, 1 a warning, 2 bad. Page and `/healthz` give the reason.",
+        ("part", "name"),
+        levels,
     ),
     Metric("edgert_uptime_seconds", "gauge", "seconds", "Time since the gateway started.", (), at("uptime_s")),
     Metric("edgert_resident_bytes", "gauge", "bytes", "Resident memory of the gateway process.", (), at("rss_bytes")),

@@ -54,6 +54,12 @@ def each_slot(key: str) -> Callable[[Status], Iterator[Labelled]]:
     return read
 
 
+def levels(status: Status) -> Iterator[Labelled]:
+    """Reads the level of every part; labels: part, name (of a flow or slot)."""
+    for part in status.get("health", {}).get("parts", ()):
+        yield (part["part"], part["name"]), {"warning": 1, "bad": 2}.get(part["level"], 0)
+
+
 def latency(status: Status) -> Iterator[Labelled]:
     for flow in status.get("flows", ()):
         for quantile, name in (("0.5", "p50"), ("0.99", "p99")):
