@@ -31,7 +31,7 @@ from edgert.store.database import Database
 from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
-from gateway.checkpoint.early_results import Ahead
+from gateway.checkpoint.early_results import EarlyResults
 from gateway.control.agent_socket import AgentSocket
 from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
@@ -107,7 +107,7 @@ class Daemon:
         self.checkpointer = Checkpointer(
             self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
         )
-        self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
+        self.early_results = EarlyResults(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
             self.registry, self.flow_registry, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
@@ -282,7 +282,7 @@ class Daemon:
         self.central.start()
         work = (
             self.checkpointer.run(),
-            self.ahead.run(),
+            self.early_results.run(),
             self.uplink.run(),
             self._tick(),
             self.updates.run(),

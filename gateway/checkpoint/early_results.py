@@ -31,7 +31,7 @@ IDLE_S: Final = 1.0
 """Seconds between two looks for such flows where none runs."""
 
 
-class Ahead:
+class EarlyResults:
     """One loop for all flows. Results that are there at the same time share a transaction."""
 
     def __init__(

@@ -25,7 +25,7 @@ from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool.pool import Pool
 from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
-from gateway.checkpoint.early_results import Ahead
+from gateway.checkpoint.early_results import EarlyResults
 from gateway.flows.flows import Flows
 from gateway.flows.retire import LastTurns
 from gateway.hosts import host
@@ -161,7 +161,7 @@ class Board:
         self.ingest.pressure.look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
         self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, self.uplink.committed)
-        self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
+        self.early_results = EarlyResults(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
             REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, self.FUSION
         )  # fmt: skip
@@ -308,7 +308,7 @@ class Board:
 
     def send_ahead(self) -> bool:
         """Of at-least-once flows."""
-        return bool(drive(self.ahead.send()))
+        return bool(drive(self.early_results.send()))
 
     def deploy(self, made: Any) -> None:
         """A flow, or a new version of one. `EdgertError` where that cannot be done now; a stuck one is not left to

@@ -17,7 +17,7 @@ from edgert.store.outbox import early_results
 from edgert.store.state import spill
 from edgert.store.state.records import Mark
 from gateway.checkpoint.checkpointer import Checkpointer
-from gateway.checkpoint.early_results import Ahead
+from gateway.checkpoint.early_results import EarlyResults
 from gateway.hosts.in_process import PoolCheckpoints
 from gateway.hosts.slotted_flow import Hosted
 from gateway.ingest.delivery import Inbox, Route
@@ -239,7 +239,7 @@ def _positions_start_anew() -> Patch:
 
 
 def _every_flow_leaves_ahead_of_its_checkpoint() -> Patch:
-    return mock.patch.object(Ahead, "_chosen", lambda self: list(self._checkpointer.runs.values()))
+    return mock.patch.object(EarlyResults, "_chosen", lambda self: list(self._checkpointer.runs.values()))
 
 
 def _what_could_not_leave_ahead_is_dropped() -> Patch:

@@ -11,7 +11,7 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
-from gateway.checkpoint.early_results import Ahead
+from gateway.checkpoint.early_results import EarlyResults
 from tests.gateway.test_outbox_full import feed, fill
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
@@ -30,7 +30,7 @@ class Rig(Gateway):
         self.away = False
         self.woken = 0
         self.checkpointer.on_committed = self._wake
-        self.ahead = Ahead(self.flow_registry, self.host, self.checkpointer, lambda flow: not self.away)
+        self.early_results = EarlyResults(self.flow_registry, self.host, self.checkpointer, lambda flow: not self.away)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -43,14 +43,14 @@ async def test_results_leave_before_the_checkpoint_and_not_again_with_it(tmp_pat
     await rig.flows.deploy(document("other"), "mqtt")
     feed(rig, 1, 1.0)
     feed(rig, 2, 1_000.0)
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.shipped() == 1, "one flow's window; the other's waits"
     assert rig.woken == 1, "the uplink hears of it"
     rig.ingest.acknowledge()
     assert len(rig.ingest.inbox.owed) == 2, "the input waits for the checkpoint as before"
     assert rig.flows.runs["f"].rows_shipped == 1
     assert len(rig.flows.runs["f"].latest) == 1
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.woken == 1, "nothing new"
     assert await rig.checkpoint()
     assert rig.shipped() == 2
@@ -69,7 +69,7 @@ async def test_a_crash_repeats_what_had_left_and_says_so(tmp_path: Path) -> None
     await rig.flows.deploy(at_least_once(), "mqtt")
     feed(rig, 1, 1.0)
     feed(rig, 2, 1_000.0)
-    await rig.ahead.send()
+    await rig.early_results.send()
     feed(rig, 3, 2_000.0)
     rig.crash()
     again = Rig(tmp_path / "db")
@@ -90,10 +90,10 @@ async def test_without_contact_results_wait_for_the_checkpoint(tmp_path: Path) -
     feed(rig, 1, 1.0)
     feed(rig, 2, 1_000.0)
     rig.away = True
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.shipped() == 0
     rig.away = False
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.shipped() == 1
     rig.crash()
 
@@ -113,7 +113,7 @@ async def test_what_cannot_be_written_is_kept(
 
     with monkeypatch.context() as broken:
         broken.setattr(rig.database, "put_ahead", fail)
-        assert not await rig.ahead.send()
+        assert not await rig.early_results.send()
     assert rig.checkpointer.status.error == str(error)
     assert rig.checkpointer.status.failures == 1
     assert rig.shipped() == 0
@@ -138,10 +138,10 @@ async def test_behind_a_checkpoint_that_is_not_committed_nothing_leaves(
         broken.setattr(rig.database, "commit", fail)
         assert not await rig.checkpoint()
     feed(rig, 2, 1_000.0)
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.shipped() == 0, "it would be taken for covered by that checkpoint"
     assert await rig.checkpoint()
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.shipped() == 1
     rig.crash()
     again = Gateway(tmp_path / "db")
@@ -156,14 +156,14 @@ async def test_a_flow_that_keeps_all_waits_for_room(tmp_path: Path) -> None:
     fill(rig)
     feed(rig, 1, 1.0)
     feed(rig, 2, 1_000.0)
-    assert await rig.ahead.send()
+    assert await rig.early_results.send()
     assert rig.shipped() == 0
     assert rig.checkpointer.outbox.blocked == {"f"}
-    assert not rig.ahead._chosen(), "it goes on with its checkpoint"
+    assert not rig.early_results._chosen(), "it goes on with its checkpoint"
     rig.database.quota_bytes = 1e9
     assert await rig.checkpoint()
     assert rig.shipped() == 1
-    assert rig.ahead._chosen()
+    assert rig.early_results._chosen()
     rig.crash()
 
 
@@ -173,11 +173,11 @@ async def test_a_new_version_changes_the_guarantee(tmp_path: Path) -> None:
     await rig.flows.deploy(at_least_once(), "mqtt")
     feed(rig, 1, 1.0)
     feed(rig, 2, 1_000.0)
-    await rig.ahead.send()
+    await rig.early_results.send()
     feed(rig, 3, 2_000.0)
     await rig.flows.deploy(document(), "mqtt")
     assert rig.shipped() == 3, "the old version's windows, each once"
-    assert not rig.ahead._chosen()
+    assert not rig.early_results._chosen()
     rig.crash()
     again = Gateway(tmp_path / "db")
     assert not again.database.repeated.total()
