@@ -19,7 +19,7 @@ from edgert.store.state.records import Spill
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.compaction import Compaction
 from gateway.checkpoint.input_spill import InputSpill
-from gateway.checkpoint.outbox_room import OutboxWatch
+from gateway.checkpoint.outbox_room import OutboxRoom
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
 from gateway.ledger.drop_ledger import NO_ROOM
@@ -71,7 +71,7 @@ class Checkpointer:
         self.on_committed = on_committed
         self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
         """Called with the flows whose checkpoints are in the database."""
-        self.outbox = OutboxWatch(database)
+        self.outbox_room = OutboxRoom(database)
         self._greatest_age_s = greatest_age_s
         self._next_age_look = 0.0 if greatest_age_s else math.inf
         self._due: dict[FlowRun, float] = {}
@@ -105,13 +105,13 @@ class Checkpointer:
     def state(self, run: FlowRun) -> str:
         """The state of a started flow: running, stuck (no batch boundary for `PATIENCE_S`) or blocked (the flow
         waits for room in the outbox)."""
-        if run.flow.name in self.outbox.blocked:
+        if run.flow.name in self.outbox_room.blocked:
             return "blocked"
         return "stuck" if self.input_spill.is_stuck(run) else "running"
 
     def is_without(self, run: FlowRun) -> bool:
         """True if the last checkpoint of the flow that was tried is not in the database."""
-        return run.flow.name in self.outbox.blocked or self.input_spill.failed_last(run)
+        return run.flow.name in self.outbox_room.blocked or self.input_spill.failed_last(run)
 
     def ask(self) -> None:
         """Asks for an early checkpoint: a bound on uncommitted input is near."""
@@ -150,7 +150,7 @@ class Checkpointer:
 
     def _in_vain(self) -> bool:
         """True if an early checkpoint would free no input: the oldest input belongs to a flow that waits for room."""
-        blocked = [run.progress for name, run in self.runs.items() if name in self.outbox.blocked]
+        blocked = [run.progress for name, run in self.runs.items() if name in self.outbox_room.blocked]
         return bool(blocked) and self._ingest.inbox.held_up_by(blocked)
 
     async def checkpoint(self, runs: Iterable[FlowRun]) -> bool:
@@ -177,7 +177,7 @@ class Checkpointer:
                 run.progress.hold(True)
             return False
         for run in chosen:
-            run.progress.hold(run.flow.name in self.outbox.blocked)
+            run.progress.hold(run.flow.name in self.outbox_room.blocked)
         for run, form in written:
             run.progress.commit(form.position)
         for run, spill in spills:
@@ -207,7 +207,7 @@ class Checkpointer:
 
     def _shed_old(self) -> bool:
         more = self._database.shed_old(self._greatest_age_s)
-        self.outbox.shed()
+        self.outbox_room.shed()
         return more
 
     def failed(self, error: Exception) -> None:
@@ -236,7 +236,7 @@ class Checkpointer:
         commits, spilled = [form for _, form in forms], [spill for _, spill in spills]
         with self.id_table() as (pages, next_index):
             refused = self._database.commit(commits, pages, next_index, spilled)
-        self.outbox.committed([run.flow.name for run, _ in forms], refused)
+        self.outbox_room.committed([run.flow.name for run, _ in forms], refused)
         forms = [(run, form) for run, form in forms if run.flow.name not in refused]
         for run, form in forms:
             run.committed(form)

@@ -73,15 +73,16 @@ class EarlyResults:
     def _chosen(self) -> list[FlowRun]:
         """Flows whose results are taken. A flow that waits for room goes on with its checkpoint."""
         checkpointer = self._checkpointer
+        blocked = checkpointer.outbox_room.blocked
         return [
             run
             for name, run in self._flow_registry.runs.items()
-            if run.flow.delivery == "at-least-once" and name not in checkpointer.outbox.blocked and self._leaves(name)
+            if run.flow.delivery == "at-least-once" and name not in blocked and self._leaves(name)
         ]
 
     def _write(self, runs: list[FlowRun]) -> bool:
         """On the store thread. True if the outbox has new results."""
-        host, outbox = self._host, self._checkpointer.outbox
+        host, outbox = self._host, self._checkpointer.outbox_room
         # results come behind a capture that is not committed yet, which says that all before it is covered
         taken = {run: host.checkpoints.take_results(run) for run in runs if not (run.pending or run.ended)}
         taken = {run: rows for run, rows in taken.items() if rows}

@@ -13,7 +13,7 @@ CALM_S = 600.0
 """Seconds without a dropped result, after which the log says that results are no longer dropped."""
 
 
-class OutboxWatch:
+class OutboxRoom:
     """Looks at the database's figures after each commit; on the store thread."""
 
     def __init__(self, database: Database) -> None:

@@ -394,7 +394,7 @@ class Flows:
         if lost:
             self._telling.begin(self._tell_gap(old.flow.name, lost))
         self.checkpointer.drops.said(old, written.drops)
-        self.checkpointer.outbox.forget(old.flow.name)
+        self.checkpointer.outbox_room.forget(old.flow.name)
         self.dropped.ends(old)
         self._host.remove(old)
         self._let_go(old, sources)

@@ -158,7 +158,7 @@ async def test_a_flow_that_keeps_all_waits_for_room(tmp_path: Path) -> None:
     feed(rig, 2, 1_000.0)
     assert await rig.early_results.send()
     assert rig.shipped() == 0
-    assert rig.checkpointer.outbox.blocked == {"f"}
+    assert rig.checkpointer.outbox_room.blocked == {"f"}
     assert not rig.early_results._chosen(), "it goes on with its checkpoint"
     rig.database.quota_bytes = 1e9
     assert await rig.checkpoint()

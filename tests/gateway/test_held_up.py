@@ -72,7 +72,7 @@ async def test_a_flow_that_waits_for_room_in_the_outbox_holds_up_no_other_ones_i
     for number, time in enumerate((1.0, 2_000.0, 3_000.0), 1):
         owed(gateway, number, time)
         assert await gateway.checkpoint()
-    assert gateway.checkpointer.outbox.blocked == {"f"}
+    assert gateway.checkpointer.outbox_room.blocked == {"f"}
     before = taken(gateway)
     feed(gateway, 30)
     assert (taken(gateway) - before, no_room(gateway)) == (10, 20)

@@ -70,7 +70,7 @@ async def test_a_flow_that_keeps_all_is_not_acknowledged_until_there_is_room(
         assert len(run.pending) == 1
     gateway.ingest.acknowledge()
     assert len(gateway.ingest.inbox.owed) == 4
-    assert gateway.checkpointer.outbox.blocked == {"f"}
+    assert gateway.checkpointer.outbox_room.blocked == {"f"}
     assert gateway.checkpointer._in_vain(), "asking for a checkpoint would not help"
     said = [r.message for r in caplog.records if "keeps all its results" in r.message]
     assert len(said) == 1
@@ -80,7 +80,7 @@ async def test_a_flow_that_keeps_all_is_not_acknowledged_until_there_is_room(
     assert await gateway.checkpoint(), "what came meanwhile"
     gateway.ingest.acknowledge()
     assert not gateway.ingest.inbox.owed
-    assert not gateway.checkpointer.outbox.blocked
+    assert not gateway.checkpointer.outbox_room.blocked
     assert not gateway.checkpointer._in_vain()
     assert sum("found room" in r.message for r in caplog.records) == 1
     await gateway.flows.remove("f")
@@ -118,12 +118,12 @@ async def test_a_waiting_flow_can_be_replaced_and_removed(tmp_path: Path, change
     for n in range(1, 4):
         feed(gateway, n, 1_000.0 * n)
         await gateway.checkpoint()
-    assert gateway.checkpointer.outbox.blocked == {"f"}
+    assert gateway.checkpointer.outbox_room.blocked == {"f"}
     if change == "replace":
         await gateway.flows.deploy(keeps_all(description="new"), "mqtt")
     else:
         await gateway.flows.remove("f")
-    assert not gateway.checkpointer.outbox.blocked
+    assert not gateway.checkpointer.outbox_room.blocked
     assert gateway.shipped() == 3, "its last words are written in any case"
     gateway.ingest.acknowledge()
     assert not gateway.ingest.inbox.owed
@@ -141,7 +141,7 @@ async def test_another_flows_input_in_front_is_still_worth_a_checkpoint(tmp_path
     for n, time in ((2, 1.0), (3, 1_000.0)):
         feed(gateway, n, time, topic="y/a")
     await gateway.checkpoint()
-    assert gateway.checkpointer.outbox.blocked == {"f"}
+    assert gateway.checkpointer.outbox_room.blocked == {"f"}
     assert gateway.checkpointer._in_vain()
     gateway.crash()
 
