@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.collector.partition_leases import Shares
+from edgert.central.collector.partition_leases import PartitionLeases
 from edgert.central.tables.object_store import prepare
 from edgert.central.tables.query import query
 from edgert.cli.main import main
@@ -93,7 +93,7 @@ def test_two_collectors_race_for_each_commit_and_one_is_killed(
 
 @pytest.mark.integration
 def test_leases_are_shared_in_the_store(root: str) -> None:
-    one, two = Shares(root, "one", 60.0), Shares(root, "two", 60.0)
+    one, two = PartitionLeases(root, "one", 60.0), PartitionLeases(root, "two", 60.0)
     one.turn()
     two.turn()
     one.give_back(one.turn())

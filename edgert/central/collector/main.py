@@ -24,7 +24,7 @@ from edgert.central.collector.collector import MOST_GATEWAYS, Collector
 from edgert.central.collector.inbox import Inbox, Message
 from edgert.central.collector.macs import ResultMacs
 from edgert.central.collector.messages import partition_of_topic
-from edgert.central.collector.partition_leases import Shares
+from edgert.central.collector.partition_leases import PartitionLeases
 from edgert.central.landing.landing import Landing
 from edgert.central.tables import fleet_claim, object_store
 from edgert.central.tables.lease import LeaseLost, own_name
@@ -69,10 +69,10 @@ class Program:
         self._inbox = Inbox(INBOX_BYTES)
         holder = f"{own.id}:{own_name()}"
         self._lease_s = own.lease_s
-        self._shares = Shares(root, holder, own.lease_s) if own.lease_s else None
+        self._leases = PartitionLeases(root, holder, own.lease_s) if own.lease_s else None
         self._taken: frozenset[int] = frozenset()
-        """Those of the partitions that are subscribed to, where there are shares."""
-        self._landing = Landing(root, guard=self._shares.hold if self._shares else lambda: None)
+        """Those of the partitions that are subscribed to, where there are leases."""
+        self._landing = Landing(root, guard=self._leases.hold if self._leases else lambda: None)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
         self._macs = ResultMacs(
             own.fleet, read_mac_keys(own.mac_key_file), own.accept_unsigned, self._collector.counters, SystemClock()
@@ -81,7 +81,7 @@ class Program:
         self._broker = ControlConnection(
             settings.central,
             f"edgert-{own.id}-{secrets.token_hex(4)}",
-            subscriptions=[] if self._shares else [(results_filter(own.fleet), 1)],
+            subscriptions=[] if self._leases else [(results_filter(own.fleet), 1)],
             will=(self._status_topic, json.dumps({"online": False, "collector": own.id}).encode()),
             on_message=lambda topic, payload, request: self._received_untrusted(topic, payload),
             max_message_bytes=MAX_BYTES + OVERHEAD,
@@ -122,12 +122,12 @@ class Program:
                 wait_s = 0.0
                 messages = self._inbox.take(self._gather_s, GATHER_BYTES, patience_s=1.0)
             self._handle(messages)
-            if self._shares and self._is_due("share", self._lease_s / 5):
-                self._share(self._shares)
+            if self._leases and self._is_due("share", self._lease_s / 5):
+                self._share(self._leases)
             self._housekeeping()
         self._handle(self._inbox.take(0, 0, 0))
-        if self._shares:
-            self._leave(self._shares)
+        if self._leases:
+            self._leave(self._leases)
         self._upkeep.stop()
         self._broker.stop(farewell=(self._status_topic, self._status(online=False)))
         self._tell()
@@ -146,7 +146,7 @@ class Program:
 
     def _handle(self, messages: list[Message]) -> None:
         """Land and acknowledge what is ours, and stop taking what is ours no more."""
-        if self._shares is None:
+        if self._leases is None:
             self._keep(self._collector.handle(messages))
             self._say()
             return
@@ -154,25 +154,25 @@ class Program:
         self._keep(self._collector.handle([m for m in messages if partition_of_topic(m.topic) in names]))
         try:
             if self._unsaid:  # an acknowledgement is retained: an old one must not replace a new holder's
-                self._shares.hold()
+                self._leases.hold()
         except LeaseLost:
             pass  # it says so itself
         except (TableError, Conflict) as error:
             log.warning("leases: %s; trying again", error)
             return
-        self._follow(self._shares.held)
+        self._follow(self._leases.held)
         self._say()
 
-    def _share(self, shares: Shares) -> None:
+    def _share(self, leases: PartitionLeases) -> None:
         """See what our share of the partitions is: take what is free of it, give back what is beyond it."""
         try:
-            surplus = shares.turn()
-            self._follow(shares.held)
+            surplus = leases.turn()
+            self._follow(leases.held)
             if surplus:
                 self._subscribe(self._taken - surplus)
                 self._handle(self._inbox.take(0, 0, 0))  # what had come by then is landed first
-                shares.give_back(surplus)
-                self._follow(shares.held)
+                leases.give_back(surplus)
+                self._follow(leases.held)
         except (TableError, Conflict) as error:
             log.warning("leases: %s; trying again", error)
             self._subscribe(self._taken)  # what was not given back is heard
@@ -191,9 +191,9 @@ class Program:
     def _subscribe(self, partitions: Collection[int]) -> None:
         self._broker.subscribe([(results_filter(self._fleet, p), 1) for p in sorted(partitions)])
 
-    def _leave(self, shares: Shares) -> None:
+    def _leave(self, leases: PartitionLeases) -> None:
         try:
-            shares.leave()
+            leases.leave()
         except (TableError, Conflict) as error:
             log.warning("leases could not be given back, they run out: %s", error)
 
@@ -233,8 +233,8 @@ class Program:
         dropped = self._inbox.dropped + self._broker.oversized
         upkeep = self._upkeep.totals
         who: dict[str, Any] = {"online": online, "collector": self.settings.collector.id}
-        if self._shares:
-            who |= {"partitions": sorted(self._taken), "lost_leases": self._shares.lost}
+        if self._leases:
+            who |= {"partitions": sorted(self._taken), "lost_leases": self._leases.lost}
         return json.dumps({**who, **counters, "dropped": dropped, "upkeep": upkeep}).encode()
 
     def _tell(self) -> None:

@@ -29,7 +29,7 @@ _COLLECTOR: Final = "collector "
 _PARTITION: Final = "partition "
 
 
-class Shares:
+class PartitionLeases:
     """The partitions of one collector. Not for more than one thread.
 
     `holder` must be no other process's. `lease_s`: after a holder's death others wait so long.

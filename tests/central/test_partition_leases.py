@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import Message
-from edgert.central.collector.partition_leases import Shares
+from edgert.central.collector.partition_leases import PartitionLeases
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.lease import LeaseLost, claims
 from edgert.central.tables.query import query
@@ -36,11 +36,11 @@ ALL = frozenset(range(PARTITIONS))
 DEEDS = ["turn", "hold", "leave", "wait", "wait long"]
 
 
-def shares(root: Path, holder: str, clock: VirtualClock) -> Shares:
-    return Shares(str(root), holder, LEASE_S, clock.wall, clock.monotonic)
+def leases(root: Path, holder: str, clock: VirtualClock) -> PartitionLeases:
+    return PartitionLeases(str(root), holder, LEASE_S, clock.wall, clock.monotonic)
 
 
-def turns(*members: Shares, rounds: int = 3) -> None:
+def turns(*members: PartitionLeases, rounds: int = 3) -> None:
     """What the collectors do all the time."""
     for _ in range(rounds):
         for member in members:
@@ -50,7 +50,7 @@ def turns(*members: Shares, rounds: int = 3) -> None:
 
 def test_one_alone_takes_all_and_a_second_gets_its_half(tmp_path: Path) -> None:
     clock = VirtualClock()
-    one, two = shares(tmp_path, "one", clock), shares(tmp_path, "two", clock)
+    one, two = leases(tmp_path, "one", clock), leases(tmp_path, "two", clock)
     assert one.turn() == frozenset()
     assert one.held == ALL
     assert two.turn() == frozenset()
@@ -68,7 +68,7 @@ def test_one_alone_takes_all_and_a_second_gets_its_half(tmp_path: Path) -> None:
 
 def test_dead_ones_partitions_are_taken_when_its_leases_ran_out_and_not_before(tmp_path: Path) -> None:
     clock = VirtualClock()
-    members = [shares(tmp_path, name, clock) for name in ("one", "two", "three")]
+    members = [leases(tmp_path, name, clock) for name in ("one", "two", "three")]
     turns(*members)
     assert sorted(len(m.held) for m in members) == [5, 5, 6]
     dead, *alive = members
@@ -86,7 +86,7 @@ def test_dead_ones_partitions_are_taken_when_its_leases_ran_out_and_not_before(t
 
 def test_zombie_learns_it_before_it_commits_whatever_its_clock_says(tmp_path: Path) -> None:
     slow, clock = VirtualClock(), VirtualClock()
-    zombie, other = shares(tmp_path, "zombie", slow), shares(tmp_path, "other", clock)
+    zombie, other = leases(tmp_path, "zombie", slow), leases(tmp_path, "other", clock)
     zombie.turn()
     clock.advance(LEASE_S + 1)
     other.turn()
@@ -102,10 +102,10 @@ def test_zombie_learns_it_before_it_commits_whatever_its_clock_says(tmp_path: Pa
 
 def test_a_step_of_the_clock_costs_nobody_its_leases_and_keeps_no_dead_ones(tmp_path: Path) -> None:
     clock, stepped = VirtualClock(), VirtualClock()
-    one = Shares(str(tmp_path), "one", LEASE_S, lambda: clock.wall() + 3600, clock.monotonic)
+    one = PartitionLeases(str(tmp_path), "one", LEASE_S, lambda: clock.wall() + 3600, clock.monotonic)
     one.turn()
     one.hold()
-    two = Shares(str(tmp_path), "two", LEASE_S, stepped.wall, stepped.monotonic)
+    two = PartitionLeases(str(tmp_path), "two", LEASE_S, stepped.wall, stepped.monotonic)
     two.turn()
     assert not two.held
     stepped.advance(LEASE_S + 1)  # the first is dead, and what it wrote lies an hour ahead
@@ -115,7 +115,7 @@ def test_a_step_of_the_clock_costs_nobody_its_leases_and_keeps_no_dead_ones(tmp_
 
 def test_leases_that_ran_out_are_lost_also_if_nobody_took_them(tmp_path: Path) -> None:
     clock = VirtualClock()
-    one = shares(tmp_path, "one", clock)
+    one = leases(tmp_path, "one", clock)
     one.turn()
     clock.advance(LEASE_S)
     with pytest.raises(LeaseLost):
@@ -126,7 +126,7 @@ def test_leases_that_ran_out_are_lost_also_if_nobody_took_them(tmp_path: Path) -
 
 def test_holding_prolongs_and_leaving_frees_at_once(tmp_path: Path) -> None:
     clock = VirtualClock()
-    one, two = shares(tmp_path, "one", clock), shares(tmp_path, "two", clock)
+    one, two = leases(tmp_path, "one", clock), leases(tmp_path, "two", clock)
     one.turn()
     for _ in range(5):
         clock.advance(0.7 * LEASE_S)
@@ -146,7 +146,7 @@ def test_whatever_they_do_no_partition_has_two_holders_and_in_the_end_all_have_o
 ) -> None:
     root = tmp_path_factory.mktemp("shares")
     clock = VirtualClock()
-    members = [shares(root, f"c{i}", clock) for i in range(4)]
+    members = [leases(root, f"c{i}", clock) for i in range(4)]
     for who, what in steps:
         if what.startswith("wait"):
             clock.advance(LEASE_S * (1.1 if what == "wait long" else 0.4))
@@ -168,7 +168,7 @@ def test_whatever_they_do_no_partition_has_two_holders_and_in_the_end_all_have_o
     assert {len(m.held) for m in members} == {PARTITIONS // 4}
 
 
-def _holds(member: Shares) -> bool:
+def _holds(member: PartitionLeases) -> bool:
     try:
         member.hold()
     except LeaseLost:
@@ -191,7 +191,7 @@ def test_a_gateways_topic_is_of_its_partition_and_partitions_fill_evenly() -> No
 
 
 def test_leases_are_listed_with_holder_and_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = Shares(str(tmp_path), "one", LEASE_S)
+    one = PartitionLeases(str(tmp_path), "one", LEASE_S)
     one.turn()
     one.give_back({0})
     assert main(["central", "leases", "--root", str(tmp_path), "--json"]) == 0
@@ -204,7 +204,7 @@ def test_leases_are_listed_with_holder_and_state(tmp_path: Path, capsys: pytest.
 def test_no_lease_no_commit_and_what_was_waiting_is_asked_for_again(tmp_path: Path) -> None:
     """The guard stands before each commit; what came for a partition that is lost is dropped, the rest lands."""
     clock = VirtualClock()
-    one = shares(tmp_path, "one", clock)
+    one = leases(tmp_path, "one", clock)
     one.turn()
     collector = Collector("one", Landing(str(tmp_path), guard=one.hold), clock, 10.0, 10_000)
     g1, g2 = Gateway("g1"), Gateway("g2")
@@ -212,7 +212,7 @@ def test_no_lease_no_commit_and_what_was_waiting_is_asked_for_again(tmp_path: Pa
     collector.handle(opened)
     slow = VirtualClock()
     slow.advance(LEASE_S)
-    other = shares(tmp_path, "other", slow)
+    other = leases(tmp_path, "other", slow)
     other.turn()  # its clock is ahead: it takes all
     second = g1.rows(contribution(0, "a", 1.0))
     assert collector.handle([_message(second), _message(g2.rows(contribution(0, "b", 1.0)))]) == []
