@@ -20,7 +20,7 @@ RESEND_MOST_S = 600.0
 
 
 @dataclass(slots=True)
-class Sending:
+class SendWindow:
     moved: float
     """Monotonic time of the last progress."""
     sent: int = 0

@@ -36,7 +36,7 @@ from gateway.base.epochs import successor
 from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill
 from gateway.uplink.macs import Macs
-from gateway.uplink.send_window import Sending
+from gateway.uplink.send_window import SendWindow
 from gateway.uplink.status import UplinkStatus
 from gateway.uplink.token_bucket import TokenBucket
 
@@ -82,7 +82,7 @@ class Uplink:
     _cap: TokenBucket = field(init=False)
     """Of all that leaves."""
     _backlog: TokenBucket = field(init=False)
-    _streams: dict[Stream, Sending] = field(default_factory=dict)
+    _streams: dict[Stream, SendWindow] = field(default_factory=dict)
     _left: dict[Stream, int] = field(default_factory=dict)
     """The greatest number of a stream that may have left the board, of flows that said hello since the start."""
     _answered: set[str] = field(default_factory=set)
@@ -337,7 +337,7 @@ class Uplink:
         sending = self._streams.get(stream)
         if sending is None:
             await self.store(lambda: self.database.departs(*stream))
-            sending = self._streams[stream] = Sending(now)
+            sending = self._streams[stream] = SendWindow(now)
         if sending.is_stalled(now):
             log.warning("no acknowledgement for %s in %.0f s: the collector is asked again", stream, sending.wait)
             self._answered.discard(stream[0])
