@@ -31,7 +31,7 @@ def told_bytes() -> int:
     return UNDER_WAY_BYTES // 4
 
 
-class UnderWay:
+class SlotCredit:
     """Batches under way from one run in one slot; `sent` may be called on any thread."""
 
     def __init__(self, links: Mapping[int, UnixLink], pool: Pool, number: Callable[[int], int]) -> None:

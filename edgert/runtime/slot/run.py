@@ -34,7 +34,7 @@ from edgert.runtime.instance.figures import of_instance
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import report
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.slot.credit import UnderWay, told_bytes
+from edgert.runtime.slot.credit import SlotCredit, told_bytes
 
 MOST_INSTANCES: Final = 65_536
 """Most instances of a flow."""
@@ -111,7 +111,7 @@ class SlotRun:
         """Slot → the newest checkpoint whose marker came from the slot."""
         self._over = 0
         """The newest checkpoint that was taken here, or given up."""
-        self._under_way = UnderWay(links, pool, self._elsewhere)
+        self._credit = SlotCredit(links, pool, self._elsewhere)
         self._full: dict[int, set[int]] = {}
         """Place of an instance with a queue over its budget → the slots that were told."""
         self._taken: dict[tuple[int, int], int] = {}
@@ -167,7 +167,7 @@ class SlotRun:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
             if slot != DAEMON:
-                self._under_way.sent(slot, place, batch.size)
+                self._credit.sent(slot, place, batch.size)
 
     # -- frames
 
@@ -182,11 +182,11 @@ class SlotRun:
         elif kind == frames.STANDING:
             self._hear_standing(*rest)
         elif kind == frames.TAKEN:
-            self._under_way.taken(*rest)
+            self._credit.taken(*rest)
         elif kind == frames.FULL:
-            self._under_way.full(rest[0])
+            self._credit.full(rest[0])
         elif kind == frames.ROOM:
-            self._under_way.room(rest[0])
+            self._credit.room(rest[0])
         elif kind == frames.MARKER:
             if self._behind_marker(origin):  # of the next checkpoint, which holds what waits before it
                 self._aside.append((origin, frame))
@@ -224,7 +224,7 @@ class SlotRun:
 
     def say_where_room_is(self) -> None:
         """Lets those go on that were told of a full queue, or that had too much under way."""
-        self._under_way.look()
+        self._credit.look()
         for place in [place for place in self._full if not self._all[place].queue.over]:
             for slot in self._full.pop(place):
                 if (link := self._links.get(slot)) is not None:
