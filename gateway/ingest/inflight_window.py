@@ -30,7 +30,7 @@ FOUND: Final = (
 )
 
 
-class BrokerWindow:
+class InflightWindow:
     """Finds the window of one broker. Times are monotonic seconds; `count` is the number of open messages: neither
     acknowledged nor (QoS 2) completed."""
 

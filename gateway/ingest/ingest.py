@@ -22,7 +22,7 @@ from gateway.hosts.host import Host
 from gateway.ingest.broker_drops import BrokerDrops
 from gateway.ingest.client import sensors_client
 from gateway.ingest.delivery import Inbox
-from gateway.ingest.inflight_window import BrokerWindow
+from gateway.ingest.inflight_window import InflightWindow
 from gateway.ingest.known_session import KnownSession, unused_id
 from gateway.ingest.pressure import Pressure
 from gateway.ingest.publishing import Publishing
@@ -83,7 +83,7 @@ class Ingest:
             on_released=self._released,
         )
         self.client = self.subscriber.client = sensors_client(settings, client_id, handlers)
-        window = BrokerWindow(settings.window)
+        window = InflightWindow(settings.window)
         self.pressure = Pressure(self.inbox, self.client, clock, window, wants_checkpoint)
 
     # -- life

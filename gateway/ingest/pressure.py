@@ -9,7 +9,7 @@ from typing import Final
 from edgert.core.clock import Clock
 from edgert.mqtt.clients.transport import MqttClient
 from gateway.ingest.delivery import Inbox
-from gateway.ingest.inflight_window import BrokerWindow
+from gateway.ingest.inflight_window import InflightWindow
 
 UNCOMMITTED_BYTES: Final = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
@@ -23,7 +23,7 @@ class Pressure:
         inbox: Inbox,
         client: MqttClient,
         clock: Clock,
-        window: BrokerWindow,
+        window: InflightWindow,
         wants_checkpoint: Callable[[], None],
     ) -> None:
         self._inbox, self._client, self._clock = inbox, client, clock

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ingest.inflight_window import RECEIVE_MAXIMUM, STILL_S, SUPPOSED, BrokerWindow
+from gateway.ingest.inflight_window import RECEIVE_MAXIMUM, STILL_S, SUPPOSED, InflightWindow
 
 INTERVAL_S = 5.0
 COMMIT_S, ROUND_TRIP_S = 0.01, 0.002
@@ -27,7 +27,7 @@ class Broker:
     def __init__(
         self, size: int, times: Iterable[float], *, known: int = 0, round_trip_s: float = ROUND_TRIP_S
     ) -> None:
-        self.window = BrokerWindow(known)
+        self.window = InflightWindow(known)
         self.size = size
         self.way_s = round_trip_s / 2
         self.goes_beyond: Iterator[float] = itertools.repeat(1.0)
@@ -43,7 +43,7 @@ class Broker:
             self._at(time, self._publish)
         self._at(INTERVAL_S, self._due)
 
-    def run(self, seconds: float) -> BrokerWindow:
+    def run(self, seconds: float) -> InflightWindow:
         """All that happens until then."""
         while self._events and self._events[0][0] <= seconds:
             self._now, _, event = heapq.heappop(self._events)
@@ -185,7 +185,7 @@ class Pauses:
     """Input stands still for given times, acknowledgements end that, and more input follows."""
 
     def __init__(self) -> None:
-        self.window = BrokerWindow()
+        self.window = InflightWindow()
         self.now = 0.0
 
     def stand(self, count: int, pause_s: float, *, then: int | None = None, after_s: float = 0.001) -> int:
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_was_asked_for_in_vain_is_not_asked_for_again() -> Non
 
 
 def test_one_that_is_known_is_not_looked_for() -> None:
-    window = BrokerWindow(32)
+    window = InflightWindow(32)
     window.came(15, 1.0)
     assert (window.met, window.look_in(15, 1.0), window.full(15, 9.0)) == (32, None, False)
     assert window.full(16, 9.0)
@@ -246,7 +246,7 @@ def test_one_that_is_known_is_not_looked_for() -> None:
 
 
 def test_more_than_it_has_after_a_pause_and_without_acknowledgements_is_none() -> None:
-    window = BrokerWindow()
+    window = InflightWindow()
     for count, now in ((3, 1.0), (20, 1.01), (79, 1.2)):
         window.came(count, now)
     assert window.look_in(79, 1.2) == pytest.approx(STILL_S), "it may be larger"
