@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
-from edgert.codecs.not_numbers import TEXT_PATTERN
+from edgert.codecs.not_numbers import TEXT
 from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
 
 MAX_KEYS: Final = 64
@@ -18,7 +18,6 @@ _NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
 """The type of what must not be there: no value fits."""
 _INTEGER: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _NUMBER: Final[Any] = bool | _INTEGER | float | None
-_TEXT: Final[Any] = Annotated[str, msgspec.Meta(pattern=TEXT_PATTERN)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def compile_shape(
         wanted = (fields is None or key in fields) and key not in captured and key not in ("time", "source")
         kind: Any = Any
         if wanted or fields is None:  # an object's own keys are fields, too
-            kind = _TEXT | None if key in shape.texts else _NUMBER
+            kind = TEXT | None if key in shape.texts else _NUMBER
         if key == time.name:
             kind = str if shape.text_time else _INTEGER | float
         elif key == "source" and key not in captured:

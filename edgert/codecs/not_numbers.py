@@ -1,16 +1,22 @@
-"""Numbers that are none, as C, Arduino, Python and Windows print them: `nan`, `-inf`, `1.#QNAN`, `ovf`."""
+"""Numbers that are none, as C libraries, Arduino, Java, Python and Windows print them: `nan`, `-inf`, `1.#J`, `ovf`."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Any, Final
 
-_SPELLED: Final = r"[-+]?(?:nan(?:\([\w]{0,32}\))?|inf(?:inity)?|ovf|1\.#(?:[qs]?nan|inf|ind)\d{0,3})"
-"""`ovf` is Arduino's for a float too large to print."""
+import msgspec
+
+_SPELLED: Final = (
+    r"[-+]?(?:[qs]?nan[qs]?(?:\(\w{0,32}\))?|inf(?:inity)?|\u221e|ovf"
+    r"|1\.(?:\$|#[a-z]{1,4}\d{0,32})(?:e[-+]\d{1,4})?)"
+)
+"""`ovf` is Arduino's for a float too large to print. Windows writes letters for digits, and rounds them as digits:
+`1.#IND`, `1.#QNAN` and `1.#INF` become `1.#J` or `1.#R` with two decimals, and `1.$` with one."""
 _ALONE: Final = re.compile(rf"\s*{_SPELLED}\s*", re.IGNORECASE)
-_IN_JSON: Final = re.compile(rf'("(?:[^"\\]++|\\.)*+")|(?<![\w.]){_SPELLED}(?![\w.(#])', re.IGNORECASE | re.DOTALL)
-TEXT_PATTERN: Final = rf"^(?!(?i:\s*{_SPELLED}\s*)$)"
-"""Finds something in every text but those of `is_no_number`."""
+_IN_JSON: Final = re.compile(rf'("(?:[^"\\]++|\\.)*+")|(?<![\w.]){_SPELLED}(?![\w.(#+-])', re.IGNORECASE | re.DOTALL)
+TEXT: Final[Any] = Annotated[str, msgspec.Meta(pattern=rf"^(?!(?i:\s*{_SPELLED}\s*)$)")]
+"""The type of every text but those of `is_no_number`."""
 _LONGEST: Final = 64
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from edgert.codecs.base import MAX_ROWS, Captures, Decoded, parse_untrusted
+from edgert.codecs.base import MAX_ROWS, Captures, Decoded, parse_untrusted, repeated_keys_untrusted
 from edgert.codecs.senml_names import legal
-from edgert.codecs.senml_pack import Resolver, split
+from edgert.codecs.senml_pack import LABELS, Resolver, split
 from edgert.codecs.senml_shape import Shape, compile_shape, shape_of
 from edgert.codecs.shapes import Shapes, Tail
 from edgert.core.batch import Row
@@ -30,15 +30,17 @@ class SenmlCodec:
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
     ) -> int:
         """As `Codec`."""
-        pack = split(parse_untrusted(payload), self._max_rows)
+        document = parse_untrusted(payload)
+        pack = split(document, self._max_rows)
         resolver = Resolver(self._fields, captures, arrival_wall, topic)
         rows = resolver.rows(pack)
-        if len(rows) == 1 and not resolver.bad and self._shapes.due():
-            shape = shape_of(pack)
+        bad = resolver.bad + repeated_keys_untrusted(payload, document, LABELS.__contains__)
+        if len(rows) == 1 and not bad and self._shapes.due():
+            shape = shape_of(pack, payload.count(b'":'))
             if shape is not None:
                 self._shapes.learn(shape, captures)
         out += rows
-        return resolver.bad
+        return bad
 
     def decode_batch_untrusted(
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from edgert.codecs.base import LAST_TIME, brief, number_or_none, source_of, unit_of
+from edgert.codecs.not_numbers import is_no_number
 from edgert.codecs.senml_names import is_legal, source_of_base
 from edgert.core.batch import Row
 from edgert.core.errors import PayloadError
@@ -22,6 +23,10 @@ NAME_RULE: Final = "a SenML name (A-Z a-z 0-9 - : . / _, first a letter or digit
 RFC_KINDS: Final = {"v": float, "vs": str, "vb": bool, "vd": str}
 OLD_KINDS: Final = {"v": float, "sv": str, "bv": bool, "vs": str, "vb": bool}
 """Value keys and what they hold. In the old layout `bv` is a boolean, in the RFC the base value."""
+TEXTS: Final = frozenset(("vs", "sv"))
+"""Value keys of texts; that of data (`vd`) may spell anything."""
+LABELS: Final = REGULAR | OLD_KINDS.keys() | {"bn", "bt", "bu", "bv", "bs", "bver", "e"}
+"""All that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,8 @@ class Resolver:
         name = own or "value"
         has_sum = "s" in record or self._sum is not None
         if len(keys) == 1:
-            self._put(name, _value(record[keys[0]], kinds[keys[0]], self._value))
+            value = _value(record[keys[0]], kinds[keys[0]], self._value)
+            self._put(name, None if keys[0] in TEXTS and value and is_no_number(str(value)) else value)
         elif not keys and self._has_value and "s" not in record:
             self._put(name, self._value)
         elif keys or not has_sum:  # several, of which nobody can tell which is meant, or none

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from edgert.codecs.base import LAST_TIME
+from edgert.codecs.not_numbers import TEXT
 from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
-from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, Pack
+from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, TEXTS, Pack
 from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
 from edgert.core.batch import GREATEST
 
@@ -39,6 +40,8 @@ class Shape:
     old: bool
     top: Labels
     records: tuple[Labels, ...]
+    colons: int
+    """How often `":` stands in the payload. A message in which it stands more often may hold a key twice."""
 
     @property
     def kinds(self) -> Mapping[str, type]:
@@ -51,7 +54,7 @@ class Shape:
         return self.top if self.old else self.records[0]
 
 
-def shape_of(pack: Pack) -> Shape | None:
+def shape_of(pack: Pack, colons: int) -> Shape | None:
     """The shape of a `pack` that gave one row without a fault; None if it has something that no shape covers."""
     if not 1 <= len(pack.records) <= MAX_RECORDS:
         return None
@@ -65,7 +68,7 @@ def shape_of(pack: Pack) -> Shape | None:
         records.append(labels)
     if top is None:
         return None
-    shape = Shape(pack.old, top, tuple(records))
+    shape = Shape(pack.old, top, tuple(records), colons)
     return shape if _is_plain(shape) else None
 
 
@@ -163,7 +166,7 @@ class _Writer:
             if kind is float:
                 self._numbers.append(f"v{index}")
         self._values[index] = f"v{index} = r{index}.{key}"
-        return kind
+        return TEXT if key in TEXTS else kind
 
     def _wants(self, name: str) -> bool:
         return name not in self._captured and (name == "source" or self._fields is None or name in self._fields)
@@ -172,7 +175,7 @@ class _Writer:
         """The function's text: decode, take the values, check them."""
         old = self._shape.old
         lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()"]  # what msgspec skips, it does not check
-        lines.append("m = decode(p)")
+        lines += [f"if p.count(b'\":') != {self._shape.colons}:", "    break", "m = decode(p)"]
         lines.append("".join(f"r{i}, " if i in self._values or i == 0 else "_, " for i in range(len(self._records))))
         lines[-1] += "= m.e" if old else "= m"
         lines += self._values.values()

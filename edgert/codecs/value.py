@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -79,8 +80,8 @@ def _auto(text: str) -> float | str:
     number = _number_or_none(text)
     if number is not None:
         return number
-    if is_no_number(text):
-        raise PayloadError(f"expected a value, got {show(text)}, which says that there is none")
+    if is_no_number(text) or _overflows(text):
+        raise PayloadError(f"expected a value, got {show(text[:80])}, which is no finite number")
     return text
 
 
@@ -93,6 +94,14 @@ def _number(text: str) -> float:
 
 def _number_or_none(text: str) -> float | None:
     return number_or_none(text) if text.isascii() and not text[0].isalpha() else None
+
+
+def _overflows(text: str) -> bool:
+    """True for `1e999`: a number beyond a double, which would be text among numbers."""
+    try:
+        return "_" not in text and math.isinf(float(text))
+    except ValueError:
+        return False
 
 
 def _text(text: str) -> str:

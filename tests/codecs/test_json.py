@@ -55,13 +55,14 @@ def test_dotted_name_twice_keeps_the_later_and_counts_the_earlier() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    b'nan -nan inf +INF nan(0x8000) -nan(ind) 1.#QNAN -1.#IND00 1.#INF ovf "nan" "-Infinity" "NaN\\t"'.split(),
+    b"nan -nan inf +INF nan(0x8000) -nan(ind) NaNQ qnan 1.#QNAN -1.#IND000000 1.#INF -1.#J 1.#R 1.#QO 1.$ 1.#INFe+000 "
+    b'ovf -\xe2\x88\x9e 1e999 "nan" "-Infinity" "NaN\\t" "1.#J" "NaNS" "-1.$" "1.#INF00e+000"'.split(),
 )
 @pytest.mark.parametrize("fields", [None, frozenset("ab")])
 def test_numbers_that_are_none_as_c_and_others_print_them_are_bad_values(
     value: bytes, fields: frozenset[str] | None
 ) -> None:
-    good = [b'{"a":1.5,"b":2,"s":"nano nan, inf"}', b'{"a":"x","b":2,"s":""}']
+    good = [b'{"a":1.5,"b":2,"s":"nano nan, inf, 1.#5"}', b'{"a":"x","b":2,"s":""}']
     payloads = [*good * 4, b'{"a":' + value + b',"b":2,"s":"nan, \\"inf\\": nan"}', *good]
     decoded = make("json", fields).decode_batch_untrusted(["t"] * len(payloads), payloads, lambda topic: {}, NOW)
     assert (decoded.bad_payloads, decoded.bad_values, len(decoded.rows)) == ([], 1, len(payloads))

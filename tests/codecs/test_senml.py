@@ -178,6 +178,37 @@ def test_record_with_a_bad_time_is_lost_alone() -> None:
     assert (bad, row) == (2, {"time": NOW, "source": "x", "c": 3.0})
 
 
+TWICE = (
+    b'[{"n":"a","v":1,"v":2},{"n":"b","v":3}]',
+    b'[{"n":"a","v":1},{"n":"c","n":"b","v":3}]',
+    b'[{"bn":"x:","bn":"y:","n":"a","v":1},{"n":"b","v":3}]',
+    b'{"e":[{"n":"a","v":1},{"n":"b","v":3}],"bn":"x","bn":"y"}',
+)
+
+
+@pytest.mark.parametrize("twice", TWICE)
+def test_a_repeated_label_is_counted_also_when_the_shape_of_the_pack_is_known(twice: bytes) -> None:
+    flat, old = b'[{"bn":"y:","n":"a","v":1},{"n":"b","v":3}]', b'{"e":[{"n":"a","v":1},{"n":"b","v":3}],"bn":"y"}'
+    payloads = [*[flat, flat.replace(b'"bn":"y:",', b""), old, old.replace(b',"bn":"y"', b"")] * 4, twice, twice]
+    decoded = make("senml").decode_batch_untrusted(["t"] * len(payloads), payloads, lambda topic: {}, NOW)
+    assert (decoded.bad_payloads, decoded.bad_values, len(decoded.rows)) == ([], 2, len(payloads))
+
+
+@pytest.mark.parametrize(
+    "value", [b'"v":-1.#J', b'"v":NaNQ', b'"v":1e999', b'"v":"1.#IO"', b'"vs":"nan"', b'"vs":"1.#R"']
+)
+def test_numbers_that_are_none_are_bad_values_also_when_the_shape_of_the_pack_is_known(value: bytes) -> None:
+    good = [b'[{"n":"a","v":1},{"n":"b","v":3}]', b'[{"n":"a","vs":"nano"},{"n":"b","v":3}]']
+    payloads = [*good * 4, b'[{"n":"a",' + value + b'},{"n":"b","v":3}]']
+    decoded = make("senml").decode_batch_untrusted(["t"] * len(payloads), payloads, lambda topic: {}, NOW)
+    assert (decoded.bad_payloads, decoded.bad_values) == ([], 1)
+    assert decoded.rows[-1] == {"time": NOW, "source": "t", "b": 3.0}
+
+
+def test_data_may_spell_what_is_no_number() -> None:
+    assert rows_of([{"n": "a", "vd": "nan"}])[0]["a"] == "nan"
+
+
 def test_name_twice_in_a_row_keeps_the_later_and_counts_the_earlier() -> None:
     assert bad_and_rows([{"n": "a", "v": 1}, {"n": "a", "v": 2}]) == (1, [{"time": NOW, "source": "x", "a": 2.0}])
 

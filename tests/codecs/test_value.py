@@ -55,8 +55,11 @@ def test_a_value_is_a_number_if_it_is_one_else_text_or_as_declared(
     ("payload", "value_type", "reason"),
     [
         (b"", "auto", "expected a value, got an empty payload"),
-        (b"nan", "auto", "which says that there is none"),
-        (b"-1.#IND", "auto", "which says that there is none"),
+        (b"nan", "auto", "which is no finite number"),
+        (b"-1.#J", "auto", "which is no finite number"),
+        (b"NaNQ", "auto", "which is no finite number"),
+        (b"1e999", "auto", "which is no finite number"),
+        (b"-1.#IND", "auto", "which is no finite number"),
         (b"inf", "number", "expected a finite number, got 'inf'"),
         (b"ON", "number", "expected a finite number, got 'ON'"),
         (b"maybe", "boolean", "expected one of 0, 1, closed"),
