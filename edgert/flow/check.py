@@ -240,7 +240,7 @@ class _Checker:
 def loop_problem(loop: Loop) -> Problem:
     """The problem of a loop that is certain."""
     expected = f"a topic that does not lead back to a source ({loop.filter} takes it; each message would make another)"
-    return Problem(f"operators.{loop.publisher.operator}.topic", expected, str(loop))
+    return Problem(f"operators.{loop.publisher.operator}.{loop.parameter}", expected, str(loop))
 
 
 def _input_keys(spec: OperatorSpec) -> tuple[str, ...]:

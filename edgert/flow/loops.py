@@ -2,7 +2,9 @@
 
 A way goes from a source through its flow to an operator that publishes, and from there by its topic to a source again.
 It is *certain* if every topic that the operator may give matches the source's filter and no filter stands between them;
-else it is possible: field values decide.
+else it is possible: field values decide. Dead letters are messages, too. What one source cannot read, another one that
+reads by the same settings cannot either: a way of such dead letters alone is certain. A row on which an operator failed
+makes a possible one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from edgert.flow.graph import Flow, Node
 DROPPING: Final = frozenset(("filter", "bloom_filter"))
 """Types of operators that exist to let only some rows through: a row that made a message may not make the next.
 The same is true of a table or a join that drops rows for which it has nothing (`missing = "drop"`)."""
+
+ERRORS: Final = "on_error.topic"
+READING: Final = ("codec", "value_type", "time", "time_field", "time_unit", "time_zone")
+"""Parameters of a source that decide which payloads it can read."""
 
 POSSIBLE_LOOP: Final = "the flow may read what it publishes, and each message would make another: {}"
 
@@ -36,6 +42,8 @@ class Loop:
     """For people: topics and flows by turns."""
     publisher: Place
     """The operator that closes it."""
+    parameter: str
+    """Where that operator's topic stands in the document."""
     filter: str
     """The topic filter of the source that reads what it publishes."""
     certain: bool
@@ -53,23 +61,33 @@ class _Step(NamedTuple):
     target: Place
     filter: str
     certain: bool
+    parameter: str = "topic"
 
 
 def loops(flows: Iterable[Flow], through: str) -> list[Loop]:
-    """The loops that flow `through` closes, the certain ones first; one for each operator of it that publishes."""
+    """The loops that flow `through` closes, the certain ones first; one for each topic of it."""
     flows = tuple(flows)
-    steps = list(_steps(flows))
-    found: dict[Place, Loop] = {}
-    for certain in (True, False):
-        for step in steps:
-            if step.source.flow != through or step.publisher in found or (certain and not step.certain):
+    steps = [*_steps(flows), *_dead_letters(flows)]
+    rows = [step for step in steps if step.certain and step.parameter == "topic"]
+    unread = [step for step in steps if step.certain and step.parameter == "dead_letter"]
+    found: dict[tuple[Place, str], Loop] = {}
+    for certain, among in ((True, rows), (True, unread), (False, steps)):
+        for step in among:
+            closing = (step.publisher, step.parameter)
+            if step.source.flow != through or closing in found:
                 continue
-            way = _way_back(step, [s for s in steps if s.certain or not certain])
+            way = _way_back(step, among)
             if way is not None:
-                shown = tuple(text for s in way for text in (f"{s.source.flow}.{s.publisher.operator}", s.topic))
+                shown = tuple(text for s in way for text in (_shown(s), s.topic))
                 closes = (*shown, f"{step.source.flow}.{step.source.operator}")
-                found[step.publisher] = Loop(closes, step.publisher, step.filter, certain)
+                found[closing] = Loop(closes, step.publisher, step.parameter, step.filter, certain)
     return sorted(found.values(), key=lambda loop: not loop.certain)
+
+
+def _shown(step: _Step) -> str:
+    if step.parameter == ERRORS:
+        return f"{step.source.flow} (on_error)"
+    return f"{step.source.flow}.{step.publisher.operator}" + (" (dead_letter)" if step.parameter != "topic" else "")
 
 
 def _way_back(first: _Step, steps: list[_Step]) -> list[_Step] | None:
@@ -102,6 +120,26 @@ def _steps(flows: Iterable[Flow]) -> Iterator[_Step]:
                         yield _Step(
                             Place(flow.name, origin), publisher, topic.text, target, wanted.filter, sure and fit == SURE
                         )
+
+
+def _dead_letters(flows: Iterable[Flow]) -> Iterator[_Step]:
+    """Steps of messages that a source cannot read, and of rows on which an operator fails."""
+    flows = tuple(flows)
+    readers = [(Place(flow.name, node.name), node) for flow in flows for node in _sources(flow)]
+    for flow in flows:
+        errors = flow.on_error.topic.text.replace("{flow}", flow.name) if flow.on_error.topic else ""
+        for node in _sources(flow):
+            source = Place(flow.name, node.name)
+            for topic, parameter in ((str(node.parameters.get("dead_letter", "")), "dead_letter"), (errors, ERRORS)):
+                for target, reader in readers:
+                    wanted = _template(reader)
+                    if topic and wanted and _fit(topic, wanted.filter):
+                        certain = parameter == "dead_letter" and _reads(node) == _reads(reader)
+                        yield _Step(source, source, topic, target, wanted.filter, certain, parameter)
+
+
+def _reads(source: Node) -> list[object]:
+    return [source.parameters.get(name) for name in READING]
 
 
 def _sources(flow: Flow) -> Iterator[Node]:

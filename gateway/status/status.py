@@ -266,15 +266,24 @@ def gateway_of(planned: PhysicalInstance) -> str:
 
 def _failed(name: str, why: str) -> dict[str, Any]:
     """A stored flow that could not be started."""
-    nothing: dict[str, Any] = {"operators": [], "edges": [], "latest": [], "latest_total": 0, "keys": [], "dropped": 0}
-    return {"name": name, "version": 0, "state": "failed", "epoch": 0, "description": why, "rows_shipped": 0, **nothing}
+    nothing: dict[str, Any] = {
+        "operators": [],
+        "edges": [],
+        "latest": [],
+        "latest_kept": 0,
+        "latest_total": 0,
+        "keys": [],
+    }
+    zero = {"version": 0, "epoch": 0, "rows_shipped": 0, "dropped": 0}
+    return {"name": name, "state": "failed", "description": why, **zero, **nothing}
 
 
 def _window(run: FlowRun, offset: int, limit: int) -> dict[str, Any]:
     """Rows of the newest window, `limit` of them from `offset`."""
     latest = run.latest
     rows = [_shown(row, latest.keys) for row in latest.rows[offset : offset + limit]]
-    return {"latest": rows, "latest_total": len(latest.rows) + latest.beyond, "keys": list(latest.keys)}
+    kept = len(latest.rows)
+    return {"latest": rows, "latest_kept": kept, "latest_total": kept + latest.beyond, "keys": list(latest.keys)}
 
 
 def _shown(row: Row, keys: Sequence[str] = ()) -> Row:

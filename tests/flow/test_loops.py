@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgert.core.errors import DocumentError
+from edgert.core.text.topic_template import matches
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.loops import loops
@@ -79,3 +82,79 @@ def test_a_loop_by_way_of_other_flows_is_found_from_the_flow_that_closes_it() ->
 def test_a_flow_in_front_of_a_loop_of_others_closes_none() -> None:
     a, b = flow("a", "1/+", "2/x"), flow("b", "2/+", "1/x")
     assert loops([flow("front", "0/+", "1/x"), a, b], "front") == []
+
+
+def letters(name: str, *sources: tuple[str, str], publishes: str = "out/x", errors: str = "", **settings: str) -> Flow:
+    """A flow of sources (filter, topic of dead letters)."""
+    operators: dict[str, Any] = {
+        f"in{at}": {"type": "mqtt_source", "topic": reads, "dead_letter": dead, **settings}
+        for at, (reads, dead) in enumerate(sources)
+    }
+    operators["out"] = {"type": "publish", "input": "in0", "topic": publishes}
+    operators |= {f"out{at}": {"type": "publish", "input": f"in{at}", "topic": "n"} for at in range(1, len(sources))}
+    document: dict[str, Any] = {"name": name, "operators": operators}
+    if errors:
+        document["on_error"] = {"action": "dead-letter", "topic": errors}
+    return from_plain(document, REGISTRY)
+
+
+def test_dead_letters_that_come_back_are_refused_by_way_of_another_source_too() -> None:
+    with pytest.raises(DocumentError) as caught:
+        letters("f", ("a/+", "a/dead"))
+    [problem] = caught.value.problems
+    assert (problem.path, problem.got) == ("operators.in0.dead_letter", "f.in0 (dead_letter) -> a/dead -> f.in0")
+    with pytest.raises(DocumentError) as caught:
+        letters("f", ("a/+", "b/dead"), ("b/+", "a/dead"))
+    assert [problem.path for problem in caught.value.problems] == [f"operators.in{at}.dead_letter" for at in (0, 1)]
+    a, b = letters("a", ("a/+", "b/dead")), letters("b", ("b/+", "a/dead"))
+    [loop] = loops([b, a], "b")
+    assert loop.certain
+    assert str(loop) == "b.in0 (dead_letter) -> a/dead -> a.in0 (dead_letter) -> b/dead -> b.in0"
+
+
+def test_dead_letters_that_the_other_source_may_read_make_a_loop_only_possible() -> None:
+    a, b = letters("a", ("a/+", "b/dead")), letters("b", ("b/+", "a/dead"), codec="value")
+    [loop] = loops([b, a], "b")
+    assert not loop.certain
+    [loop] = loops([letters("b", ("b/+", ""), publishes="a/x"), a], "b")  # what b reads is no dead letter
+    assert not loop.certain
+
+
+def test_rows_of_errors_make_a_loop_only_possible() -> None:
+    a, b = letters("a", ("a/+", ""), errors="err/{flow}/{operator}"), flow("b", "err/#", "a/x")
+    [loop] = loops([a, b], "a")
+    assert (loop.certain, str(loop)) == (False, "a (on_error) -> err/a/{operator} -> b.out -> a/x -> a.in0")
+
+
+TOPICS = [f"{a}/{b}" for a in "xyz" for b in "pq"]
+FILTERS = [*TOPICS, "x/+", "+/q", "y/#"]
+
+
+@st.composite
+def several(draw: st.DrawFn) -> list[Flow]:
+    """Flows of one source each, that do not read their own messages."""
+    made: list[Flow] = []
+    for name in "abcd"[: draw(st.integers(1, 4))]:
+        reads = draw(st.sampled_from(FILTERS))
+        others = st.sampled_from(["n/n", *(topic for topic in TOPICS if not matches(reads, topic))])
+        made.append(letters(name, (reads, draw(others)), publishes=draw(others)))
+    return made
+
+
+@given(several())
+def test_a_loop_is_told_where_messages_come_back_and_nowhere_else(flows: list[Flow]) -> None:
+    def reached(parameters: set[str]) -> bool:
+        """True if a message of the first flow leads to one that this flow reads."""
+        waiting = [flows[0]]
+        for at in waiting:
+            topics = {"out": at.nodes["out"].parameters["topic"].text, "in0": at.nodes["in0"].parameters["dead_letter"]}
+            for other in flows:
+                if any(matches(other.nodes["in0"].parameters["topic"].filter, topics[p]) for p in parameters):
+                    if other is flows[0]:
+                        return True
+                    waiting += [] if other in waiting else [other]
+        return False
+
+    found = loops(flows, "a")
+    assert any(loop.certain for loop in found) == (reached({"out"}) or reached({"in0"}))
+    assert bool(found) == reached({"out", "in0"})

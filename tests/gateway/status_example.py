@@ -98,6 +98,7 @@ def example_status() -> dict[str, Any]:
                     "balance": 0.5,
                     "latency_ms": {"p50": 1.5, "p99": 9.0},
                     "latest": [{"time": 1.0, "source": "a", "mean": 2.5}],
+                    "latest_kept": 1,
                     "latest_total": 1,
                     "keys": ["source"],
                     "dropped": 7,

@@ -55,12 +55,12 @@ input = "second"
 
 
 @contextmanager
-def gateway_of(folder: Path, broker: Broker, flows: int) -> Iterator[str]:
+def gateway_of(folder: Path, broker: Broker, flows: int, flow: str = FLOW) -> Iterator[str]:
     """The URL of a gateway process with so many flows."""
     port, text = free_port(), json.dumps
     files = [folder / f"room-{number}.toml" for number in range(flows)]
     for number, file in enumerate(files):
-        file.write_text(FLOW.format(number=number))
+        file.write_text(flow.format(number=number))
     (folder / "gateway.toml").write_text(
         f'[gateway]\nid = "pi"\nfleet = "test"\ndata_dir = {text(str(folder / "data"))}\n'
         f"[sensors]\nport = {broker.port}\n[central]\nport = {broker.port}\n"
@@ -189,6 +189,27 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         page.screenshot(ARTEFACTS / "page-twelve.png")
         assert_fits_a_phone(page, "page-twelve")
         assert [e for e in page.console_errors() if "503" not in e] == []
+
+
+@pytest.mark.timeout(120)
+def test_all_keys_of_the_newest_window_are_on_the_page(tmp_path: Path, mosquitto: Callable[..., Broker]) -> None:
+    broker, keys = mosquitto(), 611
+    readings = json.dumps([{"place": place, "temperature": 21} for place in range(keys)]).encode()
+    with (
+        gateway_of(tmp_path, broker, 1, FLOW.replace("/{{place}}", "")) as url,
+        publishing(broker, [("room/0", readings)], every_s=0.4),
+        browser() as page,
+    ):
+        page.open(url)
+        pager = "document.querySelector('#flow-room-0 .pager')"
+        page.wait_for(f"return {pager}?.textContent.includes('of {keys} ')", 30)
+        for first in range(21, keys + 1, 20):
+            page.run(f"{pager}.querySelector('button:nth-of-type(2)').click()")
+            place = f"{first} to {min(first + 19, keys)} of {keys} "
+            page.wait_for(f"return {pager}.querySelector('span').textContent.startsWith('{place}')", 20)
+        page.wait_for(f"return {pager}.querySelector('button:nth-of-type(2)').disabled")
+        found = json.loads(get(f"{url}api/results?flow=room-0&offset=600&limit=100")[1])
+        assert (len(found["latest"]), found["latest_kept"], found["latest_total"]) == (11, keys, keys)
 
 
 @pytest.mark.timeout(180)

@@ -23,3 +23,11 @@ def test_more_rows_than_are_kept_are_counted() -> None:
     latest = LatestWindow(["room"])
     latest.add([row(0.0, str(n), n) for n in range(MOST_ROWS + 7)])
     assert (len(latest), latest.beyond) == (MOST_ROWS, 7)
+
+
+def test_a_key_of_some_thousands_is_replaced_where_it_stands() -> None:
+    latest = LatestWindow(["room"])
+    latest.add([row(0.0, str(n), n) for n in range(5000)])
+    latest.add([row(0.0, "4321", -1)])
+    assert (len(latest), latest.beyond) == (5000, 0)
+    assert [r["n"] for r in latest.rows[4320:4323]] == [4320, -1, 4322]

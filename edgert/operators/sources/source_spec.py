@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -10,21 +10,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from edgert.codecs.base import seconds_or_none
 from edgert.codecs.registry import codec_name
 from edgert.codecs.registry import make as make_codec
-from edgert.core.errors import Problem
-from edgert.core.text.topic_template import TopicTemplate, matches
+from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.fission import BY_DEVICE
-from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.base.logic import Build
 from edgert.operators.sources.event_times import EventTimes
 from edgert.operators.sources.source import Source
-
-
-def _check_dead_letter(node: Node, flow: Flow) -> Iterable[Problem]:
-    dead_letter, topic = node.parameters.get("dead_letter"), node.parameters.get("topic")
-    if dead_letter and isinstance(topic, TopicTemplate) and matches(topic.filter, str(dead_letter)):
-        path = f"operators.{node.name}.dead_letter"
-        yield Problem(path, f"a topic that this source does not read itself ({topic.filter})", repr(dead_letter))
 
 
 def _dead_letter_topic(text: str) -> str:
@@ -89,7 +80,6 @@ SPECS = (
         type="mqtt_source",
         role="source",
         doc="Takes in the messages of one topic template and decodes them to rows.",
-        check=_check_dead_letter,
         logic=make_source,
         divides_by=lambda node, keys: BY_DEVICE if "source" in node.parameters["topic"].names else (),
         parameters=(

@@ -193,18 +193,19 @@ class FlowView {
   // The status holds the first page of the newest window; another is asked for.
   async show(flow, ships) {
     this.last = flow;
-    if (this.offset >= flow.latest_total) this.offset = 0;
-    let { latest, latest_total: total } = flow;
+    if (this.offset >= flow.latest_kept) this.offset = 0;
+    let { latest, latest_kept: kept, latest_total: total } = flow;
     const offset = this.offset;
     if (offset > 0) {
       const answer = await fetch(`/api/results?flow=${encodeURIComponent(this.name)}&offset=${offset}&limit=${PAGE}`).catch(() => null);
       if (!answer?.ok || offset !== this.offset) return;
-      ({ latest, latest_total: total } = await answer.json());
+      ({ latest, latest_kept: kept, latest_total: total } = await answer.json());
     }
     this.pager.hidden = total <= PAGE;
     this.newer.disabled = offset === 0;
-    this.older.disabled = offset + latest.length >= total || latest.length < PAGE;
-    set(this.place, `${count(offset + 1)} to ${count(offset + latest.length)} of ${count(total)} in the newest window`);
+    this.older.disabled = offset + latest.length >= kept || latest.length < PAGE;
+    const end = kept < total ? ` (the first ${count(kept)} are kept)` : "";
+    set(this.place, `${count(offset + 1)} to ${count(offset + latest.length)} of ${count(total)} in the newest window${end}`);
     this.showLatest(latest, ships);
   }
 
