@@ -36,7 +36,7 @@ from gateway.control.agent_socket import AgentSocket
 from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
 from gateway.control.live_settings import apply_settings
-from gateway.control.mqtt_api import Deployment
+from gateway.control.mqtt_api import MqttApi
 from gateway.control.revoked import RevokedList
 from gateway.control.updates import BoardUpdates
 from gateway.flows.files import deploy_files
@@ -129,13 +129,13 @@ class Daemon:
         self.revoked = RevokedList(
             settings.links.crl, revoked_request(settings, os.environ, root), self._tell("crl/state"), self._connects
         )
-        self.deployment = Deployment(
+        self.mqtt_api = MqttApi(
             settings.gateway.fleet, self.gateway, self.flows, self.central.publish,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
             commands.of_control_plane() | {"update": self.updates.update},
             self.revoked.take_untrusted if settings.links.crl else None,
         )  # fmt: skip
-        self.central.connect(self.deployment, self.uplink, self.flows)
+        self.central.connect(self.mqtt_api, self.uplink, self.flows)
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
         self._stop = asyncio.Event()
@@ -145,7 +145,7 @@ class Daemon:
 
     def _tell(self, below: str) -> Callable[[bytes], bool]:
         """Publishes retained states of the board."""
-        return lambda state: self.central.publish(f"{self.deployment.base}/{below}", state, retain=True)
+        return lambda state: self.central.publish(f"{self.mqtt_api.base}/{below}", state, retain=True)
 
     def _connects(self) -> int:
         return self.central.connection.connects if self.central.connection else 0

@@ -20,7 +20,7 @@ from edgert.mqtt.clients.control_plane import ControlConnection, Request
 from gateway.control.mailbox import Mailbox, Received
 
 if TYPE_CHECKING:
-    from gateway.control.mqtt_api import Deployment
+    from gateway.control.mqtt_api import MqttApi
     from gateway.flows.flows import Flows
     from gateway.uplink.uplink import Uplink
 
@@ -58,14 +58,14 @@ class CentralConnection:
 
     # -- life
 
-    def connect(self, deployment: Deployment, uplink: Uplink, flows: Flows) -> None:
+    def connect(self, api: MqttApi, uplink: Uplink, flows: Flows) -> None:
         """Makes the connection; it is begun by `start`."""
-        self._deployment, self._uplink, self._flows = deployment, uplink, flows
+        self._api, self._uplink, self._flows = api, uplink, flows
         if self._settings.central.enabled:
             self.connection = ControlConnection(
                 self._settings.central,
                 f"edgert-{self._gateway}-central",
-                subscriptions=[*deployment.subscriptions, (uplink.acks_topic, 1)],
+                subscriptions=[*api.subscriptions, (uplink.acks_topic, 1)],
                 will=self._death("connection lost"),
                 on_message=self.message_untrusted,
                 on_retained=self._retained_untrusted,
@@ -88,7 +88,7 @@ class CentralConnection:
     def serving(self, files: asyncio.Task[None]) -> list[Coroutine[Any, Any, None]]:
         """Returns a coroutine per queue that handles it until cancelled. Documents of the broker wait for those of
         `files`, over which they take precedence."""
-        handle = self._deployment.handle_untrusted
+        handle = self._api.handle_untrusted
         return [
             self._serve_documents(files),
             self.serve(self.commands, handle),
@@ -134,7 +134,7 @@ class CentralConnection:
         queue = self.documents
         if topic == self._uplink.acks_topic:
             queue = self.acknowledgements
-        elif topic.startswith(f"{self._deployment.base}/cmd/"):
+        elif topic.startswith(f"{self._api.base}/cmd/"):
             queue = self.questions if topic.endswith("/cmd/status") else self.commands
 
         def enter() -> None:
@@ -164,7 +164,7 @@ class CentralConnection:
 
     async def _serve_documents(self, files: asyncio.Task[None]) -> None:
         await files
-        await self.serve(self.documents, self._deployment.handle_untrusted)
+        await self.serve(self.documents, self._api.handle_untrusted)
 
     async def serve(self, queue: Inbound, handle: Callable[[str, bytes, Request | None], Awaitable[None]]) -> None:
         """Handles the messages of a queue, one after the other, until cancelled."""

@@ -43,7 +43,7 @@ Publish = Callable[[str, bytes, bool, "Request | None"], bool]
 
 
 @dataclass(slots=True)
-class Deployment:
+class MqttApi:
     """Handles the messages of the control plane, on the daemon's loop: documents one after the other, commands beside
     them."""
 

@@ -35,7 +35,7 @@ from gateway.uplink.macs import Macs
 from gateway.web.guard import host_name_untrusted
 from provisioning import on_board
 from tests.fuzz.nearly import as_bytes, texts
-from tests.gateway.test_deploy import BASE, GOOD, Rig
+from tests.gateway.test_mqtt_api import BASE, GOOD, Rig
 
 SENML = [{"bn": "hall:", "bt": 1.7e9, "n": "t", "v": 21.5}, {"n": "h", "v": 40}]
 ROW = {"time": 1.7e9, "source": "hall", "t": 21.5, "deep": {"a": [1, 2]}, "text": "é"}
@@ -144,7 +144,7 @@ def test_documents_and_commands_over_mqtt(payload: bytes, kind: int, name: str) 
     """Nothing that they hold raises, and whatever is answered is JSON."""
     topic = [f"flows/{name}", f"models/{name}", "config", f"cmd/{name}", name][kind]
     rig = Rig()
-    asyncio.run(rig.deployment.handle_untrusted(f"{BASE}/{topic}", payload, None))
+    asyncio.run(rig.api.handle_untrusted(f"{BASE}/{topic}", payload, None))
     assert len(rig.published) <= 1
 
 
@@ -156,7 +156,7 @@ def test_messages_on_the_central_connection(payload: bytes, below: str) -> None:
         central = CentralConnection(GatewaySettings(), "g1")
         central._loop = asyncio.get_running_loop()
         central._uplink = cast(Any, SimpleNamespace(acks_topic="acks"))
-        central._deployment = Rig().deployment
+        central._api = Rig().api
         for topic in ("acks", f"{BASE}/cmd/{below}", f"{BASE}/{below}"):
             central.message_untrusted(topic, payload, None)
         await asyncio.sleep(0)

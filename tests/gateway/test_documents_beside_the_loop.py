@@ -20,7 +20,7 @@ from gateway.control import mqtt_api
 from gateway.control.central import CentralConnection
 from gateway.flows import files, flows, plans
 from gateway.flows.files import deploy_files
-from tests.gateway.test_deploy import BASE, GOOD, Rig
+from tests.gateway.test_mqtt_api import BASE, GOOD, Rig
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop, until
 
@@ -107,8 +107,8 @@ async def test_documents_of_one_flow_are_carried_out_in_their_order_though_the_f
     central = CentralConnection(GatewaySettings(), "g1")
     central._loop = asyncio.get_running_loop()
     central._uplink = cast(Any, SimpleNamespace(acks_topic="acks"))
-    central._deployment = rig.deployment
-    serving = asyncio.ensure_future(central.serve(central.documents, rig.deployment.handle_untrusted))
+    central._api = rig.api
+    serving = asyncio.ensure_future(central.serve(central.documents, rig.api.handle_untrusted))
     for topic in ("first", "second"):
         document: dict[str, Any] = json.loads(json.dumps(GOOD))
         document["operators"]["out"]["topic"] = topic

@@ -10,7 +10,7 @@ import pytest
 
 from edgert.core.text.revoked_topic import list_digest, revoked_topic
 from gateway.control import revoked
-from gateway.control.mqtt_api import Deployment
+from gateway.control.mqtt_api import MqttApi
 from gateway.control.revoked import MOST_BYTES, RevokedList
 from tests.waiting import in_loop, until
 
@@ -66,14 +66,14 @@ async def test_the_list_of_the_board_is_told_at_each_change_and_connection(
 
 @in_loop
 async def test_the_list_is_asked_for_where_there_is_one(tmp_path: Path) -> None:
-    def deployment(world: World | None) -> Deployment:
+    def api(world: World | None) -> MqttApi:
         take = world.list.take_untrusted if world else None
-        return Deployment("farm", "g1", None, None, None, revoked=take)  # type: ignore[arg-type]
+        return MqttApi("farm", "g1", None, None, None, revoked=take)  # type: ignore[arg-type]
 
     topic = revoked_topic("farm")
-    assert (topic, 1) not in deployment(None).subscriptions
-    await deployment(None).handle_untrusted(topic, b"new", None)
+    assert (topic, 1) not in api(None).subscriptions
+    await api(None).handle_untrusted(topic, b"new", None)
     world = World(tmp_path)
-    assert (topic, 1) in deployment(world).subscriptions
-    await deployment(world).handle_untrusted(topic, b"new", None)
+    assert (topic, 1) in api(world).subscriptions
+    await api(world).handle_untrusted(topic, b"new", None)
     assert world.left.read_bytes() == b"new"

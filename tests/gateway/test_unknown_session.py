@@ -13,7 +13,7 @@ from edgert.mqtt.session.events import Connected
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.known_session import UNKNOWN
 from tests.gateway.test_broker_drops import Granting
-from tests.gateway.test_deploy import GOOD
+from tests.gateway.test_mqtt_api import GOOD
 from tests.gateway.test_publishing import alarms
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop, until

@@ -100,7 +100,7 @@ async def test_a_start_waits_for_a_while_only_and_the_new_version_follows_when_t
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon._tasks, "the rest of the gateway")
         text = DOCUMENT.format(name="a", description="over MQTT").encode()
-        daemon.central.message_untrusted(f"{daemon.deployment.base}/flows/a", text, None)
+        daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/flows/a", text, None)
         await until(lambda: daemon.central.documents.qsize() == 1, "a document that comes over MQTT, to wait")
         assert daemon.flows.version("a") == 1
         disk.full = False
@@ -122,11 +122,9 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
 
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon._tasks, "the rest of the gateway")
-        daemon.deployment.publish = published
+        daemon.mqtt_api.publish = published
         for verb in ("checkpoint", "status"):
-            daemon.central.message_untrusted(
-                f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None)
-            )
+            daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
         await until(lambda: len(answers) == 2, "both answers")
         assert "a change of a flow waits" in answers["answer/checkpoint"]["error"]
         assert [flow["name"] for flow in answers["answer/status"]["flows"]] == ["a"]
@@ -150,12 +148,10 @@ async def test_a_question_is_answered_while_a_command_waits(
 
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon._tasks, "the rest of the gateway")
-        daemon.deployment.publish = published
-        daemon.deployment.commands = {**daemon.deployment.commands, "place": place}
+        daemon.mqtt_api.publish = published
+        daemon.mqtt_api.commands = {**daemon.mqtt_api.commands, "place": place}
         for verb in ("place", "status"):
-            daemon.central.message_untrusted(
-                f"{daemon.deployment.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None)
-            )
+            daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
         await until(lambda: answers, "an answer")
         assert list(answers) == ["answer/status"]
         free.set()

@@ -12,7 +12,7 @@ from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.flow.graph import Flow
 from edgert.mqtt.clients.control_plane import Request
 from edgert.operators.registry import REGISTRY
-from gateway.control.mqtt_api import Deployment
+from gateway.control.mqtt_api import MqttApi
 from gateway.flows.flows import Flows
 from gateway.flows.models import Models
 from tests.waiting import in_loop
@@ -58,7 +58,7 @@ class Rig:
     def __init__(self) -> None:
         self.flows = FakeFlows()
         self.published: list[tuple[str, Any, bool]] = []
-        self.deployment = Deployment("fleet", "g1", cast(Flows, self.flows), self.publish, self.apply)
+        self.api = MqttApi("fleet", "g1", cast(Flows, self.flows), self.publish, self.apply)
 
     def publish(self, topic: str, payload: bytes, retain: bool, request: Request | None) -> bool:
         self.published.append((topic, json.loads(payload), retain))
@@ -73,7 +73,7 @@ class Rig:
 
     async def write(self, topic: str, document: object) -> Any:
         payload = document if isinstance(document, bytes) else json.dumps(document).encode()
-        await self.deployment.handle_untrusted(f"{BASE}/{topic}", payload, None)
+        await self.api.handle_untrusted(f"{BASE}/{topic}", payload, None)
         answered, answer, retain = self.published.pop()
         assert (answered, retain, self.published) == (f"{BASE}/{topic}/state", True, [])
         return answer
@@ -111,7 +111,7 @@ async def test_a_document_with_five_errors_is_answered_with_all_five_and_the_las
     assert {"operators.in.topic", "operators.in.qos", "operators.ok.where", "operators.w.size_s"} <= paths
     assert len(answer["errors"]) == 5
     assert all(set(e) == {"path", "expected", "got"} for e in answer["errors"])
-    assert (answer["accepted"], answer["running_version"], rig.deployment.rejected) == (False, 1, 1)
+    assert (answer["accepted"], answer["running_version"], rig.api.rejected) == (False, 1, 1)
 
 
 @in_loop
@@ -162,7 +162,7 @@ async def test_settings_are_applied_or_refused_with_their_path_and_always_answer
 async def test_an_unknown_command_is_told_which_there_are_and_topics_of_others_are_left_alone() -> None:
     rig = Rig()
     for topic in (f"{BASE}/metrics", f"{BASE}/config/state", f"{BASE}/flows/"):
-        await rig.deployment.handle_untrusted(topic, b"x", None)
+        await rig.api.handle_untrusted(topic, b"x", None)
     assert rig.published == []
 
 
@@ -178,9 +178,9 @@ async def test_a_model_is_answered_with_its_version_and_who_uses_it() -> None:
 @in_loop
 async def test_a_model_of_the_fleet_is_answered_by_each_gateway_on_its_own() -> None:
     rig = Rig()
-    assert rig.deployment.subscriptions[-1] == ("edgert/v1/fleet/@models/+", 1), "after the gateway's own"
+    assert rig.api.subscriptions[-1] == ("edgert/v1/fleet/@models/+", 1), "after the gateway's own"
     for payload in (b'{"kind": "linear_regression", "version": 4}', b""):
-        await rig.deployment.handle_untrusted("edgert/v1/fleet/@models/air", payload, None)
+        await rig.api.handle_untrusted("edgert/v1/fleet/@models/air", payload, None)
     (topic, answer, retained), (_, removed, _) = rig.published
     assert (topic, retained) == (f"{BASE}/models/air/state", True)
     assert (answer["version"], answer["operators"]) == (4, ["fleet/air"])

@@ -87,7 +87,7 @@ async def test_control_messages_that_cannot_be_handled_or_do_not_fit_are_counted
         raise ValueError("no")
 
     for _ in range(1_002):
-        made.central.message_untrusted(f"{made.deployment.base}/cmd/checkpoint", b"{}", None)
+        made.central.message_untrusted(f"{made.mqtt_api.base}/cmd/checkpoint", b"{}", None)
     serving = asyncio.create_task(made.central.serve(made.central.commands, fail))
     for _ in range(2_000):
         await asyncio.sleep(0)
