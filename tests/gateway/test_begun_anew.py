@@ -18,8 +18,8 @@ from edgert.flow.graph import Flow
 from edgert.mqtt.packets.packets import Publish
 from gateway.daemon import Daemon
 from gateway.flows import flows as flows_module
-from tests.gateway.test_fallback import results, with_messages
 from tests.gateway.test_flow_files import DOCUMENT
+from tests.gateway.test_recovery import results, with_messages
 from tests.gateway.whole_gateway import Gateway as Whole
 from tests.waiting import in_loop
 

@@ -22,7 +22,7 @@ from edgert.store.database import Database
 from gateway.ledger import gaps as gateway_gaps
 from gateway.ledger.gaps import ABANDONED
 from tests.gateway.test_begun_anew import daemon, ends
-from tests.gateway.test_fallback import results, rot, with_messages
+from tests.gateway.test_recovery import results, rot, with_messages
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
