@@ -209,6 +209,7 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
     port = free_port()
     found = {
         "streams": {"landing/air": True, "alert:quiet": False, "alert:odd": None},
+        "batch_s": {"landing/air": 90.5},
         "restarts": {("landing/air", "new columns"): 2},
         "alerts": {("quiet", "raised"): 3, ("", "unsaid"): 1},
     }
@@ -221,6 +222,7 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
         'edgert_stream_running{stream="landing/air"} 1.0',
         'edgert_stream_running{stream="alert:quiet"} 0.0',
         'edgert_stream_running{stream="alert:odd"} 0.0',
+        'edgert_stream_batch_seconds{stream="landing/air"} 90.5',
         'edgert_stream_given_up{stream="landing/air"} 0.0',
         'edgert_stream_given_up{stream="alert:quiet"} 0.0',
         'edgert_stream_given_up{stream="alert:odd"} 1.0',

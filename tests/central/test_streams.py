@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -107,6 +108,26 @@ def test_a_stream_with_new_columns_goes_on_at_once(supervisor: Supervisor, caplo
     supervisor.look()
     assert not starts.now.isActive
     assert supervisor.restarts["landing/air", FAILURE] == 1
+
+
+def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Supervisor) -> None:
+    door, goes_on, hangs = Door(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        hangs.set()
+        assert goes_on.wait(30)
+
+    supervisor.add("a", lambda: Stream(cast(Any, Query()), door))
+    assert supervisor.batch_s() == {"a": 0.0}
+    supervisor.look()
+    batch = threading.Thread(target=door.run, args=(work,))
+    batch.start()
+    assert hangs.wait(30)
+    assert supervisor.states() == {"a": True}
+    assert supervisor.batch_s()["a"] > 0.0
+    goes_on.set()
+    batch.join()
+    assert supervisor.batch_s() == {"a": 0.0}
 
 
 def test_what_spark_keeps_is_forgotten_before_a_failed_stream_starts_again(clock: Clock) -> None:

@@ -27,6 +27,14 @@ METRICS: Final = (
         lambda status: [((name,), bool(runs)) for name, runs in status["streams"].items()],
     ),
     Metric(
+        "edgert_stream_batch_seconds",
+        "gauge",
+        "seconds",
+        "Time for which a stream has worked on the batch under way, 0 between batches: one that hangs runs, too.",
+        ("stream",),
+        lambda status: [((name,), seconds) for name, seconds in status["batch_s"].items()],
+    ),
+    Metric(
         "edgert_stream_given_up",
         "gauge",
         "",
@@ -75,7 +83,7 @@ class Collector:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             family = kind(metric.name, metric.doc, labels=metric.labels)
             for labels, value in metric.read(status):
-                if isinstance(value, int):
+                if isinstance(value, (int, float)):
                     family.add_metric(labels, value)
             yield family
 

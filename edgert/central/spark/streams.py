@@ -57,18 +57,23 @@ class Door:
     def __init__(self) -> None:
         self._busy = threading.Lock()
         self._closed = False
+        self.since: float | None = None
+        """Monotonic time at which the batch under way came; None between batches."""
 
     def run(self, work: Callable[[], None]) -> None:
         """Raises `BatchFailed`."""
         with self._busy:
             if self._closed:
                 raise BatchFailed("the job stops")
+            self.since = time.monotonic()
             try:
                 work()
             # Whatever Java or Python raised: its text runs to hundreds of lines, over which a regular expression in
             # Spark's stream thread overflows its stack, and the thread would be gone without a word.
             except Exception as error:  # noqa: BLE001
                 raise BatchFailed(reason(error)) from None
+            finally:
+                self.since = None
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
         """Let the batch under way end, and refuse the next one."""
@@ -157,6 +162,13 @@ class Supervisor:
         """By name: whether it runs; None if it was given up."""
         running = self.running()
         return {name: None if w.given_up else name in running for name, w in list(self._watched.items())}
+
+    def batch_s(self) -> dict[str, float]:
+        """By name: seconds for which a stream has worked on the batch under way; 0 between batches."""
+        streams = {name: w.stream for name, w in list(self._watched.items())}
+        since = {name: stream and stream.door.since for name, stream in streams.items()}
+        now = time.monotonic()
+        return {name: 0.0 if began is None else now - began for name, began in since.items()}
 
     def begin_anew(self, name: str) -> None:
         """End a stream and start it with the next look: its reader was left behind."""

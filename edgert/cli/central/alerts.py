@@ -58,8 +58,10 @@ def _raised_before(root: str) -> bool:
 
 def status(job: FleetJob, alerts: AlertJob | None) -> dict[str, Any]:
     """The status object for `edgert.central.spark.metrics`."""
-    streams, restarts = dict(job.streams.states()), dict(job.streams.restarts)
+    streams, restarts, batch_s = dict(job.streams.states()), dict(job.streams.restarts), job.streams.batch_s()
     if alerts is not None:
         streams.update(alerts.streams.states())
         restarts.update(alerts.streams.restarts)
-    return {"streams": streams, "restarts": restarts, "alerts": dict(alerts.counts) if alerts else {}}
+        batch_s |= alerts.streams.batch_s()
+    counts = dict(alerts.counts) if alerts else {}
+    return {"streams": streams, "batch_s": batch_s, "restarts": restarts, "alerts": counts}
