@@ -13,7 +13,7 @@ from edgert.core.clock import Clock
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
-from edgert.runtime.pool.backpressure import Gate
+from edgert.runtime.pool.backpressure import Backpressure
 from edgert.runtime.pool.pool import Pool, Send
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.lazy_heap import May
@@ -45,7 +45,7 @@ class Unscheduled:
     """Somebody may always wait: nothing goes past the queues."""
 
 
-class Ringing(Gate):
+class Ringing(Backpressure):
     """A gate that wakes the thread of an instance once it may run."""
 
     def __init__(self, policy: Policy, instances: Mapping[int, Instance], ring: Callable[[int], None]) -> None:

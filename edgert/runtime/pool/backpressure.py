@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 HANGS_S: Final = 10.0
 
 
-class Gate:
+class Backpressure:
     """Instances by number, `instances` as its pool keeps them. Not locked: the pool does that."""
 
     def __init__(self, policy: Policy, instances: Mapping[int, Instance]) -> None:

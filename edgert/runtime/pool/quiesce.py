@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from edgert.core.clock import Clock
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool.backpressure import Gate
+from edgert.runtime.pool.backpressure import Backpressure
 from edgert.scheduling.policies import Policy
 
 
@@ -31,7 +31,7 @@ class Quiesce:
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
         self._instances: dict[int, Instance] = {}
-        self._gate = Gate(policy, self._instances)
+        self._gate = Backpressure(policy, self._instances)
 
     def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
