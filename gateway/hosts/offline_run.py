@@ -13,7 +13,7 @@ from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from gateway.hosts.host import Recovery
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class LocalCopies:
     def __init__(self, registry: Registry, clock: Clock, recovery: Recovery) -> None:
         self._registry, self._clock, self._recovery = registry, clock, recovery
 
-    def drain(self, hosted: Hosted) -> Iterator[Said]:
+    def drain(self, hosted: SlottedFlow) -> Iterator[Said]:
         """See `Host.drain`: from the database and what was captured when it was halted."""
         run = hosted.run
         deltas, whole = run.pending_state()
@@ -38,7 +38,7 @@ class LocalCopies:
         return self._end(hosted, local, now)
 
     @staticmethod
-    def _end(hosted: Hosted, local: FlowRun, now: Now) -> Iterator[Said]:
+    def _end(hosted: SlottedFlow, local: FlowRun, now: Now) -> Iterator[Said]:
         for instance, messages in drain(local, now):
             # by the run's own instances: what becomes of their messages is counted there
             yield hosted.run.instances[instance.name], messages

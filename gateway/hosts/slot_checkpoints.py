@@ -17,7 +17,7 @@ from gateway.hosts.host import Feeding, Waiting
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,9 @@ class SlotCheckpoints:
     """See `Checkpoints`."""
 
     def __init__(
-        self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess], copies: LocalCopies, orders: Orders
-    ) -> None:
+        self, hosted: Mapping[FlowRun, SlottedFlow], processes: Sequence[SlotProcess], copies: LocalCopies,
+        orders: Orders,
+    ) -> None:  # fmt: skip
         """`hosted`, `processes`: those of the host, at any time."""
         self._hosted, self._processes, self._copies, self._orders = hosted, processes, copies, orders
 
@@ -54,7 +55,7 @@ class SlotCheckpoints:
         hosted = self._ask(run, feeding, timeout_s, stop=stop)
         return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
 
-    def _ask(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> Hosted | None:
+    def _ask(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> SlottedFlow | None:
         """Marks the input and asks every slot for its part. With `stop` the flow's instances wait afterwards until they
         are dropped or told to go on. Never while another checkpoint of the flow is under way: see
         `Checkpointer.busy`."""
@@ -69,7 +70,7 @@ class SlotCheckpoints:
                 self._orders.to_all(hosted, frame(frames.MARK, hosted.number, *asked))
         return hosted
 
-    def _answered(self, hosted: Hosted, timeout_s: float) -> bool:
+    def _answered(self, hosted: SlottedFlow, timeout_s: float) -> bool:
         """Waits for every slot's part, and takes it."""
         with hosted.lock:
             hosted.lock.wait_for(hosted.answered, timeout_s)
@@ -122,7 +123,7 @@ class SlotCheckpoints:
         asked = [(run, self._ask(run, feeding, hold_s, stop=True)) for run in runs]
         return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
 
-    def _rests(self, run: FlowRun, asked: Hosted | None, timeout_s: float) -> bool:
+    def _rests(self, run: FlowRun, asked: SlottedFlow | None, timeout_s: float) -> bool:
         """True if the flow rests within `timeout_s`. Else it ends without a last checkpoint. So does a flow that was
         not asked, as its slot may still answer."""
         try:

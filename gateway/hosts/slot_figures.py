@@ -22,7 +22,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures, of_reports
 from edgert.runtime.instance.report import Report
 from gateway.hosts.slot_process import SlotProcess
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 
 TOLD_S: Final = 10.0
 """Slots tell figures for so long after they were asked for them."""
@@ -32,7 +32,7 @@ AWAITED_S: Final = 0.5
 class SlotFigures:
     """See `HostFigures`. Work that is done again after a slot's death counts again: it has cost as much."""
 
-    def __init__(self, hosted: Mapping[FlowRun, Hosted], processes: Sequence[SlotProcess], clock: Clock) -> None:
+    def __init__(self, hosted: Mapping[FlowRun, SlottedFlow], processes: Sequence[SlotProcess], clock: Clock) -> None:
         """`hosted`: the host's flows, kept up to date by the caller."""
         self._hosted, self._processes, self._clock = hosted, processes, clock
         self._wanted_until = -math.inf
@@ -62,7 +62,7 @@ class SlotFigures:
         if (heard := self._awaited.get(slot)) is not None:
             heard.set()
 
-    def died(self, slot: SlotProcess, flows: Iterable[Hosted]) -> None:
+    def died(self, slot: SlotProcess, flows: Iterable[SlottedFlow]) -> None:
         """A slot has died, and has a new link already: it is told whether figures are wanted. `flows`: those that ran
         in it, whose lives end now. On the loop."""
         left_s = self._wanted_until - self._clock.monotonic()
@@ -71,7 +71,7 @@ class SlotFigures:
         for hosted in flows:
             self._complete(hosted)
 
-    def _complete(self, hosted: Hosted) -> None:
+    def _complete(self, hosted: SlottedFlow) -> None:
         """Brings the counters of a life that ends to those of its last reports."""
         run = hosted.run
         parts: dict[str, list[Report]] = {}

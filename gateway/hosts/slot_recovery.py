@@ -19,7 +19,7 @@ from gateway.base.tasks import Tasks
 from gateway.hosts.host import Recovery
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ dies sooner the next time, since checkpoints come nearer to it.)"""
 class Lives(Protocol):
     """Begins flows in slots."""
 
-    def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
+    def begin_again(self, hosted: SlottedFlow, blobs: list[bytes], queue: bytes) -> None:
         """Begins another life of a flow from this state. On the store thread."""
         ...
 
@@ -64,7 +64,7 @@ class SlotDeaths:
         """The lock held while a suspect is tried."""
         self._stopping = False
 
-    def died(self, process: SlotProcess, flows: Iterable[Hosted]) -> None:
+    def died(self, process: SlotProcess, flows: Iterable[SlottedFlow]) -> None:
         """Handles the death of a slot, which has a new link already. `flows`: those with instances in it."""
         for other in self._processes:
             if other is not process:
@@ -74,7 +74,7 @@ class SlotDeaths:
             ran = not process.worked_for or hosted.number in process.worked_for
             self._lost(hosted, ran, self._clock.monotonic() - max(hosted.since, process.started))
 
-    def bring_back(self, hosted: Hosted) -> None:
+    def bring_back(self, hosted: SlottedFlow) -> None:
         """Brings a flow back that is down and was not to be brought back before."""
         if not self._stopping:
             self._recoveries.begin(self._bring_back(hosted))
@@ -84,7 +84,7 @@ class SlotDeaths:
         self._stopping = True
         await self._recoveries.stop()
 
-    def _lost(self, hosted: Hosted, ran: bool, lived_s: float) -> None:
+    def _lost(self, hosted: SlottedFlow, ran: bool, lived_s: float) -> None:
         """Judges the death for one flow. `ran`: a thread of the slot worked for it; `lived_s`: seconds since it began
         in that slot."""
         with hosted.lock:
@@ -96,7 +96,7 @@ class SlotDeaths:
         if not (was_down or self._stopping):
             self._recoveries.begin(self._bring_back(hosted))
 
-    async def _bring_back(self, hosted: Hosted) -> None:
+    async def _bring_back(self, hosted: SlottedFlow) -> None:
         if hosted.deaths >= MOST_DEATHS:
             why = f"its slots died {hosted.deaths} times at work for it, none long after the other"
             self._recovery.fail(hosted.run, why)
@@ -110,7 +110,7 @@ class SlotDeaths:
                 while not hosted.down and hosted.number == number and self._lived_s(hosted) < STEADY_S:  # noqa: ASYNC110
                     await asyncio.sleep(TRIED_S)
 
-    async def _begin_again(self, hosted: Hosted) -> None:
+    async def _begin_again(self, hosted: SlottedFlow) -> None:
         """Begins another life of the flow from its last checkpoint."""
         run, recovery = hosted.run, self._recovery
         try:
@@ -122,7 +122,7 @@ class SlotDeaths:
             recovery.fail(run, f"it could not be brought back after the death of a slot: {error!r}")
             raise
 
-    def _lived_s(self, hosted: Hosted) -> float:
+    def _lived_s(self, hosted: SlottedFlow) -> float:
         """Seconds for which all its slots have worked for it."""
         slots = [self._processes[slot] for slot in hosted.slots]
         began = max(hosted.since, *(process.started for process in slots))

@@ -36,7 +36,7 @@ from gateway.hosts.slot_checkpoints import SlotCheckpoints
 from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slot_recovery import SlotDeaths
-from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Answer, Fed, Hosted, assign
+from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Answer, Fed, SlottedFlow, assign
 from gateway.hosts.weights import Weights
 
 log = logging.getLogger(__name__)
@@ -77,10 +77,10 @@ class Slots:
         for process in self._processes:
             for other in self._processes[: process.number]:
                 process.pair(other)
-        self.hosted: dict[FlowRun, Hosted] = {}
+        self.hosted: dict[FlowRun, SlottedFlow] = {}
         """The flows in slots, by run."""
         self._orders = Orders(self._processes)
-        self._by_instance: dict[Instance, tuple[Hosted, int]] = {}
+        self._by_instance: dict[Instance, tuple[SlottedFlow, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
         self.figures = SlotFigures(self.hosted, self._processes, clock)
@@ -109,7 +109,7 @@ class Slots:
         self.figures.died(process, flows)
         self._deaths.died(process, flows)
 
-    def begin_again(self, hosted: Hosted, blobs: list[bytes], queue: bytes) -> None:
+    def begin_again(self, hosted: SlottedFlow, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
         run = hosted.run
         if run not in self.hosted or run.ended:
@@ -122,7 +122,7 @@ class Slots:
         with self._recovery.feeding:
             self._go_on(hosted, blobs, queue, lost)
 
-    def _go_on(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes, lost: int) -> None:
+    def _go_on(self, hosted: SlottedFlow, blobs: Sequence[bytes], queue: bytes, lost: int) -> None:
         """Runs a flow from its checkpoint and feeds it the input since then; nothing else can be fed meanwhile."""
         with hosted.lock:
             if hosted.run not in self.hosted:
@@ -148,14 +148,14 @@ class Slots:
             self._build(hosted, blobs, queue)
         self._enter(hosted)
 
-    def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Hosted:
+    def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> SlottedFlow:
         """Gives each of its instances a slot, the emptiest of them first."""
         order = sorted(self._processes, key=lambda p: (self.figures.instances_in(p.number), p.number))
         run.leave(assign(run, self._place, [process.number for process in order]))
         run.stored(blobs, queue)
-        return Hosted(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
+        return SlottedFlow(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
 
-    def _enter(self, hosted: Hosted) -> None:
+    def _enter(self, hosted: SlottedFlow) -> None:
         self.hosted[hosted.run] = hosted
         for place, instance in enumerate(hosted.run.all):
             self._by_instance[instance] = (hosted, place)
@@ -165,7 +165,7 @@ class Slots:
         build = self._packed(hosted, blobs, queue)  # fails before `old` is gone, if at all
         return _Successor(self, old, hosted, build)
 
-    def replace(self, old: FlowRun, hosted: Hosted, build: bytes) -> None:
+    def replace(self, old: FlowRun, hosted: SlottedFlow, build: bytes) -> None:
         """Lets a flow go on in the place of `old`, which stands still. `build`: as `_packed` made it."""
         before, new = self.hosted[old], hosted.run
         with before.lock:
@@ -181,7 +181,7 @@ class Slots:
             self._enter(hosted)
             self._feed_heirs(hosted, fed)
 
-    def _feed_heirs(self, hosted: Hosted, fed: Iterable[Fed]) -> None:
+    def _feed_heirs(self, hosted: SlottedFlow, fed: Iterable[Fed]) -> None:
         """Feeds to a flow what came while it stood still, to be run by this plan."""
         run, lost = hosted.run, 0
         for one in fed:
@@ -207,11 +207,11 @@ class Slots:
                 else:
                     self._orders.to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
 
-    def _build(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
+    def _build(self, hosted: SlottedFlow, blobs: Sequence[bytes], queue: bytes) -> None:
         """Raises `MisfitError` for a checkpoint that is too large to be sent to a slot."""
         self._send_build(hosted, self._packed(hosted, blobs, queue))
 
-    def _packed(self, hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> bytes:
+    def _packed(self, hosted: SlottedFlow, blobs: Sequence[bytes], queue: bytes) -> bytes:
         """The frame with which a life of the flow begins, under the next number. Raises as `_build`."""
         run = hosted.run
         with self._building:
@@ -227,7 +227,7 @@ class Slots:
         hosted.number = number
         return build
 
-    def _send_build(self, hosted: Hosted, build: bytes) -> None:
+    def _send_build(self, hosted: SlottedFlow, build: bytes) -> None:
         with self._building:
             self._orders.by_number[hosted.number] = hosted
             hosted.since = self._clock.monotonic()
@@ -236,7 +236,7 @@ class Slots:
             self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
         self._tell_weights(hosted)
 
-    def _tell_weights(self, hosted: Hosted) -> None:
+    def _tell_weights(self, hosted: SlottedFlow) -> None:
         if weights := self.weights.of(hosted.run):
             self._orders.to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
 
@@ -265,7 +265,7 @@ class Slots:
 
     def _feed(
         self,
-        hosted: Hosted,
+        hosted: SlottedFlow,
         instance: Instance,
         source: int,
         batch: Batch | RawBatch,
@@ -384,7 +384,7 @@ class _Successor(NamedTuple):
 
     slots: Slots
     old: FlowRun
-    hosted: Hosted
+    hosted: SlottedFlow
     build: bytes
 
     def take_over(self) -> None:

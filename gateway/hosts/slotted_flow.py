@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Hosted:
+class SlottedFlow:
     """A flow in slots. `lock` guards all but what the loop alone uses."""
 
     run: FlowRun

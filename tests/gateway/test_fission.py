@@ -18,7 +18,7 @@ from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import drops_of
 from edgert.runtime.instance.source_queue import SourceQueue
 from gateway.flows.plans import FLEET
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 from tests.gateway.parts_here import parts_of
 from tests.gateway.whole_gateway import Gateway
 from tests.runtime.pools import Pass
@@ -186,5 +186,5 @@ async def test_a_message_that_is_not_taken_is_counted_at_the_operator_that_gave_
         gateway.ingest.publishing._publish(instance, [message])
     said = {"in": 1, "hot": 1, "raw": 3, "told": 2}  # what nobody gave is the first one's
     assert {name: drops_of(place)["not sent"] for name, place in run.places.items()} == said
-    assert {name: Hosted(run, [0]).report(name).drops["not sent"] for name in run.places} == said
+    assert {name: SlottedFlow(run, [0]).report(name).drops["not sent"] for name in run.places} == said
     gateway.crash()

@@ -11,7 +11,7 @@ from typing import Any
 from edgert.core.batch import RawBatch
 from edgert.links import frames
 from edgert.links.frames import frame
-from gateway.hosts.slotted_flow import KEPT_BYTES, Hosted
+from gateway.hosts.slotted_flow import KEPT_BYTES, SlottedFlow
 from tests.gateway.slots_walk import Walk
 from tests.runtime.test_flow_run import CHAINED
 from tests.waiting import in_loop
@@ -20,7 +20,7 @@ SHORT_S = 0.05
 """A call that must wait is taken for waiting after that."""
 
 
-async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> tuple[Hosted, list[bytes]]:
+async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> tuple[SlottedFlow, list[bytes]]:
     """Has a slot die and `call` be called, from another thread: before what the new life begins with is sent (`early`),
     or behind it. Returns also what was sent to all slots of the flow behind it."""
     walk.slots.begin(walk.run)
@@ -37,7 +37,7 @@ async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> t
         thread.start()
         thread.join(SHORT_S)
 
-    def built(hosted: Hosted, blobs: Sequence[bytes], queue: bytes) -> None:
+    def built(hosted: SlottedFlow, blobs: Sequence[bytes], queue: bytes) -> None:
         if early:
             called()
         build(hosted, blobs, queue)

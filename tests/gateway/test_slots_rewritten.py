@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 from tests.gateway.slots_walk import SPLIT, Walk, truth
 from tests.waiting import in_loop
 
 
-async def damaged(seed: int, slots: int) -> tuple[Walk, Hosted]:
+async def damaged(seed: int, slots: int) -> tuple[Walk, SlottedFlow]:
     """A flow that has made a checkpoint, of which nothing can be read any more."""
     walk = Walk(random.Random(seed), SPLIT, "even", slots, "none")
     walk.slots.begin(walk.run)

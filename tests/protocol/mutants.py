@@ -19,7 +19,7 @@ from edgert.store.state.records import Mark
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import EarlyResults
 from gateway.hosts.in_process import PoolCheckpoints
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts.slotted_flow import SlottedFlow
 from gateway.ingest.delivery import Inbox, Route
 from gateway.ingest.packet_ids import SENT, IdTable
 from gateway.ingest.routes import Routes
@@ -322,23 +322,23 @@ def _what_is_kept_outlives_its_spill() -> Patch:
 
 
 def _a_slot_is_not_fed_again() -> Patch:
-    return mock.patch.object(Hosted, "keep", return_value=None)
+    return mock.patch.object(SlottedFlow, "keep", return_value=None)
 
 
 def _what_was_captured_survives_the_death_of_a_slot() -> Patch:
-    began_anew = Hosted.began_anew
+    began_anew = SlottedFlow.began_anew
 
-    def keeps(self: Hosted) -> int:
+    def keeps(self: SlottedFlow) -> int:
         pending = [*self.run.pending]
         lost = began_anew(self)
         self.run.pending += pending
         return lost
 
-    return mock.patch.object(Hosted, "began_anew", keeps)
+    return mock.patch.object(SlottedFlow, "began_anew", keeps)
 
 
 def _what_is_spilled_is_fed_to_a_slot_as_well() -> Patch:
-    return mock.patch.object(Hosted, "spilled", return_value=None)
+    return mock.patch.object(SlottedFlow, "spilled", return_value=None)
 
 
 def _what_has_left_may_make_way() -> Patch:

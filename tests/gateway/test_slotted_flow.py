@@ -12,13 +12,13 @@ import pytest
 from edgert.core.batch import RawBatch
 from edgert.core.checkpoint.position import Position
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.hosts import slotted_flow as hosted_module
-from gateway.hosts.slotted_flow import Hosted
+from gateway.hosts import slotted_flow
+from gateway.hosts.slotted_flow import SlottedFlow
 
 
-def hosted_of() -> Hosted:
+def hosted_of() -> SlottedFlow:
     run: Any = SimpleNamespace(pending=[], taken=[], places={}, rewrite=False, progress=Progress(Position()))
-    return Hosted(run, [0])
+    return SlottedFlow(run, [0])
 
 
 def raw(number: int, size: int, owed: bool) -> RawBatch:
@@ -37,7 +37,7 @@ def lost_in(entries: Any) -> int:
 def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosted_module, "KEPT_BYTES", 100)
+    monkeypatch.setattr(slotted_flow, "KEPT_BYTES", 100)
     draw = random.Random(seed)
     hosted = hosted_of()
     whose: dict[int, str] = {}
@@ -90,7 +90,7 @@ def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
 def test_what_was_forgotten_takes_no_room_however_long_nothing_can_be_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hosted_module, "KEPT_BYTES", 100)
+    monkeypatch.setattr(slotted_flow, "KEPT_BYTES", 100)
     hosted = hosted_of()
     for number in range(10_000):
         hosted.keep("ab"[number % 2], 0, raw(number, 10, owed=False))  # type: ignore[arg-type]
