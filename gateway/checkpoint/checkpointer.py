@@ -224,7 +224,7 @@ class Checkpointer:
         self._fault = ""
         self.input_spill.begin(self.runs.values())
         for run in runs:
-            if self.hurries or run.ended:  # its last words and its end are one transaction, which was not reached
+            if self.hurries or run.ended:  # its last results and its end are one transaction, which was not reached
                 continue
             if form := self._captured(run):
                 forms.append((run, form))

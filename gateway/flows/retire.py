@@ -130,13 +130,13 @@ class Retirement:
         the checkpoint says what is lost."""
         last: Checkpoint | None = None
         if not gap:
-            last, gap = await self._last_words(old)
+            last, gap = await self._last_checkpoint(old)
         if last is None:
             drops = self._flow_registry.drops.due(old)
             last = Checkpoint(old.flow.name, old.progress.position(), [], b"", gap=gap, drops=drops)
         return last
 
-    async def _last_words(self, old: FlowRun) -> tuple[Checkpoint | None, str]:
+    async def _last_checkpoint(self, old: FlowRun) -> tuple[Checkpoint | None, str]:
         """(the last checkpoint or None, the loss in words). Checkpoints of the other flows are made meanwhile. Packing
         much state takes long, so it is not done on the loop."""
         registry = self._flow_registry

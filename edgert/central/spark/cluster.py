@@ -47,7 +47,7 @@ class _Daemon:
     begins_at: int = 0
     """Where in its log the process began to write."""
 
-    def last_words(self) -> str:
+    def end_of_log(self) -> str:
         """For people: what it wrote at last, without the places in Java's code, and where to read on."""
         with self.log.open("rb") as file:
             file.seek(max(self.begins_at, self.log.stat().st_size - _WORDS_FROM))
@@ -151,12 +151,12 @@ class Cluster:
                     return
             self._stopping.wait(LOOK_S)
         if not self._stopping.is_set():
-            raise EdgertError(f"the master of the cluster did not come up: {self._daemons[0].last_words()}")
+            raise EdgertError(f"the master of the cluster did not come up: {self._daemons[0].end_of_log()}")
 
     def _look_after(self, daemon: _Daemon) -> None:
         if daemon.process is not None and (status := daemon.process.poll()) is not None:
             log.error("%s ended with status %d, started again in %.0f s: %s", daemon.name, status, AGAIN_S,
-                      daemon.last_words())  # fmt: skip
+                      daemon.end_of_log())  # fmt: skip
             _kill(daemon.process)  # what it has left running
             daemon.process, daemon.not_before = None, time.monotonic() + AGAIN_S
         if daemon.process is None and time.monotonic() >= daemon.not_before:

@@ -169,7 +169,7 @@ def units() -> list[Unit]:
     return found
 
 
-def last_words(names: Sequence[str]) -> str:
+def end_of_log(names: Sequence[str]) -> str:
     """The end of the services' log: the journal is in memory, so it would be gone after the next start."""
     chosen = [f"--unit={name}" for name in names]
     command = ["journalctl", "--no-pager", "--output=cat", "--lines", LOG_LINES, *chosen]

@@ -156,7 +156,7 @@ def _try(args: argparse.Namespace, update: Pending) -> list[str]:
 
 def _go_back(update: Pending, found: list[str]) -> None:
     why = "; ".join(found)
-    _record("rolled back", update, why, log=slots.last_words(slots.SERVICES))
+    _record("rolled back", update, why, log=slots.end_of_log(slots.SERVICES))
     slots.mark("bad")
     slots.forget()
     requests.tell_last()
