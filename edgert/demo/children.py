@@ -105,7 +105,7 @@ class Child:
         return lines[(starts[-1] + 1 if starts else 0) :][-count:]
 
     def obituary(self) -> str:
-        """Why the demo cannot go on: which child, its status, its last words and where to read more."""
+        """Why the demo cannot go on: which child, its status, the end of its log and where to read more."""
         status = self.status() or 0
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         lines = "".join(f"\n    {line}" for line in self.last_lines()) or "\n    (it said nothing)"

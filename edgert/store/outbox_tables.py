@@ -38,8 +38,8 @@ class OutboxTables(LinkTables):
         super().__init__(path)
         self.gateway = gateway
         self.quota_bytes = quota_bytes
-        """Of the outbox. Beyond it come the last words of a flow that keeps all, and what has no rows: openings, gaps,
-        drops."""
+        """Of the outbox. Beyond it come the last results of a flow that keeps all, and batches without rows: openings,
+        gaps, drops."""
         self.link_quota_bytes = link_quota_bytes
         """Of all batches that wait for other gateways."""
         self._link_bytes = 0

@@ -45,7 +45,7 @@ class Copied:
 
 
 @dataclass(slots=True)
-class Ahead:
+class PrecopiedPart:
     """A board's part of the next plan, as of checkpoints before the stop."""
 
     plan: int
@@ -68,7 +68,7 @@ class Precopy:
 
     flows: Flows
     copied: dict[str, Copied] = field(default_factory=dict)
-    ahead: dict[str, Ahead] = field(default_factory=dict)
+    parts: dict[str, PrecopiedPart] = field(default_factory=dict)
     ready: dict[str, tuple[Prepared, FlowRun]] = field(default_factory=dict)
     """Parts that were formed, each with a run that has all of their state."""
     kept_s: float = KEPT_S
@@ -98,8 +98,8 @@ class Precopy:
         imported = [state for one in copies.values() for state in one["states"]]
         tokens = {gateway: str(one["token"]) for gateway, one in copies.items()}
         run, base = await asyncio.to_thread(self._build, flow, assignment, plan, [*own, *imported])
-        ahead = self.ahead[flow.name] = Ahead(plan, dict(assignment), run, base, own, imported, tokens)
-        asyncio.get_running_loop().call_later(self.kept_s, self._forget_ahead, flow.name, ahead)
+        part = self.parts[flow.name] = PrecopiedPart(plan, dict(assignment), run, base, own, imported, tokens)
+        asyncio.get_running_loop().call_later(self.kept_s, self._forget_part, flow.name, part)
 
     def _build(self, flow: Flow, assignment: Assignment, plan: int, blobs: Sequence[bytes]) -> tuple[FlowRun, bytes]:
         run = self.flows.plans.planned(flow, assignment, plan, Progress(Position()))
@@ -110,33 +110,33 @@ class Precopy:
 
     def found(
         self, flow: Flow, assignment: Assignment, plan: int, imports: Sequence[Mapping[str, Any]]
-    ) -> Ahead | None:
+    ) -> PrecopiedPart | None:
         """The part that was built ahead for a plan; it is used once. None where the imports are whole. Raises
         `EdgertError` where an import builds upon a copy that is not here."""
-        ahead = self.ahead.pop(flow.name, None)
+        part = self.parts.pop(flow.name, None)
         needed = {one["gateway"]: one["since"] for one in imports if one.get("since")}
         if not needed:
             return None
-        fits = ahead is not None and ahead.run.flow.document == flow.document and ahead.tokens == needed
-        if ahead is None or not fits or (ahead.plan, ahead.assignment) != (plan, dict(assignment)):
+        fits = part is not None and part.run.flow.document == flow.document and part.tokens == needed
+        if part is None or not fits or (part.plan, part.assignment) != (plan, dict(assignment)):
             raise EdgertError(
                 f"flow {flow.name}: expected the state that {', '.join(needed)} sent ahead for plan {plan}, which "
                 "is not here any more; try again"
             )
-        return ahead
+        return part
 
-    def form(self, ahead: Ahead, changes: Sequence[bytes], queue: bytes) -> Prepared:
-        """This board's part of the plan, with what changed since. The run in `ahead` has all state of it then. On a
+    def form(self, part: PrecopiedPart, changes: Sequence[bytes], queue: bytes) -> Prepared:
+        """This board's part of the plan, with what changed since. The run in `part` has all state of it then. On a
         thread of its own."""
-        run = ahead.run
+        run = part.run
         packed = []
         for state in restore.states_of(changes):
-            if part := restore.only(state, run.built, run.mine):
-                packed.append(pack_state(part))
+            if own := restore.only(state, run.built, run.mine):
+                packed.append(pack_state(own))
         run.restore_state(packed)
         run.restored = 1 + len(packed)
         waiting = waiting_here(run, queue)
-        formed = Prepared(dict(run.flow.document), ahead.plan, ahead.assignment, [ahead.base, *packed], waiting)
+        formed = Prepared(dict(run.flow.document), part.plan, part.assignment, [part.base, *packed], waiting)
         self.ready[run.flow.name] = formed, run
         return formed
 
@@ -148,16 +148,16 @@ class Precopy:
     def forget(self, flow: str) -> None:
         """The change of the flow's plan has ended, or another one begins."""
         self.copied.pop(flow, None)
-        self.ahead.pop(flow, None)
+        self.parts.pop(flow, None)
         self.ready.pop(flow, None)
 
     def _forget_copied(self, flow: str, copied: Copied) -> None:
         if self.copied.get(flow) is copied:
             del self.copied[flow]
 
-    def _forget_ahead(self, flow: str, ahead: Ahead) -> None:
-        if self.ahead.get(flow) is ahead:
-            del self.ahead[flow]
+    def _forget_part(self, flow: str, part: PrecopiedPart) -> None:
+        if self.parts.get(flow) is part:
+            del self.parts[flow]
 
 
 def behind(blobs: Sequence[bytes], earlier: Sequence[bytes]) -> Sequence[bytes] | None:

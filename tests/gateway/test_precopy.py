@@ -127,7 +127,7 @@ async def test_state_of_another_version_is_not_taken_ahead(tmp_path: Path) -> No
 async def test_what_no_coordinator_comes_back_for_is_forgotten(tmp_path: Path) -> None:
     gateway, parts = await ahead_of_plan_2(tmp_path / "db", kept_s=0.0)
     await parts.copy("f", ["minute"])
-    await until(lambda: not parts.precopy.ahead and not parts.precopy.copied, "that it is forgotten")
+    await until(lambda: not parts.precopy.parts and not parts.precopy.copied, "that it is forgotten")
     gateway.crash()
 
 

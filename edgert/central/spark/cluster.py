@@ -34,7 +34,7 @@ STOP_S: Final = 15.0
 _DAEMON_MEMORY: Final = "256m"
 _LAST_LINES: Final = 3
 _WORDS_FROM: Final = 16_384
-"""Bytes of a log at whose end the last words are looked for."""
+"""Bytes of a log that are searched, from its end, for the reason of an end."""
 
 
 @dataclass(slots=True)
