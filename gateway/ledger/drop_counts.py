@@ -17,7 +17,7 @@ Drops = Counter[tuple[str, str, str]]
 """Rows (or messages) by flow, operator and reason."""
 
 
-class _Said(NamedTuple):
+class _Undelivered(NamedTuple):
     """Undelivered messages of one place of an ended run; the place still counts them."""
 
     operator: str
@@ -32,7 +32,7 @@ class DropCounts:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._ended: Drops = Counter()
-        self._last: dict[str, list[_Said]] = {}
+        self._last: dict[str, list[_Undelivered]] = {}
         """Messages of the newest ended run of each flow: the broker may still refuse messages of its end. Not included
         in `_ended`."""
 
@@ -43,7 +43,7 @@ class DropCounts:
         self._ended += self._said(flow)
         self._ended += self._of(run) | Counter({(flow, *where): rows for where, rows in run.dropped.items()})
         self._last[flow] = [
-            _Said(name, place.part, place.instance.delivery.unsent, place.instance.delivery.unacknowledged)
+            _Undelivered(name, place.part, place.instance.delivery.unsent, place.instance.delivery.unacknowledged)
             for name, place in run.places.items()
         ]
         self._ended -= self._said(flow)

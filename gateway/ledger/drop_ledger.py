@@ -33,7 +33,7 @@ take room, and in a long outage they would push results out."""
 
 
 @dataclass(slots=True)
-class _Said:
+class _Reported:
     """The drops of a run that are reported, up to its last commit with a report."""
 
     dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class DropLedger:
         """True once no more checkpoints follow: the next one reports all that is left."""
         self._said_input: Counter[str] = Counter()
         self._database, self._monotonic = database, monotonic
-        self._said: WeakKeyDictionary[FlowRun, _Said] = WeakKeyDictionary()
+        self._said: WeakKeyDictionary[FlowRun, _Reported] = WeakKeyDictionary()
 
     def due(self, run: FlowRun) -> list[Drop]:
         """Returns the drops that the commit of the run's last capture reports; all that are left, if the run has ended.
         None for a flow that ships nothing: the tables do not know it."""
-        said = self._said.setdefault(run, _Said())
+        said = self._said.setdefault(run, _Reported())
         waits = self._monotonic() < said.next_s or self._is_full()
         if run.schema is None or (waits and not (run.ended or self.ending)):
             return []
@@ -72,7 +72,7 @@ class DropLedger:
     def said(self, run: FlowRun, drops: object) -> None:
         """Notes that `drops`, as `due` gave them, are committed. An empty `drops` changes nothing."""
         if drops:
-            self._said[run] = _Said(run.dropped, self._monotonic() + DROPS_EVERY_S)
+            self._said[run] = _Reported(run.dropped, self._monotonic() + DROPS_EVERY_S)
             self._said_input[run.flow.name] = self.lost_input[run.flow.name]
 
     def _is_full(self) -> bool:
