@@ -34,7 +34,7 @@ from agent.membership.protocol import Membership
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
 from edgert.core.packing import pack, unpack_untrusted
-from edgert.links.waiting import Waiting
+from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Transport(asyncio.DatagramProtocol):
         self._udp: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting = Waiting[asyncio.StreamWriter](MAX_WAITING)
+        self._waiting = PendingConnections[asyncio.StreamWriter](MAX_WAITING)
         self._served: Counter[str] = Counter()
         """Member -> requests of it that are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()

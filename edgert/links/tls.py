@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Decoder, Hello, Refuse, encode
-from edgert.links.waiting import Waiting
+from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ class Listener:
         self._ours, self._context, self._on_link = ours, context, on_link
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._handshakes = Waiting[asyncio.Task[None]](MOST_HANDSHAKES)
+        self._handshakes = PendingConnections[asyncio.Task[None]](MOST_HANDSHAKES)
         self.refused = 0
         """Connections that did not become links."""
         self.refusal = ""

@@ -28,7 +28,7 @@ Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 """(instance, number of its input, batch)."""
 Arrival = tuple[Instance, int, int, Batch]
 """(instance, number of its input, which of the copies that feed that gave it, batch of another gateway)."""
-Waiting = Mapping[str, Sequence[Entry]]
+QueueContents = Mapping[str, Sequence[Entry]]
 """Queue entries, by place."""
 
 
@@ -76,7 +76,7 @@ class Checkpoints(Protocol):
         """Notes that the pending capture is in the database. On the store thread."""
         ...
 
-    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
+    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, QueueContents]:
         """Returns (position, entries by place) of the input fed since the last checkpoint or spill that is owed an
         acknowledgement, of a flow that reaches no batch boundary. On the store thread."""
         ...

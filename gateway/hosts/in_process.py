@@ -22,7 +22,7 @@ from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.ticks import log_malformed, tick
 from edgert.scheduling.consumption import Consumption
-from gateway.hosts.host import Arrival, Entries, Feeding, Successor, Waiting
+from gateway.hosts.host import Arrival, Entries, Feeding, QueueContents, Successor
 from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
@@ -60,7 +60,7 @@ class PoolCheckpoints:
     def committed(self, run: FlowRun) -> None:
         """This host keeps no input for replay."""
 
-    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
+    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, QueueContents]:
         with feeding:
             return run.take_input()
 

@@ -13,7 +13,7 @@ from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import HOLD_S, FlowRun
-from gateway.hosts.host import Feeding, Waiting
+from gateway.hosts.host import Feeding, QueueContents
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
@@ -91,7 +91,7 @@ class SlotCheckpoints:
             with hosted.lock:
                 hosted.trim()
 
-    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, Waiting]:
+    def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, QueueContents]:
         hosted = self._hosted.get(run)
         return hosted.spill(feeding) if hosted else (run.progress.position(), {})
 

@@ -141,7 +141,7 @@ class Achieved:
         }
 
 
-class Waiting:
+class AcknowledgementWait:
     """How long results, of one flow or of all, wait in the outbox without one being acknowledged."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 from gateway.status.conditions import conditions, worst
-from gateway.status.recently import Looks, MessageRate, Recent, Waiting
+from gateway.status.recently import AcknowledgementWait, Looks, MessageRate, Recent
 from gateway.status.together import edges_of, is_large, reports_of, shown_name
 
 Where = tuple[str, str, str]
@@ -57,8 +57,8 @@ class Status:
         self._reports: dict[str, dict[str, Report]] = {}
         """Those of large flows at the last look."""
         self._looks: dict[str, Looks] = {}
-        self._messages, self._waiting = MessageRate(), Waiting()
-        self._waiting_of: dict[str, Waiting] = {}
+        self._messages, self._waiting = MessageRate(), AcknowledgementWait()
+        self._waiting_of: dict[str, AcknowledgementWait] = {}
         """By flow."""
         self._loops: tuple[object, dict[str, list[str]]] = (None, {})
         """Of which flows, and the loops that there may be, by flow."""
@@ -139,7 +139,7 @@ class Status:
         """By flow: the rows that wait for an acknowledgement, and for how long none of that flow has come."""
         central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
         rows, acknowledged = central.pop("rows_by_flow"), central.pop("acknowledged_by_flow")
-        self._waiting_of = {flow: self._waiting_of.get(flow) or Waiting() for flow in rows}
+        self._waiting_of = {flow: self._waiting_of.get(flow) or AcknowledgementWait() for flow in rows}
         return {
             flow: {
                 "outbox_rows": rows[flow],

@@ -15,7 +15,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report
 from gateway.status.all_dropped import CLOCK
 from gateway.status.conditions import Condition, conditions, worst
-from gateway.status.recently import Achieved, Looks, MessageRate, Waiting
+from gateway.status.recently import Achieved, AcknowledgementWait, Looks, MessageRate
 from tests.gateway.status_example import example_status
 from tests.runtime.test_flow_run import DOCUMENT, flow_run
 
@@ -182,7 +182,7 @@ def test_a_central_side_that_is_away_is_bad_once_results_wait_for_it() -> None:
 
 
 def test_waiting_begins_anew_with_each_acknowledgement_and_ends_with_an_empty_outbox() -> None:
-    waiting = Waiting()
+    waiting = AcknowledgementWait()
     assert [waiting.look(0, 0, 0.0), waiting.look(5, 0, 10.0), waiting.look(9, 0, 50.0)] == [0.0, 0.0, 40.0]
     assert [waiting.look(7, 1, 60.0), waiting.look(7, 1, 65.0), waiting.look(0, 2, 70.0)] == [0.0, 5.0, 0.0]
     assert waiting.look(3, 2, 100.0) == 0.0

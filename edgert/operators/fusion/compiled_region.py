@@ -21,7 +21,7 @@ from edgert.operators.base.inline import Fields
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.fusion.chain import Fused
 from edgert.operators.fusion.code_tree import Tree
-from edgert.operators.fusion.region import SAMPLED_S, Edge, Region, Step, Waiting
+from edgert.operators.fusion.region import SAMPLED_S, Edge, PartInput, Region, Step
 from edgert.operators.sources.source import Source
 
 APART_S: Final = 10 * SAMPLED_S
@@ -123,7 +123,7 @@ class Pipeline(Region):
         """The ordinary way: for rows that lines have given or completed, for the `rest` of the messages, and for time,
         behind all of them, where it matters."""
         out: list[Emission] = []
-        waiting: dict[int, Waiting] = {}
+        waiting: dict[int, PartInput] = {}
         given = Batch([], rest.arrival)
         """With the watermark, unless that comes with the rest."""
         if rest.rows:
@@ -133,7 +133,7 @@ class Pipeline(Region):
             timely = self._tree.timely if rest.watermark != NO_WATERMARK else ()
             waiting = {p: [(at, given)] for p, logic, _, at in self._tree.ends if logic.completed or p in timely}
         for part in self._order:
-            after: dict[int, Waiting] = {}
+            after: dict[int, PartInput] = {}
             gone: list[Emission] = []
             if not part and rest.rows:
                 self.pass_on(self.ordinary[0], (Emission(0, rest),), after, gone)
@@ -153,7 +153,7 @@ class Pipeline(Region):
             out += self.through(waiting, now, steps)
         return out
 
-    def _give(self, part: int, given: Batch, after: dict[int, Waiting], gone: list[Emission]) -> None:
+    def _give(self, part: int, given: Batch, after: dict[int, PartInput], gone: list[Emission]) -> None:
         """Puts the rows that lines of `part` have given in front of those that it gives in the ordinary way, `after`
         and `gone`, in the same batches: whoever takes them must not see them come apart. Else with what is `given`."""
         rows = self._rows.get(part)

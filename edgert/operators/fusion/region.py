@@ -26,7 +26,7 @@ KEPT: Final = 0.995
 """Weight of a sample when the next one comes: some hundred seconds are looked at together."""
 GOLDEN: Final = 0.618
 """Of that, by which the moments wander, so that they keep no step with what happens regularly."""
-Waiting = list[tuple[int, Batch | RawBatch]]
+PartInput = list[tuple[int, Batch | RawBatch]]
 """Batches for a part, each with the number of the input by which it comes."""
 
 
@@ -66,7 +66,7 @@ class Region(Logic):
         """Rows (for a source: messages) that each part has taken."""
         self.gave = [0] * len(self.parts)
         """Rows that each part gave to others, or out."""
-        self.held: dict[int, Waiting] = {}
+        self.held: dict[int, PartInput] = {}
         """By part: what waits for a row that is to be tried again, and the input of the part by which it comes."""
         self._to: list[dict[int, list[tuple[int, int]]]] = [{} for _ in self.parts]
         """By part and port: whom that feeds, and by which of its inputs."""
@@ -158,7 +158,7 @@ class Region(Logic):
             part = next(part for part, numbers in enumerate(self._entrances) if source in numbers)
         return self.through({part: [(source - self._entrances[part].start, batch)]}, now, self.steps(now))
 
-    def through(self, waiting: dict[int, Waiting], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
+    def through(self, waiting: dict[int, PartInput], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
         """Runs waiting batches through their parts and all that follow. Returns the batches that leave the region."""
         out: list[Emission] = []
         held, took, gave = self.held, self.took, self.gave
@@ -189,7 +189,7 @@ class Region(Logic):
         return out
 
     def pass_on(
-        self, step: Step, emissions: Iterable[Emission], waiting: dict[int, Waiting], out: list[Emission]
+        self, step: Step, emissions: Iterable[Emission], waiting: dict[int, PartInput], out: list[Emission]
     ) -> None:
         """Distributes the emissions of a part: into `waiting`, for the parts that it feeds, and `out` of the region."""
         to, leaves = step.to, step.exit
@@ -210,7 +210,7 @@ class Region(Logic):
         self.took[part] -= sum(map(len, held))
         self.held[part] = [(source, batch) for batch in held]
 
-    def take_held(self) -> Waiting:
+    def take_held(self) -> PartInput:
         """Takes the held batches, which come before all others, with their input of the region. Those nearest to the
         end are the oldest."""
         held, self.held = self.held, {}
@@ -232,7 +232,7 @@ class Region(Logic):
             emissions = step.guard.flush(now)
             self.take_messages(step.guard.logic)
             self.gave[step.part] += sum([len(emission.batch) for emission in emissions])
-            waiting: dict[int, Waiting] = {}
+            waiting: dict[int, PartInput] = {}
             self.pass_on(step, emissions, waiting, out)
             out += self.through(waiting, now)
         return out

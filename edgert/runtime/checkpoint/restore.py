@@ -19,7 +19,7 @@ from edgert.flow.graph import Flow
 from edgert.flow.plan import copy_name, uncopied
 from edgert.operators.base.logic import Emission, Now
 from edgert.operators.fusion.chain import Fused
-from edgert.operators.fusion.region import Region, Waiting
+from edgert.operators.fusion.region import PartInput, Region
 from edgert.operators.sources.source import Source
 from edgert.runtime.checkpoint.packing import unpack_parts, unpack_queues
 from edgert.runtime.instance.build import Built, Place
@@ -180,7 +180,7 @@ def _enter(place: Place, at: int, entry: Entry, now: Now) -> None:
     out: Outgoing[Instance] = []
     emissions: Sequence[Emission] = rest.process(entry.batch, 0, now)
     if isinstance(region, Region):
-        inside: dict[int, Waiting] = {}
+        inside: dict[int, PartInput] = {}
         leaving: list[Emission] = []
         region.pass_on(region.ordinary[place.part], emissions, inside, leaving)
         emissions = leaving

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.links.waiting import Waiting
+from edgert.links.pending import PendingConnections
 
 
 def test_oldest_connection_of_the_address_that_has_most_gives_way() -> None:
-    waiting = Waiting[int](4)
+    waiting = PendingConnections[int](4)
     assert [waiting.enter(number, "theirs") for number in range(3)] == [None, None, None]
     assert waiting.enter(3, "ours") is None
     assert waiting.enter(4, "ours") == 0
@@ -22,7 +22,7 @@ def test_oldest_connection_of_the_address_that_has_most_gives_way() -> None:
 
 @given(st.lists(st.integers(0, 5), max_size=60))
 def test_newest_connection_always_has_a_place_and_there_are_never_too_many(addresses: list[int]) -> None:
-    waiting, held = Waiting[int](4), dict[int, int]()
+    waiting, held = PendingConnections[int](4), dict[int, int]()
     for number, address in enumerate(addresses):
         gone = waiting.enter(number, str(address))
         if gone is not None:

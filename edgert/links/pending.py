@@ -1,4 +1,4 @@
-"""The places of a listener for connections that have not shown yet who they are."""
+"""Connections of a listener that have not shown yet who they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 One = TypeVar("One")
 
 
-class Waiting(Generic[One]):
+class PendingConnections(Generic[One]):
     """A new connection always gets a place. Where none is free, the oldest one of the address that has most of them
     gives way: so an address that holds idle connections keeps no other out, nor a second program of its own."""
 
