@@ -206,8 +206,8 @@ def _of_topic(captured: Mapping[str, Value], after: Body) -> tuple[list[str], di
     return [*lines, f"{variables}, = found"], {"find": known.get, "remember": remember}
 
 
-class Batch(NamedTuple):
-    """Payloads that are decoded at once: see `Run`."""
+class Payloads(NamedTuple):
+    """Messages that are decoded at once: see `Run`."""
 
     topics: Sequence[str]
     payloads: Sequence[bytes]
@@ -236,7 +236,7 @@ class _Compiled:
         """Bytes of the function's code."""
         return len(self.run.__code__.co_code) if isinstance(self.run, FunctionType) else 0
 
-    def take(self, batch: Batch, start: int, stop: int) -> int:
+    def take(self, batch: Payloads, start: int, stop: int) -> int:
         """The first message that does not fit, by index. Those before are rows, or went where the tail sends them."""
         if self.running is None:
             self.running = _begun(self.run, batch)
@@ -268,7 +268,7 @@ class _Compiled:
                 running.close()
 
 
-def _begun(run: Run, batch: Batch) -> Reached:
+def _begun(run: Run, batch: Payloads) -> Reached:
     reached = run(*batch)
     next(reached)
     return reached
@@ -304,7 +304,7 @@ class Shapes(Generic[Shape]):
     ) -> Decoded:
         """`Codec.decode_batch_untrusted`: by shapes where they fit, else by the `codec`, message by message."""
         decoded = Decoded()
-        batch = Batch(topics, payloads, captures, wall, decoded.rows)
+        batch = Payloads(topics, payloads, captures, wall, decoded.rows)
         begun: dict[_Compiled, None] = {}
         total = len(payloads)
         index = 0
@@ -319,7 +319,7 @@ class Shapes(Generic[Shape]):
                 shape.end()
         return decoded
 
-    def _span(self, batch: Batch, start: int, stop: int, begun: dict[_Compiled, None]) -> int:
+    def _span(self, batch: Payloads, start: int, stop: int, begun: dict[_Compiled, None]) -> int:
         """As `Reached`, with whichever shape fits, but never negative. The message at the index returned (if below
         `stop`) fits none. Shapes that were tried are `begun`."""
         index = start

@@ -9,8 +9,8 @@ from edgert.codecs.shapes import (
     COMPILED,
     MOST_APART,
     SIGHTINGS,
-    Batch,
     Body,
+    Payloads,
     Reached,
     Rows,
     Run,
@@ -72,7 +72,7 @@ def learned(shapes: Shapes[str], shape: str) -> None:
         shapes.learn(shape, {})
 
 
-def span(shapes: Shapes[str], batch: Batch, start: int) -> int:
+def span(shapes: Shapes[str], batch: Payloads, start: int) -> int:
     begun: dict[_Compiled, None] = {}
     reached = shapes._span(batch, start, len(batch.topics), begun)
     for shape in begun:
@@ -82,7 +82,7 @@ def span(shapes: Shapes[str], batch: Batch, start: int) -> int:
 
 def run(shapes: Shapes[str], payloads: list[bytes]) -> tuple[int, list[bool]]:
     rows: list[Row] = []
-    reached = span(shapes, Batch([""] * len(payloads), payloads, captures, 0.0, rows), 0)
+    reached = span(shapes, Payloads([""] * len(payloads), payloads, captures, 0.0, rows), 0)
     assert [row["at"] for row in rows] == list(range(reached)), "each once, in their order"
     return reached, [row["fused"] for row in rows]
 
@@ -157,7 +157,7 @@ def test_no_message_is_decoded_twice_where_rows_cannot_be_made_either() -> None:
     fits_none = []
     index = 0
     while index < len(topics):
-        index = span(made, Batch(topics, [b""] * len(topics), there.__getitem__, 0.0, rows), index)
+        index = span(made, Payloads(topics, [b""] * len(topics), there.__getitem__, 0.0, rows), index)
         fits_none.append(index)
         index += 1
     assert (fits_none, len(rows)) == ([5, 8], 7)
