@@ -19,7 +19,7 @@ from edgert.central.alerts.job import AlertJob
 from edgert.central.alerts.rules import parse
 from edgert.central.alerts.streams import Bounds
 from edgert.central.alerts.table import CLEARED, RAISED, TABLE
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.spark import leased_job as jobs
 from edgert.central.spark.stream_reader import position
@@ -84,7 +84,7 @@ class World:
             *([*contribution(self.first + w, source, v), *more] for w in windows for source, v in values.items())
         )
 
-    def land(self, *batches: Batch) -> None:
+    def land(self, *batches: LandingBatch) -> None:
         """In one commit, so that no stream sees a part."""
         assert self.landing.land(batches).commits == 1
 

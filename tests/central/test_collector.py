@@ -13,7 +13,7 @@ from edgert.central.collector import collector as collector_module
 from edgert.central.collector import known_gateway
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import Inbox, Message
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.report import Report
@@ -27,7 +27,7 @@ from tests.central.results_examples import FLOW, Gateway, contribution
 EPOCH = 1 << 32
 
 
-def message(result: Batch | Hello, gateway: str | None = None) -> Message:
+def message(result: LandingBatch | Hello, gateway: str | None = None) -> Message:
     assert isinstance(result, OpenBatch | RowsBatch | GapBatch | Hello)
     return Message(results_topic("f", gateway or result.gateway, result.flow), pack_result(result))
 
@@ -194,7 +194,7 @@ def test_small_messages_with_much_in_them_are_landed_in_parts(
     at_once: list[int] = []
     land = Landing.land
 
-    def lands(self: Landing, batches: list[Batch], enough: Callable[[], bool]) -> Report:
+    def lands(self: Landing, batches: list[LandingBatch], enough: Callable[[], bool]) -> Report:
         at_once.append(len(batches))
         return land(self, batches, enough)
 

@@ -10,7 +10,7 @@ import pytest
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, FlowBackoff
 from edgert.central.collector.inbox import Message
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
@@ -23,7 +23,7 @@ BAD = ("bad", EPOCH, 0)
 GOOD = ("good", EPOCH, 0)
 
 
-def message(result: Batch | Hello) -> Message:
+def message(result: LandingBatch | Hello) -> Message:
     assert not isinstance(result, RefusedBatch)
     return Message(results_topic("f", result.gateway, result.flow), pack_result(result))
 

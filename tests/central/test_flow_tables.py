@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import flow_of
 from edgert.central.landing.landing import Landing
@@ -157,7 +157,7 @@ def test_of_two_collectors_that_make_the_same_table_one_decides_again(tmp_path: 
     Landing(str(tmp_path)).land([Gateway("g1").open()])
     other = Landing(str(tmp_path))
     halves = Gateway("g3", schema=SHORT)
-    meanwhile: list[list[Batch]] = [[halves.open(), halves.rows(short(0, "a", 1.0))]]
+    meanwhile: list[list[LandingBatch]] = [[halves.open(), halves.rows(short(0, "a", 1.0))]]
 
     def comes_first() -> None:
         if meanwhile:

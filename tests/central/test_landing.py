@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.query import query
@@ -111,7 +111,7 @@ def test_columns_and_partitions_are_those_of_the_design(landing: Landing, tmp_pa
 
 def test_what_landed_already_is_left_out(landing: Landing, tmp_path: Path) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
+    batches: list[LandingBatch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
     landing.land(batches[:2])
     for _ in range(2):
         report = landing.land(batches)
@@ -121,7 +121,7 @@ def test_what_landed_already_is_left_out(landing: Landing, tmp_path: Path) -> No
 
 def test_nothing_lands_after_a_gap(landing: Landing, tmp_path: Path) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
+    batches: list[LandingBatch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
     report = landing.land([batches[0], batches[2]])
     assert report.versions == {key_of(batches[0]): 1}
     assert landed_rows(tmp_path) == []
@@ -129,7 +129,7 @@ def test_nothing_lands_after_a_gap(landing: Landing, tmp_path: Path) -> None:
 
 def test_empty_batch_passes_its_number(landing: Landing) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.rows()]
+    batches: list[LandingBatch] = [g.open(), g.rows()]
     assert landing.land(batches).versions[key_of(batches[0])] == 2
     assert Landing(landing.root).version(key_of(batches[0])) == 2
 
@@ -148,7 +148,7 @@ def test_wrong_row_goes_to_quarantine_and_the_others_land(landing: Landing, tmp_
 
 def test_batch_with_other_columns_goes_to_quarantine_and_passes_its_number(landing: Landing, tmp_path: Path) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.rows([1], columns=("x",)), g.rows(contribution(0, "a", 1.0))]
+    batches: list[LandingBatch] = [g.open(), g.rows([1], columns=("x",)), g.rows(contribution(0, "a", 1.0))]
     report = landing.land(batches)
     assert report.versions[key_of(batches[0])] == 3
     assert [r["sequence"] for r in read(tmp_path, "quarantine")] == [2]
@@ -183,7 +183,7 @@ def test_new_aggregate_evolves_the_table(landing: Landing, tmp_path: Path) -> No
 
 def test_gaps_stand_in_their_table_in_order_with_rows(landing: Landing, tmp_path: Path) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.gap(rows=None), g.rows(contribution(0, "a", 1.0)), g.gap("quota", 7)]
+    batches: list[LandingBatch] = [g.open(), g.gap(rows=None), g.rows(contribution(0, "a", 1.0)), g.gap("quota", 7)]
     report = landing.land(batches)
     assert report.versions[key_of(batches[0])] == 4
     assert {(r["sequence"], r["rows"]) for r in read(tmp_path, "gaps")} == {(2, None), (4, 7)}
@@ -192,7 +192,7 @@ def test_gaps_stand_in_their_table_in_order_with_rows(landing: Landing, tmp_path
 
 def test_drops_stand_in_their_table_once_in_order_with_rows(landing: Landing, tmp_path: Path) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.drops(), g.rows(contribution(0, "a", 1.0)), g.gap()]
+    batches: list[LandingBatch] = [g.open(), g.drops(), g.rows(contribution(0, "a", 1.0)), g.gap()]
     many = g.drops(*((f"o{n}", "late", n) for n in range(1, 257)))
     batches.append(many)
     for again in (landing, landing, Landing(str(tmp_path))):
@@ -217,7 +217,7 @@ def test_a_gap_beside_its_epoch_s_opening_is_said_once_whoever_comes_first(tmp_p
     other = Landing(str(tmp_path))
     before = Gateway("g2")
     other.land([before.open(), before.gap()])
-    meanwhile: list[Batch] = [gap, opened]
+    meanwhile: list[LandingBatch] = [gap, opened]
 
     def guard() -> None:
         while meanwhile:
@@ -230,7 +230,7 @@ def test_a_gap_beside_its_epoch_s_opening_is_said_once_whoever_comes_first(tmp_p
 
 def test_a_gap_whose_number_nobody_came_to_note_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.gap(), g.rows([1], columns=("x",)), g.gap()]
+    batches: list[LandingBatch] = [g.open(), g.gap(), g.rows([1], columns=("x",)), g.gap()]
     append = Table.append
     for table in ("gaps", "quarantine", "gaps"):
 
@@ -263,7 +263,7 @@ def test_known_tells_the_streams_of_the_greatest_epoch_of_each_flow(landing: Lan
 def test_collector_that_lost_a_race_decides_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another collector lands the same results between this one's check and its write."""
     g = Gateway("g1")
-    batches: list[Batch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
+    batches: list[LandingBatch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
     mine, other = Landing(str(tmp_path)), Landing(str(tmp_path))
     append, races = Table.append, iter([1, 2])
 
@@ -298,7 +298,7 @@ class Killed(BaseException):
     """Stands for the death of the process."""
 
 
-def one_of_each_kind(g: Gateway, window: int) -> list[Callable[[], Batch]]:
+def one_of_each_kind(g: Gateway, window: int) -> list[Callable[[], LandingBatch]]:
     """Makers of batches: good, with one wrong row, a gap, drops, refused whole."""
     good, wrong = contribution(window, "a", 1.0), contribution(window, "b", 1.0)
     wrong[3] = -1
@@ -320,7 +320,7 @@ def test_death_between_any_two_commits_neither_loses_nor_doubles(
     root = tmp_path_factory.mktemp("root")
     rng = random.Random(seed)
     gateways = [Gateway("g1"), Gateway("g2")]
-    batches: list[Batch] = []
+    batches: list[LandingBatch] = []
     for g in gateways:
         batches.append(g.open())
         for i in range(6):
@@ -368,7 +368,7 @@ def test_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_what_another_collector_lands_between_two_looks_is_not_refused(tmp_path: Path, looks: int, there: bool) -> None:
     """A number that is seen as taken says that its epoch was opened: whatever of it another landed meanwhile."""
     g = Gateway("g1")
-    first: list[Batch] = [g.open(), g.gap()]
+    first: list[LandingBatch] = [g.open(), g.gap()]
     rows = g.rows(contribution(0, "a", 1.0))
     mine, other = Landing(str(tmp_path)), Landing(str(tmp_path))
     if there:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.query import query
@@ -104,7 +104,7 @@ def test_a_landing_table_that_a_wrong_clock_closed_is_opened_again(
         site.ship(1, -3 * 1440)
     table = KeptTable(str(tmp_path), LANDING)
     table.refuse_before(dt.date(2036, 1, 1))
-    batch: Batch = site.gateway.rows(contribution(5, "a", 1.0))
+    batch: LandingBatch = site.gateway.rows(contribution(5, "a", 1.0))
     assert site.landing.land([batch]).refused_rows == 1
     site.keep()
     assert "its first day 2036-01-01 is in the future" in caplog.text
@@ -124,8 +124,8 @@ def test_gaps_drops_and_quarantine_are_dropped_by_the_day_of_their_arrival(tmp_p
     new = Landing(str(tmp_path), wall=lambda: site.now + 5 * DAY_S)
     site.elsewhere(5)
     g = site.gateway
-    before: list[Batch] = [g.gap(rows=1), g.drops(("in", "late", 1))]
-    after: list[Batch] = [*before, g.gap(rows=2), g.drops(("in", "late", 2))]
+    before: list[LandingBatch] = [g.gap(rows=1), g.drops(("in", "late", 1))]
+    after: list[LandingBatch] = [*before, g.gap(rows=2), g.drops(("in", "late", 2))]
     old.land(before)
     old.quarantine_payloads([("t", b"", "old")])
     new.land(after)

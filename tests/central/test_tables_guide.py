@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edgert.central.fleet.job import FleetJob
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.lineage import counted
@@ -99,7 +99,7 @@ def test_what_counts_by_the_guide_is_what_counts(tmp_path: Path) -> None:
         "g3": [(1, None, {}), (2, None, {})],
         "g4": [(1, None, {}), (3, 2, {0: 3, 1: 3})],
     }
-    batches: list[Batch] = []
+    batches: list[LandingBatch] = []
     at: dict[str, tuple[str, int, int, int]] = {}
     for name, history in histories.items():
         for epoch, parent, cut in history:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.lease import Lease, LeaseLost
@@ -88,7 +88,7 @@ def test_small_files_of_a_resting_day_that_do_not_fit_into_one_are_left_alone(
 
 
 def test_nothing_lands_twice_after_compaction_and_clean_up_of_the_log(site: Site) -> None:
-    batches: list[Batch] = [site.gateway.rows(contribution(0, "a", float(i))) for i in range(20)]
+    batches: list[LandingBatch] = [site.gateway.rows(contribution(0, "a", float(i))) for i in range(20)]
     gap = site.gateway.gap()
     for batch in [*batches, gap]:
         site.landing.land([batch])

@@ -16,7 +16,7 @@ from edgert.central.collector.messages import partition_of_topic, read_untrusted
 from edgert.central.collector.reassembly import Reassembly
 from edgert.central.collector.turns import Turns
 from edgert.central.landing.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.lru import Recent
@@ -67,13 +67,13 @@ class Collector:
         self._name = name
         self._landing = landing
         self._clock = clock
-        self._acceptance: Acceptance[Batch] = Acceptance(hold_s, hold_bytes, most_streams)
+        self._acceptance: Acceptance[LandingBatch] = Acceptance(hold_s, hold_bytes, most_streams)
         self._gateways: Recent[str, KnownGateway] = Recent(most_gateways)
         self._most_flows = most_flows
         self._touched: set[str] = set()
         self._landed: Recent[Key, int] = Recent(most_streams)
         """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
-        self._unlanded: list[Batch] = []
+        self._unlanded: list[LandingBatch] = []
         self._taken_bytes = 0
         """Of results since the last call of the landing, before compression."""
         self._turns = Turns()
@@ -251,7 +251,7 @@ class Collector:
         gateway.refused = True
         return False
 
-    def _offer(self, batch: Batch, size: int) -> None:
+    def _offer(self, batch: LandingBatch, size: int) -> None:
         key = key_of(batch)
         if not self._acceptance.knows((*key[:3], 0)):
             self._check_epoch(batch)
@@ -271,7 +271,7 @@ class Collector:
         elif verdict is Verdict.FULL:
             self.counters.not_held += 1
 
-    def _check_epoch(self, batch: Batch) -> None:
+    def _check_epoch(self, batch: LandingBatch) -> None:
         """An epoch that no gateway comes to would use up the numbers of its flow: no later one could be greater."""
         known = self._gateways[batch.gateway].acks.get(batch.flow, {})
         greatest = max((epoch for epoch, _ in known), default=None)
@@ -280,7 +280,7 @@ class Collector:
             got = epoch_ordinal(batch.epoch)
             raise PayloadError(f"epoch: expected the {most}. of its flow at most, got the {got}.")
 
-    def _may_begin(self, batch: Batch) -> bool:
+    def _may_begin(self, batch: LandingBatch) -> bool:
         """True if a gateway may come with one epoch more that is not known. It costs nothing to say no."""
         now = self._clock.monotonic()
         of_flow = f"{batch.gateway}/{batch.flow}"
@@ -289,7 +289,7 @@ class Collector:
         self._hold_back(batch)
         return False
 
-    def _hold_back(self, batch: Batch) -> None:
+    def _hold_back(self, batch: LandingBatch) -> None:
         self.counters.held_back += 1
         if self._held_back != batch.gateway:
             log.warning("gateway %s begins too many epochs (flow %s): they wait", batch.gateway, batch.flow)

@@ -15,7 +15,7 @@ from edgert.core.errors import show
 from edgert.core.results.result_schema import Schema, partial_columns, schema_untrusted
 from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
 
-Batch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
+LandingBatch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
 _TYPES: Final = {
     "string": pa.string(),
     "double": pa.float64(),
@@ -87,7 +87,7 @@ def landing_schema(schema: Schema) -> pa.Schema:
     )
 
 
-def landing_rows(batches: Iterable[tuple[Batch, CheckedRows | None]], schema: Schema) -> pa.Table:
+def landing_rows(batches: Iterable[tuple[LandingBatch, CheckedRows | None]], schema: Schema) -> pa.Table:
     """Opening batches (one row each, day null) and checked rows as rows of `landing/<flow>`."""
     whole = landing_schema(schema)
     parts = [_landing_part(batch, checked, whole) for batch, checked in batches]
@@ -106,7 +106,7 @@ def _noted(opening: Opening) -> str:
     return json.dumps({"parent": opening.parent, "cut": dict(opening.cut)})
 
 
-def _landing_part(batch: Batch, checked: CheckedRows | None, whole: pa.Schema) -> pa.Table:
+def _landing_part(batch: LandingBatch, checked: CheckedRows | None, whole: pa.Schema) -> pa.Table:
     count = checked.count if checked else 1
     columns: dict[str, list[Any]] = dict(checked.columns) if checked else {}
     for name, _ in _NUMBER:
@@ -152,7 +152,7 @@ def drop_rows(batches: Sequence[DropsBatch], wall: float) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_DROPS)
 
 
-def refused_rows(refused: Sequence[tuple[Batch, Any, str]], wall: float) -> pa.Table:
+def refused_rows(refused: Sequence[tuple[LandingBatch, Any, str]], wall: float) -> pa.Table:
     """(batch, row or `WHOLE`, reason) as rows of `quarantine`."""
     rows = []
     for batch, row, reason in refused:
@@ -183,7 +183,7 @@ def lineage_of(text: str) -> tuple[Schema | None, int | None, dict[int, int]]:
     return schema, plain["parent"], {int(s): int(n) for s, n in plain["cut"].items()}
 
 
-def _number(batch: Batch) -> dict[str, Any]:
+def _number(batch: LandingBatch) -> dict[str, Any]:
     return {"flow": batch.flow, **{name: getattr(batch, name) for name, _ in _NUMBER}}
 
 
@@ -192,7 +192,7 @@ def _received(wall: float) -> dict[str, Any]:
     return {"received": micros, "day": micros // _DAY_US}
 
 
-def _body(batch: Batch) -> Any:
+def _body(batch: LandingBatch) -> Any:
     if isinstance(batch, OpenBatch):
         return batch.schema.plain()
     if isinstance(batch, DropsBatch):

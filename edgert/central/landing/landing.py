@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.acceptance import Key
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.checks import unite
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables, flow_of
@@ -157,7 +157,7 @@ class Landing:
             stream += 1
         return known
 
-    def land(self, batches: Sequence[Batch], enough: Callable[[], bool] = lambda: False) -> Report:
+    def land(self, batches: Sequence[LandingBatch], enough: Callable[[], bool] = lambda: False) -> Report:
         """Commit batches, each stream's in order. What the tables hold already is left out; after a gap all is. The
         flows take turns of one round each; when the call has had `enough`, it returns with the rest as `left`.
 
@@ -165,7 +165,7 @@ class Landing:
         be given again. Where it is a flow's own table, the others land, and the report says which did not.
         """
         report = Report()
-        pending: dict[str, Sequence[Batch]] = {}
+        pending: dict[str, Sequence[LandingBatch]] = {}
         for flow in dict.fromkeys(b.flow for b in batches):
             pending[flow] = [b for b in batches if b.flow == flow]
         attempts: dict[str, int] = {}
@@ -188,8 +188,8 @@ class Landing:
         return report
 
     def _land_round(
-        self, flow: str, pending: Sequence[Batch], report: Report, attempts: dict[str, int]
-    ) -> Sequence[Batch]:
+        self, flow: str, pending: Sequence[LandingBatch], report: Report, attempts: dict[str, int]
+    ) -> Sequence[LandingBatch]:
         """One round of a flow; returns what is still to be looked at."""
         tables, places, pending = self._look(flow, pending, report)
         if not pending:
@@ -222,8 +222,8 @@ class Landing:
         return pending
 
     def _look(
-        self, flow: str, pending: Sequence[Batch], report: Report
-    ) -> tuple[FlowTables, dict[Epoch, FlowTable], Sequence[Batch]]:
+        self, flow: str, pending: Sequence[LandingBatch], report: Report
+    ) -> tuple[FlowTables, dict[Epoch, FlowTable], Sequence[LandingBatch]]:
         """The flow's tables as committed, the table of each epoch, and the batches that come next."""
         tables = self._refresh(flow)
         if any(isinstance(batch, OpenBatch) for batch in pending):
@@ -233,7 +233,7 @@ class Landing:
             report.versions[key] = self._version(key, places[key[0], key[2]])
         return tables, places, due(pending, report.versions)
 
-    def _still_due(self, flow: str, pending: Sequence[Batch], report: Report) -> Sequence[Batch]:
+    def _still_due(self, flow: str, pending: Sequence[LandingBatch], report: Report) -> Sequence[LandingBatch]:
         """The batches of its flow that a round has left."""
         try:
             return self._look(flow, pending, report)[2] if pending else ()
@@ -243,13 +243,13 @@ class Landing:
             report.failed[flow] = str(error)
             return pending
 
-    def _land_alone(self, batch: Batch, report: Report, attempts: dict[str, int]) -> None:
-        rest: Sequence[Batch] = [batch]
+    def _land_alone(self, batch: LandingBatch, report: Report, attempts: dict[str, int]) -> None:
+        rest: Sequence[LandingBatch] = [batch]
         while rest:
             rest = self._land_round(batch.flow, rest, report, attempts)
 
     def _without_a_table(
-        self, at: FlowTable, tables: FlowTables, pending: Sequence[Batch], report: Report
+        self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: Report
     ) -> set[Epoch]:
         """The epochs whose opening would make the table `at`, which their gateways may not do now."""
         budget = self._first_tables if at is tables.first else self._later_tables
@@ -281,14 +281,14 @@ class Landing:
         name = application(key)
         return max(t.version(name) for t in (at.table, *self._shared))
 
-    def _round(self, at: FlowTable, tables: FlowTables, pending: Sequence[Batch], report: Report) -> None:
+    def _round(self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: Report) -> None:
         """Commit, for each stream, its next batches with one destination. `at`: of `tables` that of their epochs."""
         judged = self._plan(at, pending)
         landing = [j for j in judged if j.destination == "landing"]
         gaps = [j.batch for j in judged if isinstance(j.batch, GapBatch)]
         drops = [j.batch for j in judged if isinstance(j.batch, DropsBatch)]
         refused = [j for j in judged if j.destination == "quarantine"]
-        said: list[Batch] = [*gaps, *drops]
+        said: list[LandingBatch] = [*gaps, *drops]
         epochs = {epoch_of(b) for b in (*said, *(j.batch for j in refused))}
         opened = {epoch for epoch in epochs if at.schema_of(epoch) is not None}
         if new_gaps := [b for b in gaps if epoch_of(b) not in opened or not self._is_said(self._gaps, b)]:
@@ -323,11 +323,11 @@ class Landing:
         where = " AND ".join(f"{name} = {value}" for name, value in (number | names).items())
         return bool(table.read(["sequence"], where))
 
-    def _is_kept(self, batch: Batch) -> bool:
+    def _is_kept(self, batch: LandingBatch) -> bool:
         """The same of `quarantine`; what was refused is sent again as it was, or not at all."""
         return self._quarantine.version(BESIDE + batch.application) >= batch.sequence
 
-    def _plan(self, at: FlowTable, pending: Iterable[Batch]) -> list[Judged]:
+    def _plan(self, at: FlowTable, pending: Iterable[LandingBatch]) -> list[Judged]:
         judged: list[Judged] = []
         opening = Opened(at.schema)
         first: dict[Key, str] = {}
@@ -347,7 +347,12 @@ class Landing:
         return judged
 
     def _commit_landing(
-        self, at: FlowTable, tables: FlowTables, judged: Sequence[Judged], beside: Sequence[Batch], report: Report
+        self,
+        at: FlowTable,
+        tables: FlowTables,
+        judged: Sequence[Judged],
+        beside: Sequence[LandingBatch],
+        report: Report,
     ) -> None:
         refused = [(j.batch, row, reason) for j in judged if j.checked for row, reason in j.checked.refused]
         # Their own identifier: these batches' numbers are taken only when the good rows land.

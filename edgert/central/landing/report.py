@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edgert.central.landing.acceptance import Key
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Report:
     """Why something went to quarantine, a few of them."""
     held_back: int = 0
     """Openings of epochs that wait, since their gateway has made too many tables in the last hour."""
-    left: list[Batch] = field(default_factory=list)
+    left: list[LandingBatch] = field(default_factory=list)
     """Batches that were not reached; they may be given again."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By gateway: the time that its batches took."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from edgert.central.landing.acceptance import Key
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.checks import fits
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables
@@ -18,18 +18,18 @@ from edgert.core.results.results import OpenBatch
 BESIDE: Final = "beside/"
 
 
-def key_of(batch: Batch) -> Key:
+def key_of(batch: LandingBatch) -> Key:
     """The stream of a batch."""
     return batch.gateway, batch.flow, batch.epoch, batch.stream
 
 
-def share_out(seconds: float, batches: Sequence[Batch], costs: dict[str, float]) -> None:
+def share_out(seconds: float, batches: Sequence[LandingBatch], costs: dict[str, float]) -> None:
     """Time that batches took together, by their gateways."""
     for batch in batches:
         costs[batch.gateway] = costs.get(batch.gateway, 0.0) + seconds / len(batches)
 
 
-def places_of(tables: FlowTables, pending: Iterable[Batch]) -> dict[Epoch, FlowTable]:
+def places_of(tables: FlowTables, pending: Iterable[LandingBatch]) -> dict[Epoch, FlowTable]:
     """The table of each epoch; of one that is opened, the one that it is opened in."""
     places: dict[Epoch, FlowTable] = {}
     begun: Schema | None = None
@@ -48,9 +48,9 @@ def places_of(tables: FlowTables, pending: Iterable[Batch]) -> dict[Epoch, FlowT
     return places
 
 
-def due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
+def due(pending: Iterable[LandingBatch], versions: Mapping[Key, int]) -> list[LandingBatch]:
     """Those that come next: neither what is in the tables, nor what comes after a missing one."""
-    due: list[Batch] = []
+    due: list[LandingBatch] = []
     reached = dict(versions)
     for batch in pending:
         key = key_of(batch)
@@ -60,7 +60,7 @@ def due(pending: Iterable[Batch], versions: Mapping[Key, int]) -> list[Batch]:
     return due
 
 
-def versions_of(batches: Iterable[Batch], beside: Collection[tuple[str, int]] = ()) -> dict[str, int]:
+def versions_of(batches: Iterable[LandingBatch], beside: Collection[tuple[str, int]] = ()) -> dict[str, int]:
     """Transaction identifiers of a commit: the greatest sequence of each stream in it. Of the epochs `beside` it is
     the landing table that tells."""
     versions: dict[str, int] = {}

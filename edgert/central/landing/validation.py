@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from edgert.central.landing import arrow_rows
-from edgert.central.landing.arrow_rows import Batch
+from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.checks import CheckedRows, check_rows, unite
 from edgert.central.landing.flow_table import FlowTable
 from edgert.core.errors import PayloadError, show
@@ -18,13 +18,13 @@ from edgert.core.results.results import DropsBatch, GapBatch, Numbered, OpenBatc
 class Judged:
     """A batch and where it goes."""
 
-    batch: Batch
+    batch: LandingBatch
     destination: Literal["landing", "gaps", "drops", "quarantine"]
     checked: CheckedRows | None = None
     reason: str = ""
 
 
-def epoch_of(batch: Batch) -> tuple[str, int]:
+def epoch_of(batch: LandingBatch) -> tuple[str, int]:
     """(gateway, epoch) of a batch."""
     return batch.gateway, batch.epoch
 
@@ -38,7 +38,7 @@ class Opened:
     epochs: dict[tuple[str, int], Schema] = field(default_factory=dict)
 
 
-def judge(batch: Batch, at: FlowTable, opening: Opened) -> Judged:
+def judge(batch: LandingBatch, at: FlowTable, opening: Opened) -> Judged:
     """Where a batch goes."""
     epoch = epoch_of(batch)
     if isinstance(batch, GapBatch):
@@ -60,7 +60,7 @@ def judge(batch: Batch, at: FlowTable, opening: Opened) -> Judged:
         return Judged(batch, "quarantine", reason=str(error))
 
 
-def as_refused(batch: Batch, reason: str) -> RefusedBatch:
+def as_refused(batch: LandingBatch, reason: str) -> RefusedBatch:
     """The same, to be kept for people to look at."""
     number = {f.name: getattr(batch, f.name) for f in fields(Numbered)}
     return RefusedBatch(**number, reason=reason, payload=show(batch, arrow_rows.KEPT_BYTES).encode())
