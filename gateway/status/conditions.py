@@ -201,8 +201,8 @@ def _still(flow: Mapping[str, Any], recent: Mapping[str, Any]) -> Condition | No
     resultless = result_age_s is None or result_age_s >= seconds
     level: Level = "bad" if resultless and seconds >= flow["window_s"] else "warning"
     reason = (
-        f"time stands still at {_utc(time)}: rows have come for {ago(seconds)} and none has moved it on, so no window "
-        f"closes; is the clock of {device or 'the devices'} right, and is time_field?"
+        f"time stands still at {_utc(time)}: {device} has sent rows for {ago(seconds)} and none with a newer time, so "
+        "no window closes; is its clock right, and is time_field?"
     )
     return Condition("flow", flow["name"], level, "time stands still", reason)
 

@@ -74,3 +74,14 @@ def test_when_all_are_silent_time_goes_on_from_the_newest_of_all() -> None:
         found = [devices.advance(moment) for devices in (one, two)]
     assert found == [100.0 - 2.0 + 51.0 - 5.0 - 30.0] * 2
     assert math.isfinite(found[0])
+
+
+def test_of_two_copies_the_one_that_hears_the_stuck_device_tells_of_it() -> None:
+    one, two = copies(2)
+    for moment in range(1, 101):
+        hear(one, float(moment), stuck=100.0)
+        hear(two, float(moment), well=100.0 + moment)
+        for devices in (one, two):
+            devices.advance(float(moment))
+    assert one.still() == (99.0, 100.0, "stuck")
+    assert two.still() is None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
@@ -21,9 +22,8 @@ MEMORY_BYTES: Final = 48 << 20
 """For the devices of one source."""
 DEVICE_BYTES: Final = 400
 """Bytes of a device with a name of up to 64 letters, as measured."""
-STILL_S: Final = 30.0
-"""Rows that came for so long (and the idle time-out, by which a silent device holds nothing back) should have moved the
-watermark."""
+STILL_S: Final = 90.0
+"""A device that sends for so long should have sent a newer time: more than a minute, as some clocks have no seconds."""
 HISTORY: Final = 64
 """Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
 
@@ -165,14 +165,15 @@ class Devices:
         return self.watermark
 
     def still(self) -> tuple[float, float, str] | None:
-        """Seconds for which rows came and the watermark stood still, the time at which it stands, and the device that
-        holds it there; None while that is not for long."""
-        seconds = self.last_heard - self.moved_at
-        if seconds < self.idle_timeout_s + STILL_S:
+        """Seconds for which the device that holds the watermark back has sent rows since that moved, the device's
+        newest time, and its name; None while that is not for long. A device that sends rarely is not meant."""
+        if self.last_heard - self.moved_at < STILL_S:
             return None
         # a copy: another thread may change it meanwhile
-        device, time = min(list(self.latest.items()), key=lambda one: one[1], default=("", self.greatest))
-        return seconds, time, device
+        device, time = min(list(self.latest.items()), key=itemgetter(1), default=("", self.greatest))
+        seconds = self.heard.get(device, 0.0) - self.moved_at
+        is_held_here = time - self.out_of_order_s <= self.watermark  # else by a device of another copy
+        return (seconds, time, device) if seconds >= STILL_S and is_held_here else None
 
     def _others(self, arrival: float, limit: float) -> list[Standing] | None:
         """The standings of the other copies when that batch arrived; None if one of them is too far ahead to tell."""
