@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edgert.core.config import Entry, entries, parse, sections
+from edgert.core.config import SettingEntry, entries, parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.agent import AgentSettings
@@ -84,7 +84,7 @@ def boards_untrusted(text: str, common: Document, fleet: str) -> tuple[list[Boar
     return boards, problems
 
 
-def _columns(names: Sequence[str], line: int) -> list[tuple[str, Entry]]:
+def _columns(names: Sequence[str], line: int) -> list[tuple[str, SettingEntry]]:
     known = {entry.path: entry for cls in reversed(FILES) for entry in entries(cls) if entry.section != OF_THE_CA}
     problems, columns = [], []
     for name in names:
@@ -105,7 +105,7 @@ def _columns(names: Sequence[str], line: int) -> list[tuple[str, Entry]]:
 
 
 def _board(
-    line: int, text: str, separator: str, columns: Sequence[tuple[str, Entry]], common: Document, fleet: str
+    line: int, text: str, separator: str, columns: Sequence[tuple[str, SettingEntry]], common: Document, fleet: str
 ) -> Board | list[Problem]:
     try:
         cells = next(csv.reader([text], delimiter=separator, strict=True))
@@ -131,7 +131,7 @@ def _board(
     return problems or Board(line, document["gateway"]["id"], document)
 
 
-def _value(entry: Entry, cell: str, where: str, problems: list[Problem]) -> Any:
+def _value(entry: SettingEntry, cell: str, where: str, problems: list[Problem]) -> Any:
     """A cell as the environment would be read. Notes a problem if that cannot be."""
     cls = next(cls for cls in FILES if entry in entries(cls))
     try:

@@ -55,7 +55,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SettingEntry:
     """One setting with its place, as docs and samples list it."""
 
     section: str
@@ -103,13 +103,13 @@ def sections(cls: type[Any]) -> Iterator[tuple[str, type[Any], str]]:
         yield f.name, types[f.name], f.metadata[_SECTION]
 
 
-def entries(cls: type[Any]) -> Iterator[Entry]:
+def entries(cls: type[Any]) -> Iterator[SettingEntry]:
     """Every setting of a settings class, in order of declaration."""
     for name, part, _ in sections(cls):
         types = get_type_hints(part)
         for f in dataclasses.fields(part):
             kind = tuple if types[f.name] == tuple[str, ...] else types[f.name]
-            yield Entry(name, f.name, kind, f.default, f.metadata[_KEY])
+            yield SettingEntry(name, f.name, kind, f.default, f.metadata[_KEY])
 
 
 def load(cls: type[S], path: Path | str | None, env: Mapping[str, str]) -> S:
@@ -149,7 +149,7 @@ def parse(cls: type[S], text: str, env: Mapping[str, str], where: str = "configu
 
 
 def _from_file(
-    document: Mapping[str, Any], cls: type[Any], known: Mapping[str, Entry], problems: list[Problem]
+    document: Mapping[str, Any], cls: type[Any], known: Mapping[str, SettingEntry], problems: list[Problem]
 ) -> Iterator[tuple[str, Any]]:
     names = [name for name, _, _ in sections(cls)]
     for name, table in document.items():
@@ -168,7 +168,9 @@ def _from_file(
                     yield entry.path, value
 
 
-def _from_env(env: Mapping[str, str], known: Mapping[str, Entry], problems: list[Problem]) -> Iterator[tuple[str, Any]]:
+def _from_env(
+    env: Mapping[str, str], known: Mapping[str, SettingEntry], problems: list[Problem]
+) -> Iterator[tuple[str, Any]]:
     by_variable = {e.variable: e for e in known.values()}
     prefixes = tuple({f"{PREFIX}_{e.section.upper()}_" for e in known.values()})
     for variable, text in env.items():
@@ -204,7 +206,7 @@ def _from_text(kind: type, text: str) -> Any:
         return text
 
 
-def _checked(entry: Entry, raw: object, path: str, problems: list[Problem]) -> Any:
+def _checked(entry: SettingEntry, raw: object, path: str, problems: list[Problem]) -> Any:
     """`raw` as the setting's type, or None after a problem was noted."""
     value = _typed(entry.kind, raw)
     expected = _expectation(entry) if value is None else _broken_rule(entry, value)
@@ -224,7 +226,7 @@ def _typed(kind: type, raw: object) -> Any:
     return raw if type(raw) is kind else None
 
 
-def _broken_rule(entry: Entry, value: Any) -> str | None:
+def _broken_rule(entry: SettingEntry, value: Any) -> str | None:
     about = entry.about
     if about.choices and value not in about.choices:
         return (about.check(value) if about.check else None) or _expectation(entry)
@@ -244,7 +246,7 @@ _KINDS: Final = {
 }
 
 
-def _expectation(entry: Entry) -> str:
+def _expectation(entry: SettingEntry) -> str:
     about = entry.about
     if about.choices:
         return f"one of {', '.join(about.choices)}"
@@ -288,7 +290,7 @@ def sample(cls: type[Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _details(entry: Entry) -> str:
+def _details(entry: SettingEntry) -> str:
     about = entry.about
     notes = [f"{about.unit}"] if about.unit else []
     if about.choices or about.minimum is not None or about.maximum is not None:
@@ -310,6 +312,6 @@ def document(cls: type[Any], level: int = 2) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cell(entry: Entry) -> str:
+def _cell(entry: SettingEntry) -> str:
     text = _details(dataclasses.replace(entry, about=dataclasses.replace(entry.about, unit="")))
     return text.replace("|", "\\|")

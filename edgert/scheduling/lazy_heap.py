@@ -12,7 +12,7 @@ _SLACK = 16
 _LOOKS = 32
 """One in so many members, and one more, are taken out and put back if they may not run: to take out more would cost
 more than a look at each."""
-Entry = tuple[float | tuple[float, float], int, int]
+HeapEntry = tuple[float | tuple[float, float], int, int]
 """(what to order by, the smaller first; turn; instance)"""
 
 
@@ -21,11 +21,11 @@ class LazyHeap:
     to the top: so `first` costs the logarithm of the members, not a look at each."""
 
     def __init__(self) -> None:
-        self._heap: list[Entry] = []
-        self._entry: dict[int, Entry] = {}
+        self._heap: list[HeapEntry] = []
+        self._entry: dict[int, HeapEntry] = {}
         """The entry of each member that is not out of date."""
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: HeapEntry) -> None:
         """Adds an instance, or gives it another place."""
         self._entry[entry[2]] = entry
         heappush(self._heap, entry)
@@ -39,7 +39,7 @@ class LazyHeap:
     def _first(self, may: May | None) -> int | None:
         """The member with the least entry, of those that `may`; None when there is none."""
         heap, current = self._heap, self._entry
-        passed: list[Entry] = []
+        passed: list[HeapEntry] = []
         first = None
         while heap:
             entry = heap[0]

@@ -76,7 +76,7 @@ def properties(place: str) -> st.SearchStrategy[dict[str, Any]]:
         optional={
             entry.name: VALUES[entry.type]
             for entry in TABLE.values()
-            if place in entry.places and entry.name not in ("topic_alias", "subscription_identifier")
+            if place in entry.packets and entry.name not in ("topic_alias", "subscription_identifier")
         },
     )
 

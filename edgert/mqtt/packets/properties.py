@@ -1,4 +1,4 @@
-"""MQTT 5 properties (section 2.2.2): one table of names, identifiers, types and places; encode and decode from it."""
+"""MQTT 5 properties (section 2.2.2): one table of names, identifiers, types and packets; encode and decode from it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Type(Enum):
     PAIR = "pair of UTF-8 strings"
 
 
-class Entry(NamedTuple):
+class PropertySpec(NamedTuple):
     name: str
     type: Type
-    places: frozenset[str]
+    packets: frozenset[str]
 
 
-def _entry(name: str, kind: Type, places: str) -> Entry:
-    return Entry(name, kind, frozenset(places.split()))
+def _entry(name: str, kind: Type, packets: str) -> PropertySpec:
+    return PropertySpec(name, kind, frozenset(packets.split()))
 
 
 _ACKS = "puback pubrec pubrel pubcomp suback unsuback"
 
-TABLE: dict[int, Entry] = {
+TABLE: dict[int, PropertySpec] = {
     0x01: _entry("payload_format_indicator", Type.BYTE, "publish will"),
     0x02: _entry("message_expiry_interval", Type.LONG, "publish will"),
     0x03: _entry("content_type", Type.TEXT, "publish will"),
@@ -140,7 +140,7 @@ def encode_properties(properties: Mapping[str, Any], place: str) -> bytes:
     """
     body = bytearray()
     for name, value in properties.items():
-        if name not in _IDS or place not in _IDS[name][1].places:
+        if name not in _IDS or place not in _IDS[name][1].packets:
             raise ValueError(f"expected a property of {place}, got {show(name)}")
         identifier, entry = _IDS[name]
         for one in value if isinstance(value, list | tuple) else (value,):
@@ -149,7 +149,7 @@ def encode_properties(properties: Mapping[str, Any], place: str) -> bytes:
     return encode_varint(len(body)) + bytes(body)
 
 
-def _encode_value(entry: Entry, value: Any) -> bytes:
+def _encode_value(entry: PropertySpec, value: Any) -> bytes:
     if entry.type is Type.TEXT:
         return encode_text(value)
     if entry.type is Type.PAIR:
@@ -176,7 +176,7 @@ def read_properties_untrusted(data: bytes, at: int, end: int, place: str) -> tup
     found: Properties = {}
     while at < stop:
         entry = TABLE.get(data[at])
-        if entry is None or place not in entry.places:
+        if entry is None or place not in entry.packets:
             raise ProtocolError(f"expected a property of {place}, got identifier 0x{data[at]:02X}")
         value, at = _read_value(entry.type, data, at + 1, stop)
         name = entry.name

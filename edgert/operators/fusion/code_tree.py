@@ -17,7 +17,7 @@ LONGEST: Final = 20_000
 """Characters of the whole, about: to compile so many takes 20 ms, on a board some ten times that, for each shape."""
 
 
-class Entry(NamedTuple):
+class InlinePart(NamedTuple):
     """A part with lines, and where its rows come from."""
 
     part: int
@@ -34,7 +34,7 @@ class Tree:
 
     def __init__(self, parts: Sequence[Logic], edges: Sequence[Edge], leaving: frozenset[int] = frozenset()) -> None:
         self._parts = parts
-        self.entries: list[Entry] = []
+        self.entries: list[InlinePart] = []
         """In the order of parts."""
         self._depth = {0: 0}
         """Of parts whose lines give rows."""
@@ -75,7 +75,7 @@ class Tree:
         length = self._length + logic.text_length
         if length <= LONGEST and logic.inlines(first.input):
             self._length = length
-            self.entries.append(Entry(part, logic, first.part, first.input))
+            self.entries.append(InlinePart(part, logic, first.part, first.input))
             if logic.at_once:
                 self._depth[part] = self._depth[first.part] + 1
 
@@ -88,7 +88,7 @@ class Tree:
         """Code for the source's `row`. Parts count what they `took` and `gave`; `rows` is where they give."""
         return _Writer(self, row, took, gave, rows).text
 
-    def below(self, part: int) -> Iterator[Entry]:
+    def below(self, part: int) -> Iterator[InlinePart]:
         """Those that have their rows from it."""
         return (entry for entry in self.entries if entry.above == part)
 
@@ -153,7 +153,7 @@ class _Writer:
         self.text.of_topic |= own.of_topic
         return own.effect
 
-    def _count(self, entry: Entry, own: Lines) -> None:
+    def _count(self, entry: InlinePart, own: Lines) -> None:
         """`done`, `gave1`, `gave2`, ...: how many rows parts have given. No name of an operator ends like that."""
         part, text = entry.part, self.text
         came, given = f"gave{entry.above}" if entry.above else "done", f"gave{part}"
