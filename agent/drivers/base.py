@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from agent.drivers.entities import Report
+from agent.drivers.entities import EngineReport
 from edgert.core.errors import EdgertError
 
 
@@ -31,7 +31,7 @@ class Driver(Protocol):
         """For people and logs; unique among the drivers of an agent."""
         ...
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         """A fresh look. Raises `DriverError`; the engine's threads then keep their values for some seconds."""
         ...
 

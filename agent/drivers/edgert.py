@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from agent.drivers.base import DriverError
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.drivers.recent import Recent
 from edgert.core.errors import EdgertError, show
 
@@ -43,7 +43,7 @@ class EdgertDriver:
         self._flows: Mapping[str, Any] = {}
         """Of the last figures."""
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         """A fresh look at the gateway."""
         figures = await self._call("figures", {})
         report = report_untrusted(figures, self._recent, owned_as(self._socket))
@@ -89,7 +89,7 @@ def owned_as(socket: str) -> Callable[[int], bool]:
     return owned
 
 
-def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool]) -> Report:
+def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool]) -> EngineReport:
     """The report that the answer to `figures` gives. Raises `DriverError` for one of another form."""
     try:
         return _report(figures, recent, owned)
@@ -97,7 +97,7 @@ def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool])
         raise DriverError(f"gateway: expected figures, got {show(figures)} ({error!r})") from error
 
 
-def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], bool]) -> Report:
+def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], bool]) -> EngineReport:
     threads, foreign = _threads_by_slot(figures["threads"], owned)
     operators: dict[str, Operator] = {}
     counters: dict[str, dict[str, float]] = {}
@@ -125,7 +125,7 @@ def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], b
     sums = recent.look(float(figures["monotonic"]), counters)
     for counter in (*COUNTERS, "span_s"):
         metrics[counter] = {name: of[counter] for name, of in sums.items() if counter in of}
-    return Report("edgert", operators, queries, metrics, weighable=True, notes=_notes(inside, foreign))
+    return EngineReport("edgert", operators, queries, metrics, weighable=True, notes=_notes(inside, foreign))
 
 
 def _threads_by_slot(told: Any, owned: Callable[[int], bool]) -> tuple[dict[int, tuple[Thread, ...]], list[int]]:

@@ -56,7 +56,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EngineReport:
     """One look at one engine. `metrics` holds what the driver provides by itself."""
 
     driver: str

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.drivers.recent import Recent
 from agent.drivers.rest import Get, Rest
 
@@ -41,14 +41,14 @@ class FlinkDriver:
         self._recent = Recent()
         self._asked: set[tuple[str, str]] = set()
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         """A fresh look at all running jobs."""
         return await asyncio.to_thread(self._report)
 
     async def close(self) -> None:
         """Nothing is open between two looks."""
 
-    def _report(self) -> Report:
+    def _report(self) -> EngineReport:
         try:
             jobs = [job for job in self._get("/jobs/overview")["jobs"] if job["state"] == "RUNNING"]
             details = [self._get(f"/jobs/{job['jid']}") for job in jobs]
@@ -75,7 +75,7 @@ def report_untrusted(
     find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
     recent: Recent,
     at_s: float,
-) -> Report:
+) -> EngineReport:
     """The report from `/jobs/<id>` of each job, and the metrics of each vertex: (job id, vertex id) -> answer. Jobs of
     the same form have the same vertex ids.
 
@@ -109,7 +109,7 @@ def report_untrusted(
     metrics: dict[str, Mapping[str, float]] = {"queue_size": queue}
     for counter in (*COUNTERS.values(), "span_s"):
         metrics[counter] = {name: of[counter] for name, of in sums.items() if counter in of}
-    return Report("flink", operators, queries, metrics, notes=tuple(notes))
+    return EngineReport("flink", operators, queries, metrics, notes=tuple(notes))
 
 
 def plain_name(vertex: Mapping[str, Any]) -> str:

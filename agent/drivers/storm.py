@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.drivers.recent import Recent
 from agent.drivers.rest import Get, Rest
 
@@ -94,10 +94,10 @@ class StormDriver:
         self._recent, self._now_s = Recent(), now_s
         self._known: dict[str, Known] = {}
         self._thread = ThreadPoolExecutor(1, "storm")
-        self._looking: Future[Report] | None = None
-        self._last: Report | None = None
+        self._looking: Future[EngineReport] | None = None
+        self._last: EngineReport | None = None
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         """The newest look at all topologies that are not killed; see `WAIT_S`."""
         if self._looking is None:
             self._looking = self._thread.submit(self._report)
@@ -113,7 +113,7 @@ class StormDriver:
         """A look that goes on ends with its request."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _report(self) -> Report:
+    def _report(self) -> EngineReport:
         try:
             listed = self._get("/api/v1/topology/summary")["topologies"]
             ids = [str(topology["id"]) for topology in listed if topology["status"] != "KILLED"]
@@ -149,7 +149,7 @@ def report_untrusted(
     find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
     recent: Recent,
     at_s: float,
-) -> Report:
+) -> EngineReport:
     """The report from the answers about each topology.
 
     Raises `KeyError`, `TypeError`, `ValueError`, `AttributeError` or `OverflowError` for answers of another form.
@@ -185,7 +185,7 @@ def report_untrusted(
     for counter in ("rows_in", "rows_out", "span_s"):
         metrics[counter] = {name: of[counter] for name, of in sums.items() if counter in of}
     queries = {str(t.page["name"]): Query(str(t.page["name"])) for t in topologies}
-    return Report("storm", operators, queries, metrics, notes=tuple(notes))
+    return EngineReport("storm", operators, queries, metrics, notes=tuple(notes))
 
 
 def scope(arguments: Sequence[str]) -> str | None:

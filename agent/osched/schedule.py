@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.drivers.entities import EntityError, Operator, Report, Thread, Values
+from agent.drivers.entities import EngineReport, EntityError, Operator, Thread, Values
 from agent.osched.cooperation.shared import held_back
 from agent.osched.kernel.actions import Action
 from agent.osched.kernel.clusters import Clusters
@@ -62,7 +62,7 @@ class Schedule:
 
 
 def decide(
-    reports: Sequence[Report],
+    reports: Sequence[EngineReport],
     policy: Policy,
     how: Mechanism,
     random: Random,
@@ -74,7 +74,7 @@ def decide(
     `over`: priorities on other boards, on whose scale those of this board are.
     """
     schedule = Schedule(policy.name)
-    used: list[Report] = []
+    used: list[EngineReport] = []
     for report in reports:
         try:
             schedule.priorities[report.driver] = _priorities(report, policy, random, schedule)
@@ -99,7 +99,7 @@ def decide(
     return schedule
 
 
-def _priorities(report: Report, policy: Policy, random: Random, schedule: Schedule) -> dict[str, float]:
+def _priorities(report: EngineReport, policy: Policy, random: Random, schedule: Schedule) -> dict[str, float]:
     """Of the report's physical operators. One that is no finite number is left out, and said in `errors`."""
     provider = MetricProvider(report)
     given = {name: provider.get(name) for name in policy.metrics}

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from agent.drivers.base import Driver, Weighing
-from agent.drivers.entities import Report, Thread
+from agent.drivers.entities import EngineReport, Thread
 from agent.drivers.procfs import CpuTimes
 from agent.osched.cooperation.exchange import Cooperation, Peers
 from agent.osched.kernel.actions import SetGroup, SetWeights
@@ -70,7 +70,7 @@ class Scheduler:
         )  # fmt: skip
         self.running = Choice(NONE)
         self.schedule = Schedule()
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, EngineReport] = {}
         self.outcome = Outcome()
         self.measures: dict[str, float] = {}
         self.errors: dict[str, str] = {}
@@ -82,7 +82,7 @@ class Scheduler:
         """Of the last period: asking the engines; from their answers to the last action; CPU time of this process in
         all, and from the answers to the last action."""
         self.why_grouped = ""
-        self._asking: dict[str, asyncio.Future[Report]] = {}
+        self._asking: dict[str, asyncio.Future[EngineReport]] = {}
         """Driver -> its look that is under way."""
         self._heard_s: dict[str, float] = {}
         self._due_s: dict[Choice, float] = {}
@@ -196,7 +196,7 @@ class Scheduler:
             if name not in self._heard_s or self._clock.monotonic() - self._heard_s[name] > PATIENCE_S:
                 self.reports.pop(name, None)
 
-    def _take(self, name: str, look: asyncio.Future[Report]) -> None:
+    def _take(self, name: str, look: asyncio.Future[EngineReport]) -> None:
         error = look.exception()
         if error is None:
             self.reports[name], self._heard_s[name] = look.result(), self._clock.monotonic()

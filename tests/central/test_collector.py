@@ -16,7 +16,7 @@ from edgert.central.collector.inbox import Inbox, Message
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
-from edgert.central.landing.report import Report
+from edgert.central.landing.report import LandingReport
 from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
@@ -194,7 +194,7 @@ def test_small_messages_with_much_in_them_are_landed_in_parts(
     at_once: list[int] = []
     land = Landing.land
 
-    def lands(self: Landing, batches: list[LandingBatch], enough: Callable[[], bool]) -> Report:
+    def lands(self: Landing, batches: list[LandingBatch], enough: Callable[[], bool]) -> LandingReport:
         at_once.append(len(batches))
         return land(self, batches, enough)
 

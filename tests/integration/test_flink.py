@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.base import DriverError
-from agent.drivers.entities import Report, Thread
+from agent.drivers.entities import EngineReport, Thread
 from agent.drivers.flink import FlinkDriver
 from agent.osched import tell
 from agent.osched.component import OsScheduling
@@ -54,9 +54,9 @@ def no_queries(cluster: Flink) -> Iterator[None]:
     cluster.cancel_all()
 
 
-def report(driver: FlinkDriver, queries: Sequence[str]) -> Report:
+def report(driver: FlinkDriver, queries: Sequence[str]) -> EngineReport:
     """A look in which every operator has its threads."""
-    seen = Report("flink")
+    seen = EngineReport("flink")
     for _ in range(100):
         with contextlib.suppress(DriverError):  # the machine is busy
             seen = asyncio.run(driver.report())
@@ -66,7 +66,7 @@ def report(driver: FlinkDriver, queries: Sequence[str]) -> Report:
     raise AssertionError(seen)
 
 
-def threads_of(seen: Report, name: str) -> list[Thread]:
+def threads_of(seen: EngineReport, name: str) -> list[Thread]:
     return sorted({thread for o in seen.operators.values() if o.query == name for thread in o.threads})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.base import DriverError
-from agent.drivers.entities import Report, Thread
+from agent.drivers.entities import EngineReport, Thread
 from agent.drivers.storm import StormDriver
 from agent.osched.component import OsScheduling
 from edgert.core.settings.agent import Sched
@@ -47,9 +47,9 @@ def no_topologies(cluster: Storm) -> Iterator[None]:
     cluster.kill_all()
 
 
-def look(driver: StormDriver, topologies: set[str]) -> Report:
+def look(driver: StormDriver, topologies: set[str]) -> EngineReport:
     """A look in which every operator of these topologies has its threads."""
-    seen = Report("storm")
+    seen = EngineReport("storm")
     for _ in range(100):
         with contextlib.suppress(DriverError):  # the machine is busy
             seen = asyncio.run(driver.report())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from agent.drivers.entities import Report
+from agent.drivers.entities import EngineReport
 from agent.osched.cooperation.shared import completed, divided, own_terms, sharing
 from agent.osched.cooperation.terms import Terms, differ, pack, unpack_untrusted
 from edgert.core.errors import ProtocolError
@@ -85,7 +85,7 @@ class Cooperation:
         """Board -> its terms."""
         return {name: one.terms for name, one in self._heard.items() if one.terms is not None}
 
-    def completed(self, reports: Sequence[Report]) -> list[Report]:
+    def completed(self, reports: Sequence[EngineReport]) -> list[EngineReport]:
         """The reports with what other boards told of the flows in them."""
         others = self.others
         flows = {flow for report in reports for flow in divided(report, others.values())}
@@ -100,7 +100,7 @@ class Cooperation:
         return (min(low for low, _ in spans), max(high for _, high in spans)) if spans else ()
 
     def news(
-        self, reports: Sequence[Report], policy: str, span: tuple[float, float] | None, members: int, now: float
+        self, reports: Sequence[EngineReport], policy: str, span: tuple[float, float] | None, members: int, now: float
     ) -> bytes | None:
         """The terms to tell now; None: none. `reports` as the drivers made them; `members`: of the fleet."""
         if now - self._told_s < max(LEAST_S, PER_MEMBER_S * members):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Final
 
-from agent.drivers.entities import EntityError, Report, Values
+from agent.drivers.entities import EngineReport, EntityError, Values
 from agent.osched.cooperation.terms import ENTRY, FlowTerms, Terms
 from agent.osched.policy.metric_graph import MetricError, MetricProvider, closure
 from agent.osched.policy.policies import POLICIES
@@ -15,7 +15,7 @@ REMOTE: Final = "remote_"
 """How the names of metrics of operators on other boards begin."""
 
 
-def completed(report: Report, others: Iterable[Terms]) -> Report:
+def completed(report: EngineReport, others: Iterable[Terms]) -> EngineReport:
     """The report with the metrics `remote_*`, of flows that have the same plan here and there."""
     found: dict[str, dict[str, float]] = {REMOTE + metric: {} for metric in (*ENTRY, "cost_before")}
     for name, flow in _same_plan(report, others):
@@ -30,7 +30,7 @@ def completed(report: Report, others: Iterable[Terms]) -> Report:
     return replace(report, metrics={**report.metrics, **{metric: of for metric, of in found.items() if of}})
 
 
-def own_terms(report: Report, policy: str, span: tuple[float, float] | None, others: Iterable[Terms]) -> Terms:
+def own_terms(report: EngineReport, policy: str, span: tuple[float, float] | None, others: Iterable[Terms]) -> Terms:
     """The terms that this board tells; `report` is completed. Only metrics that the policy rests on are told, and
     queues.
 
@@ -62,7 +62,7 @@ def own_terms(report: Report, policy: str, span: tuple[float, float] | None, oth
     )
 
 
-def _same_plan(report: Report, others: Iterable[Terms]) -> list[tuple[str, FlowTerms]]:
+def _same_plan(report: EngineReport, others: Iterable[Terms]) -> list[tuple[str, FlowTerms]]:
     return [
         (name, flow)
         for terms in others
@@ -71,7 +71,7 @@ def _same_plan(report: Report, others: Iterable[Terms]) -> list[tuple[str, FlowT
     ]
 
 
-def divided(report: Report, others: Iterable[Terms]) -> set[str]:
+def divided(report: EngineReport, others: Iterable[Terms]) -> set[str]:
     """Flows of the report that other boards run a part of."""
     here = {o.query for o in report.operators.values() if o.remote}
     told = _same_plan(report, others)
@@ -90,7 +90,7 @@ def sharing(flows: Set[str], others: Mapping[str, Terms]) -> list[str]:
     return sorted(found)
 
 
-def held_back(priorities: Mapping[str, float], report: Report) -> dict[str, float]:
+def held_back(priorities: Mapping[str, float], report: EngineReport) -> dict[str, float]:
     """Operator -> factor below 1 of its priority, where its rows go to a longer queue on another board than its own is:
     (1 + own queue) / (1 + longest remote queue). Work that waits there cannot be done earlier by doing more here."""
     remote, found = report.metrics.get("remote_queue_size", {}), dict[str, float]()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent.drivers.entities import Operator, Report, Values, downstream_first, predecessors
+from agent.drivers.entities import EngineReport, Operator, Values, downstream_first, predecessors
 from edgert.core.errors import EdgertError
 
 Compute = Callable[[Sequence[Operator], Mapping[str, Values]], Values]
@@ -42,7 +42,7 @@ class Metric:
 class MetricProvider:
     """Computes the metrics of one report; make a new one for each period (its cache is the period's)."""
 
-    def __init__(self, report: Report, metrics: Mapping[str, Metric] | None = None) -> None:
+    def __init__(self, report: EngineReport, metrics: Mapping[str, Metric] | None = None) -> None:
         self._report = report
         self._metrics = METRICS if metrics is None else metrics
         self._cache: dict[str, Values] = {}

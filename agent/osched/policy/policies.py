@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.drivers.entities import Report, Values
+from agent.drivers.entities import EngineReport, Values
 
 Random = Callable[[], float]
 """A number of [0, 1), each time another one."""
@@ -34,26 +34,26 @@ class Policy:
     name: str
     about: str
     metrics: tuple[str, ...]
-    compute: Callable[[Report, Mapping[str, Values], Random], Values]
+    compute: Callable[[EngineReport, Mapping[str, Values], Random], Values]
     logarithmic: bool = False
     """Its priorities differ by factors, not by differences: a min-max normaliser takes their logarithms."""
     holds_back: bool = True
     """An operator whose successor on another board is congested gets less (`agent.osched.cooperation.shared`)."""
 
 
-def _same(metric: str) -> Callable[[Report, Mapping[str, Values], Random], Values]:
+def _same(metric: str) -> Callable[[EngineReport, Mapping[str, Values], Random], Values]:
     return lambda report, given, random: given[metric]
 
 
-def _random(report: Report, given: Mapping[str, Values], random: Random) -> Values:
+def _random(report: EngineReport, given: Mapping[str, Values], random: Random) -> Values:
     return {name: random() for name in report.operators}
 
 
-def _constant(report: Report, given: Mapping[str, Values], random: Random) -> Values:
+def _constant(report: EngineReport, given: Mapping[str, Values], random: Random) -> Values:
     return dict.fromkeys(report.operators, 1.0)
 
 
-def _slack(report: Report, given: Mapping[str, Values], random: Random) -> Values:
+def _slack(report: EngineReport, given: Mapping[str, Values], random: Random) -> Values:
     """1 / (slack as a part of the budget), where the slack of an operator is its deadline less the head row's age.
 
     The deadline of an operator is its query's `latency` times the metric `deadline_share`. An operator whose deadline

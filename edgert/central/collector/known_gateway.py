@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from edgert.central.landing.acceptance import Key
-from edgert.central.landing.report import Report
+from edgert.central.landing.report import LandingReport
 from edgert.core.results.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results.results import Acknowledgement
 
@@ -51,7 +51,7 @@ class Counters:
     """Now: flows whose landing table cannot be used."""
     last_error: str = ""
 
-    def landed(self, report: Report) -> None:
+    def landed(self, report: LandingReport) -> None:
         """Adds what a call of the landing did."""
         self.rows += report.rows
         self.commits += report.commits

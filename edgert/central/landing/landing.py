@@ -32,7 +32,7 @@ from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables, flow_of
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.lineage import Epoch, Opening
-from edgert.central.landing.report import Report
+from edgert.central.landing.report import LandingReport
 from edgert.central.landing.rounds import BESIDE, due, key_of, places_of, share_out, versions_of
 from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
 from edgert.central.tables.query import literal
@@ -157,14 +157,14 @@ class Landing:
             stream += 1
         return known
 
-    def land(self, batches: Sequence[LandingBatch], enough: Callable[[], bool] = lambda: False) -> Report:
+    def land(self, batches: Sequence[LandingBatch], enough: Callable[[], bool] = lambda: False) -> LandingReport:
         """Commit batches, each stream's in order. What the tables hold already is left out; after a gap all is. The
         flows take turns of one round each; when the call has had `enough`, it returns with the rest as `left`.
 
         Raises `TableError` when a table cannot be written that all flows share: what was committed stays, the rest may
         be given again. Where it is a flow's own table, the others land, and the report says which did not.
         """
-        report = Report()
+        report = LandingReport()
         pending: dict[str, Sequence[LandingBatch]] = {}
         for flow in dict.fromkeys(b.flow for b in batches):
             pending[flow] = [b for b in batches if b.flow == flow]
@@ -188,7 +188,7 @@ class Landing:
         return report
 
     def _land_round(
-        self, flow: str, pending: Sequence[LandingBatch], report: Report, attempts: dict[str, int]
+        self, flow: str, pending: Sequence[LandingBatch], report: LandingReport, attempts: dict[str, int]
     ) -> Sequence[LandingBatch]:
         """One round of a flow; returns what is still to be looked at."""
         tables, places, pending = self._look(flow, pending, report)
@@ -222,7 +222,7 @@ class Landing:
         return pending
 
     def _look(
-        self, flow: str, pending: Sequence[LandingBatch], report: Report
+        self, flow: str, pending: Sequence[LandingBatch], report: LandingReport
     ) -> tuple[FlowTables, dict[Epoch, FlowTable], Sequence[LandingBatch]]:
         """The flow's tables as committed, the table of each epoch, and the batches that come next."""
         tables = self._refresh(flow)
@@ -233,7 +233,7 @@ class Landing:
             report.versions[key] = self._version(key, places[key[0], key[2]])
         return tables, places, due(pending, report.versions)
 
-    def _still_due(self, flow: str, pending: Sequence[LandingBatch], report: Report) -> Sequence[LandingBatch]:
+    def _still_due(self, flow: str, pending: Sequence[LandingBatch], report: LandingReport) -> Sequence[LandingBatch]:
         """The batches of its flow that a round has left."""
         try:
             return self._look(flow, pending, report)[2] if pending else ()
@@ -243,13 +243,13 @@ class Landing:
             report.failed[flow] = str(error)
             return pending
 
-    def _land_alone(self, batch: LandingBatch, report: Report, attempts: dict[str, int]) -> None:
+    def _land_alone(self, batch: LandingBatch, report: LandingReport, attempts: dict[str, int]) -> None:
         rest: Sequence[LandingBatch] = [batch]
         while rest:
             rest = self._land_round(batch.flow, rest, report, attempts)
 
     def _without_a_table(
-        self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: Report
+        self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: LandingReport
     ) -> set[Epoch]:
         """The epochs whose opening would make the table `at`, which their gateways may not do now."""
         budget = self._first_tables if at is tables.first else self._later_tables
@@ -281,7 +281,7 @@ class Landing:
         name = application(key)
         return max(t.version(name) for t in (at.table, *self._shared))
 
-    def _round(self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: Report) -> None:
+    def _round(self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: LandingReport) -> None:
         """Commit, for each stream, its next batches with one destination. `at`: of `tables` that of their epochs."""
         judged = self._plan(at, pending)
         landing = [j for j in judged if j.destination == "landing"]
@@ -352,7 +352,7 @@ class Landing:
         tables: FlowTables,
         judged: Sequence[Judged],
         beside: Sequence[LandingBatch],
-        report: Report,
+        report: LandingReport,
     ) -> None:
         refused = [(j.batch, row, reason) for j in judged if j.checked for row, reason in j.checked.refused]
         # Their own identifier: these batches' numbers are taken only when the good rows land.

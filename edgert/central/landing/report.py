@@ -9,7 +9,7 @@ from edgert.central.landing.arrow_rows import LandingBatch
 
 
 @dataclass(slots=True)
-class Report:
+class LandingReport:
     """Result of a call of `land`."""
 
     versions: dict[Key, int] = field(default_factory=dict)

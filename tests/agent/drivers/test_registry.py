@@ -12,14 +12,14 @@ from agent.drivers.base import DriverError
 from agent.drivers.registry import make
 
 DRIVER = """
-from agent.drivers.entities import Operator, Query, Report
+from agent.drivers.entities import Operator, Query, EngineReport
 
 class Driver:
     def __init__(self, address):
         self.name, self.address = "third", address
 
     async def report(self):
-        return Report("third", {"q/o": Operator("q/o", "q")}, {"q": Query("q")}, {"queue_size": {"q/o": 3.0}})
+        return EngineReport("third", {"q/o": Operator("q/o", "q")}, {"q": Query("q")}, {"queue_size": {"q/o": 3.0}})
 
     async def close(self):
         pass

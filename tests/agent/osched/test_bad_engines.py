@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.drivers.base import Driver
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.rights import Abilities
@@ -27,12 +27,12 @@ from tests.agent.osched.worlds import needs_nice, worker
 UNABLE = Abilities(nice=False, slice_ns=None, cgroups=None)
 
 
-def told(driver: str, pid: int, queues: dict[str, Any]) -> Report:
+def told(driver: str, pid: int, queues: dict[str, Any]) -> EngineReport:
     """An operator per queue, each with a thread of its own."""
     operators = {
         name: Operator(name, "q", threads=(Thread(pid, pid + at, 7),)) for at, name in enumerate(sorted(queues))
     }
-    return Report(driver, operators, {"q": Query("q")}, {"queue_size": queues})
+    return EngineReport(driver, operators, {"q": Query("q")}, {"queue_size": queues})
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
@@ -65,7 +65,7 @@ class Failing:
 
     name = "failing"
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         raise KeyError("jobs")
 
     async def close(self) -> None: ...
@@ -78,9 +78,9 @@ class Working:
 
     def __init__(self, threads: list[Thread]) -> None:
         operators = {str(n): Operator(str(n), "q", threads=(thread,)) for n, thread in enumerate(threads)}
-        self._report = Report("working", operators, {"q": Query("q")}, {"queue_size": {"0": 100.0, "1": 10.0}})
+        self._report = EngineReport("working", operators, {"q": Query("q")}, {"queue_size": {"0": 100.0, "1": 10.0}})
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         return self._report
 
     async def close(self) -> None: ...
@@ -117,7 +117,7 @@ class Slow(Working):
         super().__init__(threads)
         self.let, self.asked = asyncio.Event(), 0
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         self.asked += 1
         await self.let.wait()
         return replace(self._report, driver="slow")

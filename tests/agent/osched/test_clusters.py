@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.kernel import cpus
 from agent.osched.kernel.actions import Action, SetCores, SetNice
 from agent.osched.kernel.clusters import Clusters, clusters_of, cores, mask
@@ -87,7 +87,7 @@ def test_a_slot_takes_one_fast_core_whatever_its_threads_and_operators() -> None
         "f/c": Operator("f/c", "f", threads=B), "f/d": Operator("f/d", "f", threads=C),
     }  # fmt: skip
     queues = {"f/a": 9.0, "f/b": 8.0, "f/c": 7.0, "f/d": 1.0}
-    report = Report("edgert", operators, {"f": Query("f")}, {"queue_size": queues})
+    report = EngineReport("edgert", operators, {"f": Query("f")}, {"queue_size": queues})
     schedule = decide([report], POLICIES["qs"], Mechanism(fast=Clusters(0b1100, 0b0011)), lambda: 0.5)
     assert [a for a in schedule.actions if isinstance(a, SetCores)] == [SetCores(t, 0b1100) for t in (*A, *B)]
     without = decide([report], POLICIES["qs"], Mechanism(), lambda: 0.5)

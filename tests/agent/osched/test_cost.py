@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.entities import Operator, Query, Report
+from agent.drivers.entities import EngineReport, Operator, Query
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
 from edgert.core.clock import VirtualClock
@@ -29,7 +29,7 @@ class Engine:
     def __init__(self, process: Worker, draw: random.Random) -> None:
         self._threads, self._draw = process.threads(), draw
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         operators = {
             f"o{n}": Operator(
                 f"o{n}", f"q{n // CHAIN}", successors=(f"o{n + 1}",) if (n + 1) % CHAIN else (), threads=(thread,)
@@ -41,7 +41,7 @@ class Engine:
             metric: {name: self._draw.uniform(0.1, 1000.0) for name in operators}
             for metric in ("queue_size", "rows_in", "rows_out", "busy_s")
         }
-        return Report("engine", operators, queries, metrics)
+        return EngineReport("engine", operators, queries, metrics)
 
     async def close(self) -> None: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.kernel.actions import SetGroup, SetNice
 from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, decide
@@ -31,13 +31,13 @@ def test_figure_2_the_branch_that_the_user_prefers_goes_first_though_f2_waits_lo
 
 
 def test_figure_2_queue_size_and_first_come_first_served_prefer_f2() -> None:
-    report = Report("liebre", BRANCHES, QUERIES, {"queue_size": QUEUES})
+    report = EngineReport("liebre", BRANCHES, QUERIES, {"queue_size": QUEUES})
     # log 4 / log 1.25 = 6.2, log 8 / log 1.25 = 9.3
     assert decide([report], POLICIES["qs"], Mechanism(best=-20), lambda: 0.5).actions == [
         SetNice(CDE, -14), SetNice(G, -14), SetNice(F1, -11), SetNice(F2, -20),
     ]  # fmt: skip
     ages = {"C/D/E": 0.1, "G": 0.2, "F1": 0.1, "F2": 0.4}
-    report = Report("liebre", BRANCHES, QUERIES, {"head_age_s": ages})
+    report = EngineReport("liebre", BRANCHES, QUERIES, {"head_age_s": ages})
     assert decide([report], POLICIES["fcfs"], Mechanism(best=-20), lambda: 0.5).actions == [
         SetNice(CDE, -14), SetNice(G, -17), SetNice(F1, -14), SetNice(F2, -20),
     ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_figure_2_queue_size_and_first_come_first_served_prefer_f2() -> None:
 
 def test_section_5_3_equal_shares_per_branch_and_nice_within_it() -> None:
     """Nice values compare within a group only: each branch has its own best."""
-    report = Report("liebre", BRANCHES, QUERIES, {"queue_size": {**QUEUES, "G": 4.0}})
+    report = EngineReport("liebre", BRANCHES, QUERIES, {"queue_size": {**QUEUES, "G": 4.0}})
     assert decide([report], POLICIES["qs"], Mechanism("groups+nice", best=-20), lambda: 0.5).actions == [
         SetGroup("branch 1", 1.0, (CDE, G)), SetGroup("branch 2", 1.0, (F1, F2)),
         SetNice(CDE, -14), SetNice(G, -20), SetNice(F1, -11), SetNice(F2, -20),
@@ -73,8 +73,8 @@ def chain(driver: str, pid: int) -> dict[str, Operator]:
 
 def test_figure_4_highest_rate_of_two_engines_that_give_different_metrics_in_one_schedule() -> None:
     """Engine A has path cost and operator selectivity, engine B only the leaves of the graph; the query is the same."""
-    a = Report("A", chain("A", 200), metrics={"selectivity": SELECTIVITY, "path_cost": PATH_COST})
-    b = Report("B", chain("B", 300), metrics=dict(COUNTED))
+    a = EngineReport("A", chain("A", 200), metrics={"selectivity": SELECTIVITY, "path_cost": PATH_COST})
+    b = EngineReport("B", chain("B", 300), metrics=dict(COUNTED))
     schedule = decide([a, b], POLICIES["hr"], Mechanism(), lambda: 0.5)
     assert schedule.errors == []
     # S: 1, 2, 1; C: 0.01, 0.06, 0.04; S / C: 100, 33.3, 25; log 3 / log 1.25 = 4.9, log 4 / log 1.25 = 6.2
@@ -85,8 +85,8 @@ def test_figure_4_highest_rate_of_two_engines_that_give_different_metrics_in_one
 
 
 def test_figure_4_an_engine_that_lacks_a_leaf_is_left_alone_and_the_other_is_scheduled() -> None:
-    a = Report("A", chain("A", 200), metrics={"selectivity": SELECTIVITY})
-    b = Report("B", chain("B", 300), metrics=dict(COUNTED))
+    a = EngineReport("A", chain("A", 200), metrics={"selectivity": SELECTIVITY})
+    b = EngineReport("B", chain("B", 300), metrics=dict(COUNTED))
     schedule = decide([a, b], POLICIES["hr"], Mechanism(), lambda: 0.5)
     assert {action.thread.pid for action in schedule.actions if isinstance(action, SetNice)} == {300}
     (error,) = schedule.errors

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.kernel.actions import SetGroup
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.rights import abilities
@@ -25,7 +25,9 @@ def test_the_group_of_a_query_has_its_quota() -> None:
     limits = quotas(Sched(mechanism="groups", quotas=("a=b=0.5", "other=2")))
     assert limits == {"a=b": 0.5, "other": 2.0}
     operators = {name: Operator(name, name, threads=(Thread(9, at, 7),)) for at, name in enumerate(("a=b", "q"))}
-    report = Report("e", operators, {n: Query(n) for n in operators}, {"queue_size": dict.fromkeys(operators, 1.0)})
+    report = EngineReport(
+        "e", operators, {n: Query(n) for n in operators}, {"queue_size": dict.fromkeys(operators, 1.0)}
+    )
     schedule = decide([report], POLICIES["qs"], Mechanism("groups", quotas=limits), random.random)
     assert [(a.group, a.quota) for a in schedule.actions if isinstance(a, SetGroup)] == [("a=b", 0.5), ("q", None)]
 

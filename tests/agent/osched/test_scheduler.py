@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.base import DriverError
-from agent.drivers.entities import Operator, Query, Report
+from agent.drivers.entities import EngineReport, Operator, Query
 from agent.osched import tell
 from agent.osched.cooperation.exchange import LEAST_S, Peers
 from agent.osched.kernel.door import Door
@@ -39,11 +39,11 @@ class Engine:
             for name, process in (("a", a), ("b", b))
         }
 
-    async def report(self) -> Report:
+    async def report(self) -> EngineReport:
         if not self.answers:
             raise DriverError("engine: no answer")
         queries = {o.query: Query(o.query) for o in self.operators.values()}
-        return Report("engine", dict(self.operators), queries, {"queue_size": dict(self.queues)}, weighable=True)
+        return EngineReport("engine", dict(self.operators), queries, {"queue_size": dict(self.queues)}, weighable=True)
 
     async def weigh(self, flow: str, weights: Mapping[str, float]) -> None:
         self.weights[flow] = weights
@@ -273,7 +273,7 @@ def test_a_policy_in_the_settings_that_is_none_is_refused_with_its_place(tmp_pat
 
 def test_a_turn_that_fails_does_not_end_the_scheduler(tmp_path: Path) -> None:
     class Broken(Engine):
-        async def report(self) -> Report:
+        async def report(self) -> EngineReport:
             self.times = getattr(self, "times", 0) + 1
             if self.times == 1:
                 raise ZeroDivisionError

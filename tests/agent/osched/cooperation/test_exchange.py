@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.drivers.entities import Operator, Query, Report
+from agent.drivers.entities import EngineReport, Operator, Query
 from agent.fleet.sched_peers import SECTION, SchedPeers
 from agent.osched.cooperation.exchange import AGAIN_S, LEAST_S, Cooperation
 from agent.osched.cooperation.terms import FlowTerms, Terms, pack, unpack_untrusted
@@ -15,13 +15,15 @@ from agent.osched.schedule import Mechanism, Schedule, decide
 from tests.agent.membership.simulated_fleet import SimulatedFleet
 
 
-def sender(queue: float, plan: int = 1) -> Report:
+def sender(queue: float, plan: int = 1) -> EngineReport:
     operator = Operator("f/a", "f", remote=("f/b",))
-    return Report("edgert", {"f/a": operator}, {"f": Query("f", plan=plan)}, {"queue_size": {"f/a": queue}})
+    return EngineReport("edgert", {"f/a": operator}, {"f": Query("f", plan=plan)}, {"queue_size": {"f/a": queue}})
 
 
-def taker(queue: float, plan: int = 1) -> Report:
-    return Report("edgert", {"f/b": Operator("f/b", "f")}, {"f": Query("f", plan=plan)}, {"queue_size": {"f/b": queue}})
+def taker(queue: float, plan: int = 1) -> EngineReport:
+    return EngineReport(
+        "edgert", {"f/b": Operator("f/b", "f")}, {"f": Query("f", plan=plan)}, {"queue_size": {"f/b": queue}}
+    )
 
 
 TOLD = pack(Terms("qs", (1.0, 2.0), {"f": FlowTerms(1, {"b": None})}))[0]
@@ -76,7 +78,7 @@ def test_a_board_that_is_gone_or_has_another_policy_is_not_on_the_scale() -> Non
 class Board:
     """One board of the simulated fleet: a scheduler's part of cooperation, and the gossip."""
 
-    def __init__(self, fleet: SimulatedFleet, name: str, report: Report) -> None:
+    def __init__(self, fleet: SimulatedFleet, name: str, report: EngineReport) -> None:
         self.fleet, self.name, self.report = fleet, name, report
         self.peers = SchedPeers(fleet.boards[name].machine)
         self.cooperation, self.schedule = Cooperation(), Schedule()

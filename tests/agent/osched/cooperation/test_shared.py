@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.drivers.entities import Operator, Query, Report, Thread
+from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.cooperation.exchange import Cooperation
 from agent.osched.cooperation.shared import completed, divided, held_back, own_terms, sharing
 from agent.osched.cooperation.terms import FlowTerms, Terms
@@ -26,7 +26,7 @@ ROUNDING = 0.003
 """Sums of numbers that were each rounded by 0.12 %."""
 
 
-def whole(follow: Mapping[str, tuple[str, ...]], metrics: Mapping[str, Mapping[str, float]]) -> Report:
+def whole(follow: Mapping[str, tuple[str, ...]], metrics: Mapping[str, Mapping[str, float]]) -> EngineReport:
     """Flow `q`, a thread per operator, all on one board."""
     operators = {
         f"q/{name}": Operator(
@@ -35,10 +35,10 @@ def whole(follow: Mapping[str, tuple[str, ...]], metrics: Mapping[str, Mapping[s
         for number, (name, after) in enumerate(follow.items(), 1)
     }
     full = {metric: {f"q/{name}": value for name, value in of.items()} for metric, of in metrics.items()}
-    return Report("edgert", operators, {"q": Query("q", 0.1, plan=3)}, full)
+    return EngineReport("edgert", operators, {"q": Query("q", 0.1, plan=3)}, full)
 
 
-def divide(report: Report, where: Mapping[str, str]) -> dict[str, Report]:
+def divide(report: EngineReport, where: Mapping[str, str]) -> dict[str, EngineReport]:
     """Board -> its part; `where`: operator (without the flow) -> board."""
     parts = {}
     for board in sorted(set(where.values())):
@@ -52,11 +52,11 @@ def divide(report: Report, where: Mapping[str, str]) -> dict[str, Report]:
             if o.name in here
         }  # fmt: skip
         metrics = {m: {n: v for n, v in of.items() if n in here} for m, of in report.metrics.items()}
-        parts[board] = Report("edgert", operators, report.queries, metrics)
+        parts[board] = EngineReport("edgert", operators, report.queries, metrics)
     return parts
 
 
-def together(parts: Mapping[str, Report], policy: str, rounds: int = 8) -> dict[str, Schedule]:
+def together(parts: Mapping[str, EngineReport], policy: str, rounds: int = 8) -> dict[str, Schedule]:
     """The schedules after so many rounds in which every board heard what all others told in the round before."""
     boards = {name: Cooperation() for name in parts}
     payloads: dict[str, bytes] = {}
@@ -74,7 +74,7 @@ def together(parts: Mapping[str, Report], policy: str, rounds: int = 8) -> dict[
     return schedules
 
 
-def one_board(report: Report, policy: str) -> Schedule:
+def one_board(report: EngineReport, policy: str) -> Schedule:
     return decide([report], POLICIES[policy], Mechanism(), lambda: 0.5)
 
 
@@ -154,7 +154,7 @@ def test_highest_rate_and_deadlines_of_a_chain_on_any_boards_are_those_of_one(
 def test_a_producer_whose_remote_consumer_is_congested_is_not_raised() -> None:
     parts = divide(REPORT, {"filter": "a", "join": "b", "count": "b", "sink": "b"})
     other = Operator("local/slow", "local", threads=(Thread(9, 9, 0),))
-    report = Report(
+    report = EngineReport(
         "edgert", {**parts["a"].operators, "local/slow": other}, {**parts["a"].queries, "local": Query("local")},
         {"queue_size": {"q/filter": 400.0, "local/slow": 100.0}},
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.entities import EntityError, Operator, Report, Values
+from agent.drivers.entities import EngineReport, EntityError, Operator, Values
 from agent.osched.policy.metric_graph import METRICS, Metric, MetricError, MetricProvider, primitives
 
 CHAIN = {
@@ -23,7 +23,7 @@ CHAIN = {
 def test_highest_rate_of_a_graph_worked_by_hand() -> None:
     cost = {"filter": 1.0, "join": 4.0, "count": 2.0, "sink": 1.0}
     selectivity = {"filter": 0.5, "join": 2.0, "count": 0.1, "sink": 0.0}
-    report = Report("engine", CHAIN, metrics={"cost_s": cost, "selectivity": selectivity})
+    report = EngineReport("engine", CHAIN, metrics={"cost_s": cost, "selectivity": selectivity})
     provider = MetricProvider(report)
     # S: sink 1, join 2·1, count 0.1·1, filter 0.5·(2 + 0.1)
     assert provider.get("path_selectivity") == pytest.approx({"sink": 1, "join": 2, "count": 0.1, "filter": 1.05})
@@ -45,14 +45,18 @@ def test_highest_rate_is_the_same_from_two_drivers_with_different_primitives() -
         "cost_s": {"filter": 0.01, "join": 0.04, "count": 0.02, "sink": 0.01},
         "selectivity": {"filter": 0.5, "join": 2.0, "count": 0.1, "sink": 0.0},
     }
-    a, b = (MetricProvider(Report(name, CHAIN, metrics=given)) for name, given in (("A", derived), ("B", counted)))
+    a, b = (
+        MetricProvider(EngineReport(name, CHAIN, metrics=given)) for name, given in (("A", derived), ("B", counted))
+    )
     assert b.get("highest_rate") == pytest.approx(a.get("highest_rate"))
 
 
 def test_queue_size_is_computed_where_a_driver_counts_only_rows_sent_and_taken() -> None:
     sent = {"filter": 10.0, "join": 4.0, "count": 5.0, "sink": 0.0}
     taken = {"filter": 10.0, "join": 7.0, "count": 10.0, "sink": 2.0}
-    provider = MetricProvider(Report("engine", CHAIN, metrics={"rows_sent_total": sent, "rows_taken_total": taken}))
+    provider = MetricProvider(
+        EngineReport("engine", CHAIN, metrics={"rows_sent_total": sent, "rows_taken_total": taken})
+    )
     assert provider.get("queue_size") == {"filter": 0.0, "join": 3.0, "count": 0.0, "sink": 7.0}
 
 
@@ -61,7 +65,7 @@ def test_a_metric_that_the_driver_provides_is_not_computed() -> None:
         raise AssertionError("computed")
 
     metrics = {"m": Metric("m", "", (), never)}
-    assert MetricProvider(Report("e", metrics={"m": {"a": 1.0}}), metrics).get("m") == {"a": 1.0}
+    assert MetricProvider(EngineReport("e", metrics={"m": {"a": 1.0}}), metrics).get("m") == {"a": 1.0}
 
 
 def test_a_shared_dependency_is_computed_once_in_a_period() -> None:
@@ -80,12 +84,12 @@ def test_a_shared_dependency_is_computed_once_in_a_period() -> None:
         "right": Metric("right", "", ("base",), add),
         "top": Metric("top", "", ("left", "right", "base"), add),
     }
-    assert MetricProvider(Report("e"), metrics).get("top") == {"a": 3.0}
+    assert MetricProvider(EngineReport("e"), metrics).get("top") == {"a": 3.0}
     assert times == ["x"]
 
 
 def test_a_missing_primitive_is_named_with_what_needed_it() -> None:
-    report = Report("storm", CHAIN, metrics={"rows_in": {}, "rows_out": {}})
+    report = EngineReport("storm", CHAIN, metrics={"rows_in": {}, "rows_out": {}})
     with pytest.raises(
         MetricError, match=r"driver storm: expected the metric busy_s, which highest_rate → path_cost → cost_s needs"
     ):
@@ -94,7 +98,7 @@ def test_a_missing_primitive_is_named_with_what_needed_it() -> None:
 
 def test_an_unknown_metric_is_an_error() -> None:
     with pytest.raises(MetricError, match="expected a known metric, got a driver without depth"):
-        MetricProvider(Report("e")).get("depth")
+        MetricProvider(EngineReport("e")).get("depth")
 
 
 def test_primitives_of_highest_rate() -> None:
@@ -104,15 +108,15 @@ def test_primitives_of_highest_rate() -> None:
 def test_a_cycle_and_an_unknown_successor_are_errors_that_name_the_driver() -> None:
     loop = {"a": Operator("a", "q", successors=("b",)), "b": Operator("b", "q", successors=("a",))}
     with pytest.raises(EntityError, match="driver e: expected a graph without cycles"):
-        MetricProvider(Report("e", loop, metrics={"selectivity": {}})).get("path_selectivity")
+        MetricProvider(EngineReport("e", loop, metrics={"selectivity": {}})).get("path_selectivity")
     lost = {"a": Operator("a", "q", successors=("x",))}
     with pytest.raises(EntityError, match="driver e: expected successors of a among its operators, got x"):
-        MetricProvider(Report("e", lost, metrics={"selectivity": {}})).get("path_selectivity")
+        MetricProvider(EngineReport("e", lost, metrics={"selectivity": {}})).get("path_selectivity")
 
 
 def test_deadline_share_divides_the_latency_by_cost_along_the_dearest_path() -> None:
     cost = {"filter": 1.0, "join": 4.0, "count": 2.0, "sink": 1.0}
-    shares = MetricProvider(Report("e", CHAIN, metrics={"cost_s": cost})).get("deadline_share")
+    shares = MetricProvider(EngineReport("e", CHAIN, metrics={"cost_s": cost})).get("deadline_share")
     # through join: 1 + 4 + 1; through count: 1 + 2 + 1
     assert shares == pytest.approx({"filter": 1 / 6, "join": 5 / 6, "count": 3 / 4, "sink": 1.0})
 
@@ -126,7 +130,7 @@ def test_highest_rate_of_a_chain_is_the_closed_formula(given_: list[tuple[float,
         "cost_s": {str(k): c for k, (c, _) in enumerate(given_)},
         "selectivity": {str(k): s for k, (_, s) in enumerate(given_)},
     }
-    rate = MetricProvider(Report("e", operators, metrics=metrics)).get("highest_rate")
+    rate = MetricProvider(EngineReport("e", operators, metrics=metrics)).get("highest_rate")
     product, cost = 1.0, 0.0
     for i, (c, s) in enumerate(given_):
         cost += c * product

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agent.drivers.entities import Operator, Query, Report
+from agent.drivers.entities import EngineReport, Operator, Query
 from agent.osched.policy.metric_graph import METRICS, MetricProvider
 from agent.osched.policy.policies import POLICIES
 
@@ -19,7 +19,7 @@ OPERATORS = {
 
 def priorities(policy: str, **metrics: dict[str, float]) -> dict[str, float]:
     queries = {"fast": Query("fast", latency_s=0.1), "any": Query("any")}
-    report = Report("e", OPERATORS, queries, metrics)
+    report = EngineReport("e", OPERATORS, queries, metrics)
     chosen, provider = POLICIES[policy], MetricProvider(report)
     return dict(chosen.compute(report, {m: provider.get(m) for m in chosen.metrics}, random.Random(1).random))
 
@@ -36,7 +36,7 @@ def test_an_operator_whose_successor_is_congested_is_not_raised_by_input_output_
 
 def test_input_output_queue_looks_at_the_longest_queue_of_all_successors() -> None:
     operators = {"a": Operator("a", "q", successors=("b", "c")), "b": Operator("b", "q"), "c": Operator("c", "q")}
-    report = Report("e", operators, metrics={"queue_size": {"a": 9.0, "b": 99.0, "c": 0.0}})
+    report = EngineReport("e", operators, metrics={"queue_size": {"a": 9.0, "b": 99.0, "c": 0.0}})
     assert MetricProvider(report).get("input_output_queue")["a"] == 10 / 100
 
 
