@@ -65,7 +65,7 @@ class ThreadPerInstance(Pool):
         self, clock: Clock, *, consumption: Consumption | None = None, send: Send = lambda instance, messages: None
     ) -> None:
         super().__init__(clock, workers=0, policy=Unscheduled(), consumption=consumption, send=send)
-        self._gate = Ringing(self._policy, self._instances, lambda number: self._bell(number).notify())
+        self.gate = Ringing(self.policy, self._instances, lambda number: self._bell(number).notify())
         self._bells: dict[int, threading.Condition] = {}
         self._started = False
 
@@ -119,9 +119,9 @@ class ThreadPerInstance(Pool):
         turn: Turn[Instance] | None = None
         while True:
             with self.lock:
-                gate = self._gate
+                gate = self.gate
                 if turn is not None:
-                    self._hand_on(instance, turn)
+                    self.hand_on(instance, turn)
                 while not self._stopping and number in self._instances:
                     rest = gate.resting.get(number, 0.0) - self._clock.monotonic() if gate.resting else 0.0
                     if instance.queue.rows and number not in gate.held and rest <= 0.0:
@@ -132,5 +132,5 @@ class ThreadPerInstance(Pool):
                     bell.wait(rest if rest > 0.0 else None)
                 else:
                     return
-                _, entries = self._take(number)
-            turn = self._turn(instance, entries)
+                _, entries = self.take(number)
+            turn = self.run_turn(instance, entries)

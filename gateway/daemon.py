@@ -139,8 +139,8 @@ class Daemon:
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
         self._stop = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._fault = ""
+        self.tasks: list[asyncio.Task[None]] = []
+        self.fault = ""
         self._garbage: Garbage | None = None
 
     def _tell(self, below: str) -> Callable[[bytes], bool]:
@@ -195,7 +195,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        await self._start()
+        await self.start()
         about = self.gateway, self.settings.gateway.fleet
         notify("READY=1")
         if away := await self._not_connected():
@@ -205,9 +205,9 @@ class Daemon:
         await self._stop.wait()
         notify("STOPPING=1")
         log.info("stopping")
-        await self._end()
-        if self._fault:
-            raise EdgertError(f"a part of the gateway ended: {self._fault}")
+        await self.end()
+        if self.fault:
+            raise EdgertError(f"a part of the gateway ended: {self.fault}")
 
     async def _not_connected(self) -> list[str]:
         """Brokers that there is no connection to, once there was a moment for it; with the reason where it is known."""
@@ -228,11 +228,13 @@ class Daemon:
         """None of them ends by itself: without it the gateway would only seem to work, so it stops (and systemd starts
         it again)."""
         if not task.cancelled():
-            self._fault = repr(task.exception())
+            self.fault = repr(task.exception())
             log.error("a part of the gateway ended, so all of it does", exc_info=task.exception())
             self._stop.set()
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Lets the flows of the database go on, and begins all parts: they run in `tasks`, and `fault` says why one
+        ended."""
         database, inbox = self.database, self.ingest.inbox
         rescued = database.rescued()
         older = rescued is not None or bool(database.lost)
@@ -289,19 +291,19 @@ class Daemon:
             *([self.revoked.run()] if self.settings.links.crl else []),
             *self.central.serving(files),
         )
-        self._tasks = [asyncio.create_task(w) for w in work]
-        for task in self._tasks:
+        self.tasks = [asyncio.create_task(w) for w in work]
+        for task in self.tasks:
             task.add_done_callback(self._task_ended)
-        self._tasks.append(files)  # which ends by itself
+        self.tasks.append(files)  # which ends by itself
 
-    async def _end(self) -> None:
+    async def end(self) -> None:
         """Processes and commits all input, so that the next start repeats nothing."""
         self.ingest.close()
         self.checkpointer.hurries = True
         await self.flow_registry.settled(END_S)
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.host.leave()
         await self.checkpointer.compaction.stop()
         async with self.flow_registry.busy:
@@ -326,7 +328,7 @@ class Daemon:
             ends.append(self.web.stop())
         for found in await asyncio.gather(*ends, return_exceptions=True):  # one that fails costs no other its end
             if isinstance(found, Exception):
-                self._fault = repr(found)
+                self.fault = repr(found)
                 log.error("a part of the gateway did not end as it should", exc_info=found)
         await self.flows.stop()
         self._store_thread.shutdown()

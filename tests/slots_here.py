@@ -43,7 +43,7 @@ class InThisProcess(SlotProcess):
         slot = self.slot
         if slot is None:
             return
-        for link in slot._links.values():
+        for link in slot.links.values():
             link.close()
         if slot._pool is not None:
             slot._pool.stop()
@@ -63,7 +63,7 @@ class InThisProcess(SlotProcess):
         """A bit of the slot's work."""
         if self.slot is not None:
             self.slot.step(0.0)
-            for run in self.slot._runs.values():
+            for run in self.slot.runs.values():
                 for instance in run.flow_run.all:
                     instance.schedule.fast_turns = FAST_TURNS
 

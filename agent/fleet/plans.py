@@ -85,7 +85,7 @@ class FleetPlans:
         heuristic, keep = _asked(flow, args, rules, on)
         checked = await self._flows.check(document)
         readings, fleet = await self._readings()
-        profiles = [profile for member in self._roster if (profile := _profile_untrusted(member)) is not None]
+        profiles = [profile for member in self._roster if (profile := profile_untrusted(member)) is not None]
         profiles = [profile for profile in profiles if profile["gateway"] in readings]
         known = {profile["gateway"] for profile in profiles}
         if lacking := sorted(set(on.values()) - known):
@@ -145,7 +145,7 @@ def _asked(flow: str, args: Mapping[str, Any], rules: Rules, on: Mapping[str, st
     return heuristic, list(keep)
 
 
-def _profile_untrusted(member: Member) -> dict[str, Any] | None:
+def profile_untrusted(member: Member) -> dict[str, Any] | None:
     """The profile of a board for `agent.placement.problem.build`; None of a board that takes no batches of others, or
     tells nonsense."""
     board = section_untrusted(member, "board")

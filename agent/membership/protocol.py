@@ -64,8 +64,8 @@ class Membership:
         self.roster = Roster(self._own, random, parameters.max_members)
         self._events: list[Event] = []
         self._outputs: list[Output] = []
-        self._queue = GossipQueue()
-        self.claims = Claims(self.roster, self._queue, self.health, parameters, self._events)
+        self.queue = GossipQueue()
+        self.claims = Claims(self.roster, self.queue, self.health, parameters, self._events)
         self._prober = Prober(parameters, random.randrange(2**32))
         self._section_version = 0
         self._next_probe = now + random.random() * parameters.probe_interval_s
@@ -109,7 +109,7 @@ class Membership:
             return
         self._section_version += 1
         self._own.sections[section] = Section(self.epoch, self._section_version, payload)
-        self._queue.add_state(section_of(self._own, section), self.name, section)
+        self.queue.add_state(section_of(self._own, section), self.name, section)
 
     def move(self, address: Address, now: float) -> None:
         """Our address is another one than it was said to be."""
@@ -148,9 +148,9 @@ class Membership:
     def _gossip_due(self) -> float:
         """The monotonic time of the next round of gossip; infinite without news. State alone waits for a full
         packet."""
-        if self._queue.claims:
+        if self.queue.claims:
             return self._next_gossip
-        if self._queue.states:
+        if self.queue.states:
             return max(self._next_gossip, self._state_budget.has_at(MAX_BODY + PACKET_COST))
         return float("inf")
 
@@ -245,12 +245,12 @@ class Membership:
         """`alone`: the packet goes out for this gossip only, so state pays for the packet where it is all that is in
         it."""
         members, p, budget = self.roster.present, self.parameters, self._state_budget
-        claims = self._queue.take_claims(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
+        claims = self.queue.take_claims(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
         cost = PACKET_COST if alone and not claims else 0
         left = min(room - sum(map(len, claims)), int(budget.left) - cost)
         if urgent or left < LEAST_STATE:
             return claims
-        states = self._queue.take_states(left, p.transmissions(members))
+        states = self.queue.take_states(left, p.transmissions(members))
         budget.left -= sum(map(len, states)) + (cost if states else 0)
         return claims + states
 
@@ -360,7 +360,7 @@ class Membership:
         if newer(update, member.sections.get(update.section)) and self._has_room(member, update.section):
             member.sections[update.section] = Section(update.epoch, update.version, update.payload)
             self._events.append(SectionChanged(update.name, update.section))
-            self._queue.add_state(update, update.name, update.section)
+            self.queue.add_state(update, update.name, update.section)
 
     @staticmethod
     def _has_room(member: Member, section: str) -> bool:

@@ -83,7 +83,7 @@ class Transport(asyncio.DatagramProtocol):
         self._udp: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting = PendingConnections[asyncio.StreamWriter](MAX_WAITING)
+        self.waiting = PendingConnections[asyncio.StreamWriter](MAX_WAITING)
         self._served: Counter[str] = Counter()
         """Member -> requests of it that are carried out."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -215,10 +215,10 @@ class Transport(asyncio.DatagramProtocol):
             raise RequestError(f"{verb}: expected arguments of at most {_LARGEST_BODY} bytes, got {len(body)}")
         reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
         try:
-            self._write(writer, b"", Frame(b"", expected or ANYBODY, "hello"))
+            self.write(writer, b"", Frame(b"", expected or ANYBODY, "hello"))
             greeting, token = await reader.readexactly(GREETING_BYTES), self.sealer.new_token()
-            self._write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
-            self._write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
+            self.write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
+            self.write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
             await writer.drain()
             head = await self._read(reader, MAX_DATAGRAM, greeting, "answer head")
             if head.body != pack([token]) or (expected and head.sender != expected):
@@ -268,7 +268,7 @@ class Transport(asyncio.DatagramProtocol):
     async def _first(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes) -> Opened:
         """The head of a request. Who cannot make one for this greeting holds a place for a short time only."""
         host = (writer.get_extra_info("peername") or ("",))[0]
-        gone = self._waiting.enter(writer, host)
+        gone = self.waiting.enter(writer, host)
         if gone is not None:
             self.refused_connections += 1
             gone.transport.abort()
@@ -282,7 +282,7 @@ class Transport(asyncio.DatagramProtocol):
             self.sealer.drops["no request"] += 1
             raise
         finally:
-            self._waiting.leave(writer)
+            self.waiting.leave(writer)
 
     async def _serve_member(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes, head: Opened
@@ -295,8 +295,8 @@ class Transport(asyncio.DatagramProtocol):
             raise ProtocolError("expected the arguments of the same request, got others")
         answer = await self._answer(head.sender, verb, body.body[len(prefix) :])
         async with asyncio.timeout(TIMEOUT_S):
-            self._write(writer, prefix, Frame(greeting, head.sender, "answer head"))
-            self._write(writer, answer, Frame(greeting, head.sender, "answer body"))
+            self.write(writer, prefix, Frame(greeting, head.sender, "answer head"))
+            self.write(writer, answer, Frame(greeting, head.sender, "answer body"))
             await writer.drain()
 
     async def _answer(self, sender: str, verb: str, arguments: bytes) -> bytes:
@@ -329,7 +329,7 @@ class Transport(asyncio.DatagramProtocol):
 
     # Frames
 
-    def _write(self, writer: asyncio.StreamWriter, body: bytes, frame: Frame) -> None:
+    def write(self, writer: asyncio.StreamWriter, body: bytes, frame: Frame) -> None:
         packet = self.sealer.seal_frame(body, frame)
         self.sent_bytes += len(packet) + _LENGTH.size
         writer.write(_LENGTH.pack(len(packet)) + packet)

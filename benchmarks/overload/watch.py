@@ -39,14 +39,14 @@ class WatchedPool(Pool):
         if size > self.most.get(instance, 0):
             self.most[instance] = size
 
-    def _hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
+    def hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
         sizes: Counter[Instance] = Counter()
         for target, batch in turn.out:
             sizes[target.instance] += batch.size
         for fed, size in sizes.items():
             if size > self.turns.get((instance, fed), 0):
                 self.turns[instance, fed] = size
-        super()._hand_on(instance, turn)
+        super().hand_on(instance, turn)
 
     def bound(self, instance: Instance) -> int:
         """The most bytes that its queue may hold. A source sheds, so its queue keeps to its budget. The pool lets no

@@ -39,9 +39,9 @@ class Uncounted(Pool):
 
     def _put(self, instance: Instance, entry: Entry, *, accepted: bool = False) -> None:
         change, _ = instance.queue.put(entry)
-        self._policy.rows_added(instance.schedule.number, change)
+        self.policy.rows_added(instance.schedule.number, change)
 
-    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
+    def run_turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         clock = self._clock
         turn = instance.run(entries, Now(clock.monotonic(), clock.wall()))
         if turn.messages:

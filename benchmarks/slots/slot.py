@@ -42,7 +42,7 @@ class FeedingSlot(Slot):
 
     def step(self, longest_s: float = 0.0) -> None:
         wait_s = WAIT_S
-        for run in self._runs.values():
+        for run in self.runs.values():
             for feed in self._feeds(run):
                 for batch in feed.due(self.rate) if self.rate else feed.room():
                     wait_s = 0.0
@@ -64,7 +64,7 @@ class FeedingSlot(Slot):
         self.told += len(messages)
 
     def figures(self) -> dict[str, Any]:
-        mine = [run.flow_run.instances[name] for run in self._runs.values() for name in run.mine]
+        mine = [run.flow_run.instances[name] for run in self.runs.values() for name in run.mine]
         latency = [sum(counts) for counts in zip(*(instance.counters.latency.counts for instance in mine), strict=True)]
         shed = sum(instance.delivery.shed for instance in mine)
         return {**super().figures(), "told": self.told, "at": time.monotonic(), "latency": latency, "shed": shed}

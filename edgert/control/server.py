@@ -63,7 +63,7 @@ class ControlServer:
         self._lock = -1
         self._group = -1
         self._accepting: asyncio.Task[None] | None = None
-        self._connections: set[_Connection] = set()
+        self.connections: set[_Connection] = set()
         self._under_way: set[asyncio.Task[None]] = set()
         self.refused = 0
         """Processes that were not allowed to speak."""
@@ -106,7 +106,7 @@ class ControlServer:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
         self._close_files()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
 
     def _close_files(self) -> None:
@@ -141,8 +141,8 @@ class ControlServer:
                         pid, uid, os.geteuid(), self._group)  # fmt: skip
             sock.close()
             return
-        if len(self._connections) >= MAX_CONNECTIONS:
-            idle = [connection for connection in self._connections if not connection.under_way]
+        if len(self.connections) >= MAX_CONNECTIONS:
+            idle = [connection for connection in self.connections if not connection.under_way]
             if not idle:
                 with contextlib.suppress(OSError):
                     sock.send(pack_error(0, f"expected at most {MAX_CONNECTIONS} connections; all are in use"))
@@ -151,8 +151,8 @@ class ControlServer:
             min(idle, key=lambda connection: connection.heard).close()
         reader, writer = await asyncio.open_unix_connection(sock=sock)
         connection = _Connection(self, reader, writer)
-        self._connections.add(connection)
-        connection.task.add_done_callback(lambda _: self._connections.discard(connection))
+        self.connections.add(connection)
+        connection.task.add_done_callback(lambda _: self.connections.discard(connection))
 
     def begin(self, connection: _Connection, request: Request) -> bool:
         """Carries out a request beside others; false if too many are under way."""

@@ -58,7 +58,7 @@ def read_untrusted(text: str | bytes, *, format: Format = "auto", what: str = "f
     """Syntax only: the plain document. Raises DocumentError with line and column."""
     try:
         document = _read(_decoded(text), format)
-    except _SyntaxFault as fault:
+    except SyntaxFault as fault:
         raise DocumentError(what, [fault.problem]) from None
     if not isinstance(document, dict):
         raise DocumentError(what, [Problem("document", "a table", show(document))])
@@ -67,7 +67,7 @@ def read_untrusted(text: str | bytes, *, format: Format = "auto", what: str = "f
     return document
 
 
-class _SyntaxFault(Exception):
+class SyntaxFault(Exception):
     def __init__(self, path: str, expected: str, got: str) -> None:
         self.problem = Problem(path, expected, got)
 
@@ -75,13 +75,13 @@ class _SyntaxFault(Exception):
 def _decoded(text: str | bytes) -> str:
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
     if size > MAX_BYTES:
-        raise _SyntaxFault("document", f"at most {MAX_BYTES} bytes", f"{size}")
+        raise SyntaxFault("document", f"at most {MAX_BYTES} bytes", f"{size}")
     if isinstance(text, str):
         return text.removeprefix("\ufeff")
     try:
         return text.decode(ENCODING)
     except UnicodeDecodeError as error:
-        raise _SyntaxFault(f"byte {error.start}", "UTF-8 text", show(text[error.start : error.start + 8])) from None
+        raise SyntaxFault(f"byte {error.start}", "UTF-8 text", show(text[error.start : error.start + 8])) from None
 
 
 def _read(text: str, form: Format) -> Any:
@@ -97,33 +97,33 @@ def _read_json(text: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except UnicodeEncodeError as error:  # no checkpoint, and no message, could hold it
-        raise _SyntaxFault("document", "whole surrogate pairs", show(error.object[error.start : error.end])) from None
+        raise SyntaxFault("document", "whole surrogate pairs", show(error.object[error.start : error.end])) from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         got = show(text[error.pos : error.pos + 20]) if error.pos < len(text) else "the end of the document"
-        raise _SyntaxFault(place, f"JSON ({error.msg})", got) from None
+        raise SyntaxFault(place, f"JSON ({error.msg})", got) from None
     except RecursionError:
-        raise _SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
+        raise SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
     except ValueError as error:  # an integer of thousands of digits
-        raise _SyntaxFault("document", "numbers of reasonable length", show(str(error))) from None
+        raise SyntaxFault("document", "numbers of reasonable length", show(str(error))) from None
 
 
 def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key, value in pairs:
         if key in table:
-            raise _SyntaxFault("document", "each key once in a table", f"{show(key)} twice")
+            raise SyntaxFault("document", "each key once in a table", f"{show(key)} twice")
         table[key] = value
     return table
 
 
 def _no_constant(name: str) -> Any:
-    raise _SyntaxFault("document", "finite numbers", name)
+    raise SyntaxFault("document", "finite numbers", name)
 
 
 def _read_toml(text: str) -> Any:
     if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
-        _check_keys(text)
+        check_keys(text)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -131,17 +131,17 @@ def _read_toml(text: str) -> Any:
         if found is None or found.group(2) is None:
             message = found.group(1) if found else str(error)
             last = text.rstrip().count("\n") + 1
-            raise _SyntaxFault(f"line {last}", f"TOML ({message})", "the end of the document") from None
+            raise SyntaxFault(f"line {last}", f"TOML ({message})", "the end of the document") from None
         message, line_number, column = found.group(1), int(found.group(2)), int(found.group(3))
         at = show(text.split("\n")[line_number - 1].strip())
-        raise _SyntaxFault(f"line {line_number}, column {column}", f"TOML ({message})", at) from None
+        raise SyntaxFault(f"line {line_number}, column {column}", f"TOML ({message})", at) from None
     except RecursionError:
-        raise _SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
+        raise SyntaxFault("document", f"at most {MAX_NESTING} levels of nesting", "more") from None
     except ValueError as error:  # an integer of thousands of digits, a date that is none
-        raise _SyntaxFault("document", "TOML with values in range", show(str(error))) from None
+        raise SyntaxFault("document", "TOML with values in range", show(str(error))) from None
 
 
-def _check_keys(text: str) -> None:
+def check_keys(text: str) -> None:
     """Raises if a key of a TOML text has too many dots. Linear: what a repetition has taken it never gives back."""
 
     def in_short(found: re.Match[str]) -> str:
@@ -151,7 +151,7 @@ def _check_keys(text: str) -> None:
     for found in _DOTTED.finditer(short):
         if (dots := found[0].count(".")) > MAX_DOTS:
             line = short.count("\n", 0, found.start()) + 1
-            raise _SyntaxFault(f"line {line}", f"at most {MAX_DOTS} dots in a key", str(dots))
+            raise SyntaxFault(f"line {line}", f"at most {MAX_DOTS} dots in a key", str(dots))
 
 
 def _deeper_than(document: Any, limit: int) -> bool:

@@ -153,7 +153,7 @@ class TlsLink(asyncio.Protocol):
         """False while the peer takes less than it is sent."""
         self.address = ""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._decoder = Decoder(MAX_HELLO)
         self._first: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._on_data: Callable[[bytes], None] | None = None
@@ -163,24 +163,24 @@ class TlsLink(asyncio.Protocol):
 
     @property
     def backlog_bytes(self) -> int:
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def send(self, data: bytes) -> None:
-        if self._transport is not None and not self.closed:
-            self._transport.write(data)
+        if self.transport is not None and not self.closed:
+            self.transport.write(data)
 
     def close(self) -> None:
         self.closed = True
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def begin(self, on_data: Callable[[bytes], None], on_writable: Callable[[], None]) -> None:
         """Bytes of the peer go to `on_data` from now on; `on_writable` is called when `writable` is true again."""
         self._on_data, self._on_writable = on_data, on_writable
         if rest := self._decoder.rest():
             on_data(rest)
-        if self._transport is not None and not self.closed:
-            self._transport.resume_reading()
+        if self.transport is not None and not self.closed:
+            self.transport.resume_reading()
 
     # -- who is there
 
@@ -200,8 +200,8 @@ class TlsLink(asyncio.Protocol):
         if first.version != VERSION:
             raise ProtocolError(f"expected version {VERSION} of the link protocol, got {first.version}")
         theirs = Identity(first.fleet, first.gateway)
-        if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
-            proven = certificate_identity_untrusted(self._transport.get_extra_info("peercert"), ours.fleet)
+        if self.transport is not None and self.transport.get_extra_info("sslcontext") is not None:
+            proven = certificate_identity_untrusted(self.transport.get_extra_info("peercert"), ours.fleet)
             if proven != theirs:
                 raise ProtocolError(f"expected the {proven} of its certificate in the peer's hello, got {theirs}")
         if theirs.fleet != ours.fleet:
@@ -213,15 +213,15 @@ class TlsLink(asyncio.Protocol):
         """Tells the peer why, and closes."""
         self.send(encode(Refuse(why[:MAX_TEXT])))
         self.closed = True
-        if self._transport is not None:
-            self._transport.close()
-            asyncio.get_running_loop().call_later(1.0, self._transport.abort)
+        if self.transport is not None:
+            self.transport.close()
+            asyncio.get_running_loop().call_later(1.0, self.transport.abort)
 
     # -- asyncio's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(WRITE_BYTES)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(WRITE_BYTES)
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
 
     def data_received(self, data: bytes) -> None:
@@ -241,8 +241,8 @@ class TlsLink(asyncio.Protocol):
         except ProtocolError as error:
             self._fail(error)
             return
-        if self._first.done() and self._transport is not None:
-            self._transport.pause_reading()  # until `begin`: what came in this read waits in the decoder
+        if self._first.done() and self.transport is not None:
+            self.transport.pause_reading()  # until `begin`: what came in this read waits in the decoder
 
     def _fail(self, error: Exception) -> None:
         if not self._first.done():

@@ -90,14 +90,14 @@ class Known(_BloomFilter):
         known = Bloom(len(hashes), rate)
         for hashed in hashes:
             known.add(hashed)
-        self._verdicts = _Verdicts(known)
+        self.verdicts = _Verdicts(known)
 
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
         keys = list(map(self._key_of, rows))
         try:
-            verdicts = list(map(self._verdicts.__getitem__, keys))
+            verdicts = list(map(self.verdicts.__getitem__, keys))
         except TypeError:  # a key that no dictionary takes
-            verdicts = list(map(self._verdicts.judged, keys))
+            verdicts = list(map(self.verdicts.judged, keys))
         self._lacked(verdicts.count(None))
         return list(compress(rows, verdicts))
 
@@ -108,7 +108,7 @@ class Known(_BloomFilter):
             row=row,
             setup=["missing = 0"],
             finish=["lacked(missing)"],
-            constants={"verdicts": self._verdicts, "lacked": self._lacked},
+            constants={"verdicts": self.verdicts, "lacked": self._lacked},
         )
 
 

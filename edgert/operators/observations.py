@@ -50,9 +50,9 @@ class JoinObservations(Logic):
         super().__init__()
         self._least = len({"time", "source", *fields})
         """Fields that each has."""
-        self._bounded: Bounded[Row] = Bounded(OPEN_BYTES + FIELD_BYTES * self._least, most_keys=max_open)
-        self.memory = self._bounded.memory
-        self.open: dict[At, Row] = self._bounded.kept
+        self.bounded: Bounded[Row] = Bounded(OPEN_BYTES + FIELD_BYTES * self._least, most_keys=max_open)
+        self.memory = self.bounded.memory
+        self.open: dict[At, Row] = self.bounded.kept
         self.watermark = NO_WATERMARK
         self._marks = [NO_WATERMARK] * max(1, inputs)
         self._saved_marks = list(self._marks)
@@ -61,7 +61,7 @@ class JoinObservations(Logic):
         self._nothing = dict.fromkeys(fields)
         self._timeout_s = timeout_s
         self._drops_incomplete = incomplete == "drop"
-        self._by_time: list[tuple[float, int, Any]] = []
+        self.by_time: list[tuple[float, int, Any]] = []
         """A heap of (time, number, key) of those that are open, and of some that no longer are."""
         self._left_bytes = 0
         """By which those that left took more than most: their keys, which may be long, are still in the heap."""
@@ -91,7 +91,7 @@ class JoinObservations(Logic):
 
     def _gathered(self, rows: Sequence[Row]) -> list[Row]:
         opened, key_of, values, nothing, wanted = self.open, self._key_of, self._values, self._nothing, self._fields
-        bounded, heavy, least = self._bounded, self._bounded.heavy, self._least
+        bounded, heavy, least = self.bounded, self.bounded.heavy, self._least
         out: list[Row] = []
         repeated = 0
         for row in rows:
@@ -129,7 +129,7 @@ class JoinObservations(Logic):
         return out
 
     def _wait(self, at: At) -> None:
-        heap = self._by_time
+        heap = self.by_time
         if len(heap) > 2 * len(self.open) + _SLACK or self._left_bytes > _LEFT_BYTES:
             self._left_bytes = 0
             heap[:] = [entry for entry in heap if (entry[0], entry[2]) in self.open]
@@ -142,15 +142,15 @@ class JoinObservations(Logic):
         if at in self._told:
             self._gone.append(at)
             self._told.discard(at)
-        if self._bounded.heavy:
-            self._left_bytes += self._bounded.heavy.get(at, 0)
-        row = self._bounded.forget(at)
+        if self.bounded.heavy:
+            self._left_bytes += self.bounded.heavy.get(at, 0)
+        row = self.bounded.forget(at)
         if len(row) > self._least:
-            self._bounded.beyond_bytes -= FIELD_BYTES * (len(row) - self._least)
+            self.bounded.beyond_bytes -= FIELD_BYTES * (len(row) - self._least)
         return row
 
     def _close(self, until: float, out: list[Row]) -> None:
-        heap = self._by_time
+        heap = self.by_time
         while heap and heap[0][0] <= until:
             time, _, key = heappop(heap)
             if (time, key) in self.open:
@@ -202,8 +202,8 @@ class JoinObservations(Logic):
             else:
                 self._wait(at)
             kept = self.open[at] = {**self._nothing, **row}
-            self._bounded.beyond_bytes += FIELD_BYTES * (len(kept) - before)
-            self._bounded.weighs(at, max(0, great_bytes(kept.values()) - _TEXT_BYTES))
+            self.bounded.beyond_bytes += FIELD_BYTES * (len(kept) - before)
+            self.bounded.weighs(at, max(0, great_bytes(kept.values()) - _TEXT_BYTES))
             self._told.add(at)
         if marks := state.get("marks"):  # what was written before they were kept has none
             self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]

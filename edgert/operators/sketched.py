@@ -48,9 +48,9 @@ class Sketched(Inlinable, ABC):
 
     def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
         super().__init__()
-        self._by_key: ByKey[Kept] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
-        self.memory = self._by_key.memory
-        self.kept = self._by_key.kept
+        self.by_key: ByKey[Kept] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
+        self.memory = self.by_key.memory
+        self.kept = self.by_key.kept
         self._field, self._output, self._period_s = field, output, period_s
         self._keys = tuple(keys)
         self._key_of = key_reader(keys)
@@ -71,7 +71,7 @@ class Sketched(Inlinable, ABC):
         return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
 
     def _told(self, rows: Sequence[Row], limit: float) -> list[Row]:
-        field, output, key_of, kept, dirty = self._field, self._output, self._key_of, self.kept, self._by_key.changed
+        field, output, key_of, kept, dirty = self._field, self._output, self._key_of, self.kept, self.by_key.changed
         span = self._period_s
         out = []
         bad = late = period = 0
@@ -83,7 +83,7 @@ class Sketched(Inlinable, ABC):
             held = kept.get(key)
             if held is None or held.period < period:
                 if held is None:
-                    self._by_key.weighs(key)
+                    self.by_key.weighs(key)
                 held = kept[key] = Kept(period, self.fresh())
                 dirty[key] = None
             elif held.period > most:  # our own clock was ahead
@@ -109,12 +109,12 @@ class Sketched(Inlinable, ABC):
         """Behind the rows of a batch."""
         if bad:
             self.drops["bad_value (values)"] += bad
-        self._by_key.forget_beyond(self.drops)
+        self.by_key.forget_beyond(self.drops)
 
     def _begin(self, key: Any) -> Kept:
-        self._by_key.weighs(key)
+        self.by_key.weighs(key)
         held = self.kept[key] = Kept(0, self.fresh())
-        self._by_key.changed[key] = None
+        self.by_key.changed[key] = None
         return held
 
     def inlines(self, source: int) -> bool:
@@ -149,18 +149,18 @@ class Sketched(Inlinable, ABC):
             finish=["told_all(bad)"],
             constants={
                 "hash_of": hash_of, "kept": self.kept, "empty": self._empty, "begin": self._begin,
-                "by_key": self._by_key, "told_all": self._told_all,
+                "by_key": self.by_key, "told_all": self._told_all,
             },
         )  # fmt: skip
 
     def delta(self) -> Any | None:
-        return self._by_key.delta(lambda kept: (kept.period, kept.sketch.changes()))
+        return self.by_key.delta(lambda kept: (kept.period, kept.sketch.changes()))
 
     def snapshot(self) -> Any | None:
-        return self._by_key.snapshot(lambda kept: (kept.period, kept.sketch.state()))
+        return self.by_key.snapshot(lambda kept: (kept.period, kept.sketch.state()))
 
     def restore(self, state: Any) -> None:
-        for key, period, changes in self._by_key.told(state):
+        for key, period, changes in self.by_key.told(state):
             held = self.kept.get(key)
             if held is None or held.period != period:
                 held = self.kept[key] = Kept(period, self.fresh())

@@ -21,7 +21,7 @@ class Ranked(ByHeap):
         super().__init__(starvation_s)
         self._downstream: Mapping[int, Sequence[int]] = {}
         self._profiles: dict[int, Profile] = {}
-        self._rank: dict[int, Rank] = {}
+        self.rank: dict[int, Rank] = {}
 
     def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
         self._downstream = downstream
@@ -34,11 +34,11 @@ class Ranked(ByHeap):
     def remove(self, instance: int) -> None:
         super().remove(instance)
         self._profiles.pop(instance, None)
-        self._rank.pop(instance, None)
+        self.rank.pop(instance, None)
 
     def _rerank(self) -> None:
-        self._rank = self._ranks(self._downstream, self._profiles)
-        self._entry = {i: (self._rank.get(i, _LAST), turn, i) for i, (_, turn, _) in self._entry.items()}
+        self.rank = self._ranks(self._downstream, self._profiles)
+        self._entry = {i: (self.rank.get(i, _LAST), turn, i) for i, (_, turn, _) in self._entry.items()}
         self._sort()
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Ranked(ByHeap):
 
     def _entered(self, instance: int) -> None:
         self._turns += 1
-        self._put((self._rank.get(instance, _LAST), self._turns, instance))
+        self._put((self.rank.get(instance, _LAST), self._turns, instance))
 
 
 class MinLatency(Ranked):

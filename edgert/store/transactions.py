@@ -47,7 +47,7 @@ class Transactions:
         try:
             try:
                 salvage.take_place(path)
-                self._db = _opened(path)
+                self.db = _opened(path)
             except OSError as error:
                 raise StoreError(f"cannot open the database {path}: {error}; check the folder and its disk") from error
             except DamagedError as error:
@@ -82,7 +82,7 @@ class Transactions:
             salvage.take_place(self.path)
         except (OSError, sqlite3.Error, StoreError) as error:
             raise StoreError(f"{fault}, and another one cannot be begun: {error}; make room on its disk") from error
-        self._db = _opened(self.path)
+        self.db = _opened(self.path)
 
     def _compare(self) -> None:
         """Finds what is gone since the last commit of the process before. It is noted with the next transaction."""
@@ -112,7 +112,7 @@ class Transactions:
         """Has the log written back into the database, as far as nobody reads: what a lost log would cost grows until
         then. One that fails is tried again by SQLite itself."""
         with suppress(sqlite3.Error):
-            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def rescued(self) -> list[StoredFlow] | None:
         """The flows of a damaged database that this one took the place of, as far as they could be read; until
@@ -124,7 +124,7 @@ class Transactions:
         if self.mark.database:
             self._mark_file.write(self.mark, wait=True)
         self._mark_file.close()
-        self._db.close()
+        self.db.close()
         self._lock.close()
 
     @contextmanager
@@ -136,10 +136,10 @@ class Transactions:
         self._rollback()  # one that could not be taken back when it failed
         self._messages, commits = self.mark.messages, self.mark.commits + 1
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield self._db
-            self._db.executemany(PUT, [*self._notes.items(), ("commits", commits), ("messages", self._messages)])
-            self._db.execute("COMMIT")
+            self.db.execute("BEGIN IMMEDIATE")
+            yield self.db
+            self.db.executemany(PUT, [*self._notes.items(), ("commits", commits), ("messages", self._messages)])
+            self.db.execute("COMMIT")
         except (sqlite3.Error, *UNREADABLE) as error:
             self._rollback()
             raise self._failed("written", error) from error
@@ -152,15 +152,15 @@ class Transactions:
 
     def _rollback(self) -> None:
         try:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise StoreError(f"a transaction of the database {self.path} could not be taken back: {error}") from error
 
     def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         """Every read goes through here, so that a failing disk is a `StoreError` too."""
         try:
-            return read(self._db)
+            return read(self.db)
         except (sqlite3.Error, *UNREADABLE) as error:
             raise self._failed("read", error) from error
 

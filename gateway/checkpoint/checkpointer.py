@@ -128,7 +128,7 @@ class Checkpointer:
                 async with asyncio.timeout(max(0.0, soonest - now)):  # wait_for may swallow a cancel (3.11)
                     await self._asked.wait()
             # the event may have been set at the timeout; while reading is paused nothing sets it
-            asked = (self._asked.is_set() or self._ingest.pressure.paused_s > 0.0) and not self._in_vain()
+            asked = (self._asked.is_set() or self._ingest.pressure.paused_s > 0.0) and not self.in_vain()
             self._asked.clear()
             now = time.monotonic()
             if now >= self._next_age_look and not await self.shed_old():
@@ -148,7 +148,7 @@ class Checkpointer:
             return []
         return [run for run, at in due.items() if at - SOON * run.flow.checkpoint_interval_s <= now]
 
-    def _in_vain(self) -> bool:
+    def in_vain(self) -> bool:
         """True if an early checkpoint would free no input: the oldest input belongs to a flow that waits for room."""
         blocked = [run.progress for name, run in self.runs.items() if name in self.outbox_room.blocked]
         return bool(blocked) and self._ingest.inbox.held_up_by(blocked)
@@ -246,7 +246,7 @@ class Checkpointer:
             self.input_spill.spilled(run, spill)
         for run, _ in forms:
             if run.wants_compaction() and run.size.total <= MERGED_HERE_BYTES:
-                self._compact(run)
+                self.compact(run)
         return forms, spills
 
     def _captured(self, run: FlowRun) -> Checkpoint | None:
@@ -307,7 +307,7 @@ class Checkpointer:
         spilled = run.progress.spilled
         return not run.pending or (spilled is not None and run.pending[-1].position.index < spilled.index)
 
-    def _compact(self, run: FlowRun) -> None:
+    def compact(self, run: FlowRun) -> None:
         """Merges stored changes. A failure costs room only; it must not be taken for a failure of the commit before
         it."""
         name = run.flow.name

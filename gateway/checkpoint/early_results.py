@@ -45,18 +45,18 @@ class EarlyResults:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(AHEAD_S if self._chosen() else IDLE_S)
+            await asyncio.sleep(AHEAD_S if self.chosen() else IDLE_S)
             if not await self.send():
                 await asyncio.sleep(RETRY_S)
 
     async def send(self) -> bool:
         """Puts new results of flows into the outbox. False when they could not be written; they stay with their flow
         then."""
-        if not self._chosen():
+        if not self.chosen():
             return True
         checkpointer = self._checkpointer
         async with self._flow_registry.busy:
-            runs = self._chosen()
+            runs = self.chosen()
             try:
                 written: bool = await self._store(lambda: self._write(runs))
             except StoreError as error:
@@ -70,7 +70,7 @@ class EarlyResults:
             checkpointer.on_committed()
         return True
 
-    def _chosen(self) -> list[FlowRun]:
+    def chosen(self) -> list[FlowRun]:
         """Flows whose results are taken. A flow that waits for room goes on with its checkpoint."""
         checkpointer = self._checkpointer
         blocked = checkpointer.outbox_room.blocked

@@ -52,7 +52,7 @@ class CentralConnection:
         self.commands: Inbound = asyncio.Queue(MOST_WAITING)
         self.questions: Inbound = asyncio.Queue(MOST_WAITING)
         self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._left_out = ""
         """The parts that the newest birth lacks."""
 
@@ -60,7 +60,7 @@ class CentralConnection:
 
     def connect(self, api: MqttApi, uplink: Uplink, flows: Flows) -> None:
         """Makes the connection; it is begun by `start`."""
-        self._api, self._uplink, self._flows = api, uplink, flows
+        self._api, self.uplink, self._flows = api, uplink, flows
         if self._settings.central.enabled:
             self.connection = ControlConnection(
                 self._settings.central,
@@ -76,7 +76,7 @@ class CentralConnection:
 
     def start(self) -> None:
         """On the loop."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         if self.connection:
             self.connection.start()
 
@@ -122,7 +122,7 @@ class CentralConnection:
                 self.max_packet_bytes(self._status_topic), self._status_topic, left_out,
             )  # fmt: skip
         self._left_out = left_out
-        self._uplink.connected()
+        self.uplink.connected()
 
     def _death(self, reason: str) -> tuple[str, bytes]:
         return self._status_topic, json.dumps({"state": "offline", "reason": reason}).encode()
@@ -132,7 +132,7 @@ class CentralConnection:
     def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         """On paho's thread."""
         queue = self.documents
-        if topic == self._uplink.acks_topic:
+        if topic == self.uplink.acks_topic:
             queue = self.acknowledgements
         elif topic.startswith(f"{self._api.base}/cmd/"):
             queue = self.questions if topic.endswith("/cmd/status") else self.commands
@@ -152,15 +152,15 @@ class CentralConnection:
 
     def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         """A retained acknowledgement may be older than the tables: the answer to our hello counts."""
-        if topic != self._uplink.acks_topic:
+        if topic != self.uplink.acks_topic:
             self.message_untrusted(topic, payload, request)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call)
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(call)
 
     async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
-        await self._uplink.acknowledged_untrusted(payload)
+        await self.uplink.acknowledged_untrusted(payload)
 
     async def _serve_documents(self, files: asyncio.Task[None]) -> None:
         await files

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgert.core.checkpoint.position import Position
-from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError, StoreError
+from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError
 from edgert.flow.check import loop_problem
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
@@ -21,8 +21,8 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
-from gateway.base.tasks import Tasks
 from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.flows.losses import Losses
 from gateway.flows.models import Models
 from gateway.flows.plans import FLEET, Plans
 from gateway.flows.retire import Retirement
@@ -64,25 +64,22 @@ class Flows:
         )
         self.runs, self.failed = flow_registry.runs, flow_registry.failed
         self.models = Models(self.runs, host.offer_model)
-        self._entering: dict[FlowRun, str] = {}
+        self.entering: dict[FlowRun, str] = {}
         """New versions that take input and are not in `runs` yet, and why they failed, if they did."""
-        self._leaving: FlowRun | None = None
+        self.leaving: FlowRun | None = None
         """A run that is brought to its end here: it needs its host no more."""
-        self._begun_anew = ""
-        """The damage, in words, for which this start set the database aside."""
         self._stopped: dict[str, Flow] = {}
         """Failed flows that ran, and so go on with the next start, with their windows."""
-        self.gaps: dict[str, str] = {}
-        """Flows that resumed from an older checkpoint at this start, or lost input, with the missing data in words."""
+        self.losses = Losses(flow_registry, checkpointer.on_committed)
+        self.gaps = self.losses.gaps
         self.dropped = DropCounts(host)
-        self._retirement = Retirement(flow_registry, host, checkpointer, ingest.publishing.send)
+        self.retirement = Retirement(flow_registry, host, checkpointer, ingest.publishing.send)
         self._writes = FlowWrites(flow_registry, checkpointer)
         self.plans = Plans(
-            registry, flow_registry, host, ingest, checkpointer, self._retirement, self.dropped, fusion, fission
+            registry, flow_registry, host, ingest, checkpointer, self.retirement, self.dropped, fusion, fission
         )
-        self._telling = Tasks(lambda error: log.error("a flow's gap could not be told", exc_info=error))
         flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.pressure.check
-        ingest.known_session.on_unknown = self._all_lost
+        ingest.known_session.on_unknown = self.losses.of_all
 
     async def checked(self, document: Mapping[str, Any], what: str = "flow") -> Flow:
         """The flow of a plain document. Raises `DocumentError`. Beside the loop: a large document takes long."""
@@ -138,35 +135,15 @@ class Flows:
                 self.checkpointer.drops.lost_input[stored.name] += say_no_room(self._database, stored.name)
             if again := self._database.again.get(stored.name):
                 log.warning(AGAIN, stored.name, again)
-        self._say_lost()
+        self.losses.at_start()
         inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
-
-    def _say_lost(self) -> None:
-        """Reports data that the database has lost, for each flow that it knows: in the log, the status and the
-        tables."""
-        lost = self._database.lost
-        if not lost:
-            return
-        log.error("%s", lost)
-        for name, stored in self.flow_registry.stored.items():
-            if not stored.removed:
-                say_gap(self._database, name, lost)
-                self.gaps[name] = lost
-        self._database.lost_is_said()
-
-    def _all_lost(self, text: str) -> None:
-        """Says for each flow that what an earlier data folder held is gone, also for one that is deployed later."""
-        self._database.lost = text
-        for name in self.runs:
-            self.gaps[name] = text
-            self._telling.begin(self._tell_gap(name, text))
 
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
         """Starts the flows of a database that had to be set aside: their documents without state, in epochs that follow
         those that they had. A flow that cannot start now is recorded and starts when it can. Raises `StoreError` where
         that cannot be written; the next start does it again then."""
         log.error("%s", why)
-        self._begun_anew = why
+        self.losses.begun_anew = why
         now = Position(self._ingest.inbox.next_index - 1)
         for stored in rescued:
             if stored.name in self.runs or stored.name in self.failed:
@@ -195,10 +172,10 @@ class Flows:
     def fail(self, run: FlowRun, why: str) -> None:
         """Stops a flow that has begun and cannot go on: it is fed nothing more, and no call waits for it."""
         name = run.flow.name
-        if run in self._entering:
-            self._entering[run] = why  # `deploy` sees to it, when the old version has ended
+        if run in self.entering:
+            self.entering[run] = why  # `deploy` sees to it, when the old version has ended
             return
-        if self.runs.get(name) is not run or run is self._leaving:
+        if self.runs.get(name) is not run or run is self.leaving:
             return
         log.error(
             "flow %s cannot go on and is stopped; the gateway's next start brings it back with its windows, another "
@@ -210,12 +187,12 @@ class Flows:
             _leave(self.flow_registry.sources[name])
         self.dropped.ends(run)
         self._host.remove(run)
-        self._telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
+        self.losses.telling.begin(self._give_up(run, f"{GIVEN_UP}: {why}"))
 
     async def stop(self) -> None:
         """Gives up gaps that are not written yet. The next start brings these flows back, with the messages that are
         not acknowledged."""
-        await self._telling.stop()
+        await self.losses.telling.stop()
         await self.flow_registry.stop()
 
     async def _give_up(self, run: FlowRun, text: str) -> None:
@@ -224,10 +201,6 @@ class Flows:
         await write_gap(self._store, self._database, run.flow.name, text)
         self._let_go(run, self.flow_registry.sources.pop(run.flow.name))
         await self.flow_registry.changed()
-
-    async def _tell_gap(self, name: str, text: str) -> None:
-        await write_gap(self._store, self._database, name, text)
-        self.checkpointer.on_committed()
 
     def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
         """Releases a run that is no longer needed, once its end is in the database."""
@@ -283,13 +256,7 @@ class Flows:
         self.flow_registry.stored[flow.name] = replace(stored, epoch=run.epoch)
         self.failed.pop(flow.name, None)
         self._stopped.pop(flow.name, None)
-        self.gaps.pop(flow.name, None)
-        lost = self._database.lost
-        if lost and stored.version == 1:  # the database may have lost an earlier version
-            await self._store(lambda: say_gap(self._database, flow.name, lost))
-            self.gaps[flow.name] = lost
-        elif self._begun_anew and stored.version == 1:  # the damaged one may have had it, and could not be read
-            self.gaps[flow.name] = self._begun_anew
+        await self.losses.of_new(flow.name, stored.version)
         if fault:
             self.fail(run, fault)
             raise EdgertError(f"version {stored.version} of flow {flow.name} took over and cannot go on: {fault}")
@@ -324,29 +291,27 @@ class Flows:
 
     async def _write_alone(self, change: Change, name: str) -> None:
         """Writes a change of a flow that does not run; of a failed one, only after its gaps are written."""
-        telling = self._telling.running
-        if telling and (await asyncio.wait(telling, timeout=STORE_TRIES))[1]:
-            raise StoreError("that something of a flow is missing cannot be written, see the log; try again")
+        await self.losses.told(STORE_TRIES)
         await self._writes.write_alone(change, failed=name if name in self.failed else "")
 
     async def _replace(self, stored: StoredFlow, run: FlowRun, old: FlowRun) -> str:
         """Replaces a running flow. In one step arriving messages go to the new version; then the old one runs to its
         end, and its last results and the new epoch are one transaction. A crash before that brings the old version
         back, with its input. Returns the reason why the new version cannot go on, if it failed meanwhile."""
-        async with self._retirement.held(old) as held:
+        async with self.retirement.held(old) as held:
             if held.failed:
                 await self._start(stored, run)
                 return ""
-            self._entering[run] = ""
+            self.entering[run] = ""
             self._host.begin(run)
             old.ended = True  # from here on its position says more than it is fed: no checkpoint may take it
             self.plans.attach(run, self.flow_registry.sources[run.flow.name], old.progress)
             try:
                 await self._end(old, NewVersion(stored, run, run.progress.committed), held.gap)
                 self.runs[run.flow.name] = run
-                return self._entering[run]
+                return self.entering[run]
             finally:
-                del self._entering[run]
+                del self.entering[run]
 
     async def remove(self, name: str) -> bool:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
@@ -371,7 +336,7 @@ class Flows:
         """Ends a flow that no version follows; returns False if it failed meanwhile. Messages that arrive until the end
         is written are not acknowledged: they would be missing if a start brought the flow back."""
         name = old.flow.name
-        async with self._retirement.held(old) as held:
+        async with self.retirement.held(old) as held:
             if held.failed:
                 return False
             old.ended = True
@@ -385,14 +350,14 @@ class Flows:
     async def _end(self, old: FlowRun, change: Change, gap: str, sources: Sequence[Source] = ()) -> None:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes the last checkpoint with the
         change. `gap`: the flow has no end, for this reason. `sources`: sources that end with the flow."""
-        self._leaving = old
+        self.leaving = old
         try:
-            last = await self._retirement.ending(old, gap)
+            last = await self.retirement.ending(old, gap)
             written, lost = await self._writes.write_ending(change, last)
         finally:
-            self._leaving = None
+            self.leaving = None
         if lost:
-            self._telling.begin(self._tell_gap(old.flow.name, lost))
+            self.losses.telling.begin(self.losses.tell(old.flow.name, lost))
         self.checkpointer.drops.said(old, written.drops)
         self.checkpointer.outbox_room.forget(old.flow.name)
         self.dropped.ends(old)

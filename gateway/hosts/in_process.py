@@ -134,7 +134,7 @@ class InProcess:
         self._runs: dict[FlowRun, None] = {}
         """The flows in the pool, without those being removed."""
         self._next_profile = clock.monotonic()
-        self._leaving: list[FlowRun] = []
+        self.leaving: list[FlowRun] = []
         """Removed, but a turn of them is under way."""
         self.checkpoints = PoolCheckpoints(pool, clock)
         self.figures = PoolFigures(clock)
@@ -172,7 +172,7 @@ class InProcess:
         self.memory.let_go(run.memory)
         if not self.pool.at_rest(run.local):
             self.pool.begin_hold(run.local)
-            self._leaving.append(run)
+            self.leaving.append(run)
             return
         self.pool.remove(run.local)
 
@@ -217,11 +217,11 @@ class InProcess:
         if now >= self._next_profile:  # not with every tick: it may take a policy milliseconds, under the pool's lock
             self._next_profile = now + PROFILE_S
             self.pool.profile()
-        for run in [r for r in self._leaving if self.pool.at_rest(r.local)]:
+        for run in [r for r in self.leaving if self.pool.at_rest(r.local)]:
             self.pool.remove(run.local)
-            self._leaving.remove(run)
+            self.leaving.remove(run)
         due = [tick(run, self.pool, self._clock) for run in runs]
-        return any(due) or bool(self._leaving)
+        return any(due) or bool(self.leaving)
 
     def consume(self, consumption: Consumption, rows: int) -> None:
         self.pool.consumption = consumption

@@ -57,7 +57,7 @@ class SlotDeaths:
         """`processes`: all slots."""
         self._processes, self._clock = processes, clock
         self._orders, self._lives, self._recovery = orders, lives, recovery
-        self._recoveries = Tasks(
+        self.recoveries = Tasks(
             lambda error: log.error("a flow could not be brought back after the death of a slot", exc_info=error)
         )
         self._trial = asyncio.Lock()
@@ -77,12 +77,12 @@ class SlotDeaths:
     def bring_back(self, hosted: SlottedFlow) -> None:
         """Brings a flow back that is down and was not to be brought back before."""
         if not self._stopping:
-            self._recoveries.begin(self._bring_back(hosted))
+            self.recoveries.begin(self._bring_back(hosted))
 
     async def stop(self) -> None:
         """Brings no flow back any more."""
         self._stopping = True
-        await self._recoveries.stop()
+        await self.recoveries.stop()
 
     def _lost(self, hosted: SlottedFlow, ran: bool, lived_s: float) -> None:
         """Judges the death for one flow. `ran`: a thread of the slot worked for it; `lived_s`: seconds since it began
@@ -94,7 +94,7 @@ class SlotDeaths:
             self._orders.end_life(hosted)
             hosted.lock.notify_all()
         if not (was_down or self._stopping):
-            self._recoveries.begin(self._bring_back(hosted))
+            self.recoveries.begin(self._bring_back(hosted))
 
     async def _bring_back(self, hosted: SlottedFlow) -> None:
         if hosted.deaths >= MOST_DEATHS:

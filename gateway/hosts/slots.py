@@ -71,43 +71,43 @@ class Slots:
         self._settings: dict[str, Any] = {
             "pool": {**pool, "state_bytes": state_limit_bytes / settings.slots}, "level": level,
         }  # fmt: skip
-        self._processes = [
+        self.processes = [
             make_process(number, self._settings, self._frame, self._died) for number in range(settings.slots)
         ]
-        for process in self._processes:
-            for other in self._processes[: process.number]:
+        for process in self.processes:
+            for other in self.processes[: process.number]:
                 process.pair(other)
         self.hosted: dict[FlowRun, SlottedFlow] = {}
         """The flows in slots, by run."""
-        self._orders = Orders(self._processes)
+        self.orders = Orders(self.processes)
         self._by_instance: dict[Instance, tuple[SlottedFlow, int]] = {}
         """Also the instance's number: its place in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
-        self.figures = SlotFigures(self.hosted, self._processes, clock)
-        self.checkpoints = SlotCheckpoints(self.hosted, self._processes, self._copies, self._orders)
+        self.figures = SlotFigures(self.hosted, self.processes, clock)
+        self.checkpoints = SlotCheckpoints(self.hosted, self.processes, self._copies, self.orders)
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
-        self._deaths = SlotDeaths(self._processes, clock, self._orders, self, recovery)
+        self.deaths = SlotDeaths(self.processes, clock, self.orders, self, recovery)
 
     # -- life
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        for process in self._processes:
+        for process in self.processes:
             process.start(loop)
 
     async def leave(self) -> None:
-        await self._deaths.stop()
+        await self.deaths.stop()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(process.stop() for process in self._processes))
+        await asyncio.gather(*(process.stop() for process in self.processes))
 
     def _died(self, process: SlotProcess) -> None:
         """On the loop."""
         flows = [hosted for hosted in self.hosted.values() if process.number in hosted.slots]
         self.figures.died(process, flows)
-        self._deaths.died(process, flows)
+        self.deaths.died(process, flows)
 
     def begin_again(self, hosted: SlottedFlow, blobs: list[bytes], queue: bytes) -> None:
         """On the store thread."""
@@ -150,7 +150,7 @@ class Slots:
 
     def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> SlottedFlow:
         """Gives each of its instances a slot, the emptiest of them first."""
-        order = sorted(self._processes, key=lambda p: (self.figures.instances_in(p.number), p.number))
+        order = sorted(self.processes, key=lambda p: (self.figures.instances_in(p.number), p.number))
         run.leave(assign(run, self._place, [process.number for process in order]))
         run.stored(blobs, queue)
         return SlottedFlow(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
@@ -203,9 +203,9 @@ class Slots:
         if (hosted := self.hosted.get(run)) is not None:
             with hosted.lock:
                 if hosted.down:  # a slot died meanwhile, or it was not built yet
-                    self._deaths.bring_back(hosted)
+                    self.deaths.bring_back(hosted)
                 else:
-                    self._orders.to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
+                    self.orders.to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))
 
     def _build(self, hosted: SlottedFlow, blobs: Sequence[bytes], queue: bytes) -> None:
         """Raises `MisfitError` for a checkpoint that is too large to be sent to a slot."""
@@ -229,22 +229,22 @@ class Slots:
 
     def _send_build(self, hosted: SlottedFlow, build: bytes) -> None:
         with self._building:
-            self._orders.by_number[hosted.number] = hosted
+            self.orders.by_number[hosted.number] = hosted
             hosted.since = self._clock.monotonic()
-            self._orders.to_all(hosted, build)
+            self.orders.to_all(hosted, build)
         for operator, document in list(self._models.get(hosted.run, {}).items()):
-            self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+            self.orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
         self._tell_weights(hosted)
 
     def _tell_weights(self, hosted: SlottedFlow) -> None:
         if weights := self.weights.of(hosted.run):
-            self._orders.to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
+            self.orders.to_all(hosted, frame(frames.WEIGH, hosted.number, weights))
 
     def remove(self, run: FlowRun) -> None:
         hosted = self.hosted.pop(run, None)
         if hosted is not None:
             with hosted.lock:  # another thread may just bring the flow back, under a new number
-                self._orders.end_life(hosted)
+                self.orders.end_life(hosted)
                 hosted.down = True  # ends a trial of the flow that is under way
         self._models.pop(run, None)
         for instance in run.all:
@@ -276,7 +276,7 @@ class Slots:
         _, place = self._by_instance[instance]
         packed = frames.pack_batch(batch)
         data = frame(frames.DATA, hosted.number, place, source, producer, packed, again and batch.owed)
-        self._processes[hosted.where[place]].link.send(data)
+        self.processes[hosted.where[place]].link.send(data)
 
     def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
         hosted = self.hosted[run]
@@ -290,7 +290,7 @@ class Slots:
         hosted = self.hosted.get(run)
         if hosted is None or hosted.down:
             return False
-        return all(self._processes[slot].link.backlog_bytes < BACKLOG_BYTES for slot in hosted.slots)
+        return all(self.processes[slot].link.backlog_bytes < BACKLOG_BYTES for slot in hosted.slots)
 
     def waiting(self, run: FlowRun) -> int:
         hosted = self.hosted.get(run)
@@ -301,7 +301,7 @@ class Slots:
 
     def _backlog(self, instance: Instance) -> int:
         hosted, place = self._by_instance[instance]
-        return self._processes[hosted.where[place]].link.backlog_bytes
+        return self.processes[hosted.where[place]].link.backlog_bytes
 
     def lend(self) -> None:
         """The slots have threads of their own."""
@@ -316,12 +316,12 @@ class Slots:
             if raw is not None:
                 self.figures.heard_from(process.number)
             for number, places in reports.items():
-                if (hosted := self._orders.by_number.get(number)) is not None:
+                if (hosted := self.orders.by_number.get(number)) is not None:
                     hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
                     if raw is not None:
                         self.figures.reported(hosted.run, number, raw[number])
             return
-        hosted = self._orders.by_number.get(rest[0])
+        hosted = self.orders.by_number.get(rest[0])
         if hosted is None:
             return  # of a life that has ended
         if kind == frames.CAPTURED:
@@ -346,7 +346,7 @@ class Slots:
 
     def tick(self, runs: Iterable[FlowRun]) -> bool:
         """Ends slots that hang. The ticks of flows are made in the slots."""
-        for process in self._processes:
+        for process in self.processes:
             process.look(self._clock.monotonic())
         return False
 
@@ -359,7 +359,7 @@ class Slots:
         self._tell_settings()
 
     def _tell_settings(self) -> None:
-        for process in self._processes:
+        for process in self.processes:
             process.link.send(
                 frame(frames.SETTINGS, self._settings["pool"]["consumption_rows"], self._settings["level"])
             )
@@ -369,7 +369,7 @@ class Slots:
         with hosted.lock if hosted else nullcontext():  # if it is just brought back: either that sees it, or it is sent
             self._models.setdefault(run, {})[operator] = document
             if hosted and not hosted.down:
-                self._orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
+                self.orders.to_all(hosted, frame(frames.MODEL, hosted.number, operator, document))
 
     def weigh(self, flow: str, weights: Mapping[str, object]) -> None:
         for run in self.weights.put_untrusted(flow, weights, list(self.hosted)):

@@ -23,31 +23,31 @@ class Routes:
     """To be told of each change of the subscriptions (`rebuild`)."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
-        self._subscriptions = subscriptions
+        self.subscriptions = subscriptions
         self.rebuild()
 
     def rebuild(self) -> None:
         """After a change of sources, or of what identifiers mean."""
-        self._routes: dict[object, Route] = {}
+        self.kept: dict[object, Route] = {}
         """By identifiers, by topic, or by both where a topic's route depends on how it came."""
-        self._shared: dict[tuple[tuple[Reader, ...], int, bool], Route] = {}
+        self.shared: dict[tuple[tuple[Reader, ...], int, bool], Route] = {}
         self._trie: TopicTrie[Source] = TopicTrie()
-        for source in self._subscriptions.all:
+        for source in self.subscriptions.all:
             self._trie.add(source.filter, source)
 
     def by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
         """Of a message without identifiers, or where they mean nothing."""
-        return self._routes.get(topic) or self._keep(topic, self._as_route(self._trie.match(topic), 0), topic)
+        return self.kept.get(topic) or self._keep(topic, self._as_route(self._trie.match(topic), 0), topic)
 
     def by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
         """Of a message that came by the subscriptions with `ids`. What a broker still has under identifiers that flows
         have left by a new version, or that nobody knows any more, goes by its topic too."""
         if not ids:
             return self.by_topic(topic)
-        found = self._routes.get(ids) or self._routes.get((topic, ids))
+        found = self.kept.get(ids) or self.kept.get((topic, ids))
         if found is not None:
             return found
-        subscriptions = self._subscriptions
+        subscriptions = self.subscriptions
         seed = ids[0] if len(ids) == 1 else _seed_of(tuple(sorted(ids)))
         known = subscriptions.known(ids)
         if subscriptions.lost and not known:
@@ -67,7 +67,7 @@ class Routes:
                 known = self.by_id(topic, ids)
                 yield Route(known.readers, _seed_of(ids), known.of_topic)
             return
-        numbers = self._subscriptions.covering(topic)
+        numbers = self.subscriptions.covering(topic)
         yield from (self.by_id(topic, (number,)) for number in numbers)
         if len(numbers) > 1:
             yield self.by_id(topic, numbers)
@@ -75,9 +75,9 @@ class Routes:
     def _keep(self, key: object, route: Route, topic: str = "", ids: tuple[int, ...] = ()) -> Route:
         """`topic`, `ids`: those in the key."""
         if len(topic) <= MAX_KNOWN_LENGTH and len(ids) <= MAX_KNOWN_IDS:
-            if len(self._routes) >= CACHED_TOPICS:
-                self._routes.clear()
-            self._routes[key] = route
+            if len(self.kept) >= CACHED_TOPICS:
+                self.kept.clear()
+            self.kept[key] = route
         return route
 
     def _as_route(self, sources: Iterable[Source], seed: int, of_topic: bool = False) -> Route:
@@ -85,9 +85,9 @@ class Routes:
         readers = tuple(s.reader for s in sources)
         if not readers and not seed:
             return NOWHERE
-        if len(self._shared) >= CACHED_TOPICS:
-            self._shared.clear()  # each set of identifiers has a seed of its own
-        return self._shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))
+        if len(self.shared) >= CACHED_TOPICS:
+            self.shared.clear()  # each set of identifiers has a seed of its own
+        return self.shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))
 
 
 def entries(

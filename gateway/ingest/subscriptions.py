@@ -210,7 +210,7 @@ class Subscriptions:
         self._first = self._next()
         self.old, self.left, self.subscribed, self.lost = {}, {}, set(), False
         for source in self.sources:
-            source.reader.open = self._waits(source)
+            source.reader.open = self.waits(source)
 
     def wanted(self, by_id: bool) -> dict[str, Subscription]:
         """By filter, to be subscribed as soon as what `dump` gives then is saved. 3.1.1 (`by_id` false) knows no
@@ -223,7 +223,7 @@ class Subscriptions:
         qos: dict[str, int] = {}
         for source in self.sources:
             qos[source.filter] = max(qos.get(source.filter, 0), source.qos)
-        waited_for = {s.filter for s in self.sources if self._waits(s)}
+        waited_for = {s.filter for s in self.sources if self.waits(s)}
         if watch := self.watch:
             self._id(watch.filter)  # also where it is not sent: what has one is unsubscribed when it is not wanted
             if not any(self.serves_watch(f, by_id) for f in self.sent):
@@ -268,7 +268,7 @@ class Subscriptions:
         for source in self.sources:
             own = [f for f in answering if (f == source.filter if by_id else covers(f, source.filter))]
             if own or not by_id:  # 3.1.1 brings what is retained with whatever is sent
-                source.reader.open = self._waits(source)
+                source.reader.open = self.waits(source)
             if own and source.reader.open:
                 waiting.append((source, own[0]))
         return waiting
@@ -291,7 +291,7 @@ class Subscriptions:
         meanwhile, or it could not be told for whom they come."""
         return bool(self._asked)
 
-    def _waits(self, source: Source) -> bool:
+    def waits(self, source: Source) -> bool:
         return source.reader.retained and source.filter not in self._had.get(source.flow, ())
 
     def _id(self, topic_filter: str) -> int:

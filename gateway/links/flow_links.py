@@ -84,7 +84,7 @@ class FlowLinks:
         """Gaps in what came over links, by flow."""
         self._database, self._store, self._host, self._ingest, self._clock = database, store, host, ingest, clock
         link_store = DatabaseStore(database, store, gateway)
-        self.peers = Peers(Identity(fleet, gateway), settings, link_store, self._deliver, self._fell_behind)
+        self.peers = Peers(Identity(fleet, gateway), settings, link_store, self.deliver, self._fell_behind)
         self._runs: Mapping[str, FlowRun] = {}
         self._incoming: set[tuple[str, str]] = set()
         self._outgoing: set[tuple[str, str]] = set()
@@ -182,7 +182,7 @@ class FlowLinks:
 
     # -- what the links say
 
-    def _deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
+    def deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
         run = self._runs.get(stream.flow)
         if run is None or stream.flow in self._held:
             raise NotNow(f"flow {stream.flow} does not run here now")

@@ -63,7 +63,7 @@ class Peers:
         self._crl_stamp = _stamp(settings.crl)
         self._listener = Listener(ours, self._server, self._called)
         self._addresses: dict[str, Address] = {}
-        self._peers: dict[str, Peer] = {}
+        self.by_name: dict[str, Peer] = {}
         self._dialing: dict[str, asyncio.Task[None]] = {}
         self._ticking: asyncio.Task[None] | None = None
         self.port = 0
@@ -85,7 +85,7 @@ class Peers:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._listener.stop()
-        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
+        await asyncio.gather(*(peer.stop() for peer in self.by_name.values()))
 
     def set_peers(self, addresses: Mapping[str, Address]) -> None:
         """The gateways to be linked to, and where they listen. Streams of the others wait."""
@@ -97,7 +97,7 @@ class Peers:
             if (task := self._dialing.pop(name, None)) is not None:
                 task.cancel()
             if name not in self._addresses:
-                self._peer(name).detach("it is not among this gateway's peers any more")
+                self.peer(name).detach("it is not among this gateway's peers any more")
             elif self._ours.gateway < name:
                 self._dialing[name] = asyncio.get_running_loop().create_task(self._dial(name), name=f"call {name}")
 
@@ -105,24 +105,24 @@ class Peers:
 
     async def open_outgoing(self, flow: str, destination: str) -> None:
         """The flow has batches for `destination`, now or later; sends what the store has."""
-        peer = self._peer(destination)
+        peer = self.peer(destination)
         last = await self._store.position(peer.stream_to(flow))
         peer.handle(peer.session.send(flow, last))
         peer.flush()
 
     def close_outgoing(self, flow: str, destination: str) -> None:
         """Sends no more; the store keeps what is not acknowledged."""
-        self._peer(destination).session.send_no_more(flow)
+        self.peer(destination).session.send_no_more(flow)
 
     def stored(self, flow: str, destination: str, number: Number) -> None:
         """A commit has put batches of an open stream up to `number` into the store."""
-        peer = self._peer(destination)
+        peer = self.peer(destination)
         peer.session.stored(flow, number)
         peer.flush()
 
     async def open_incoming(self, flow: str, origin: str, window: int = WINDOW) -> None:
         """The flow takes batches of `origin`, from behind its last commit. `window`: bytes that may wait for it."""
-        peer = self._peer(origin)
+        peer = self.peer(origin)
         position = await self._store.position(peer.stream_from(flow))
         peer.forget_refusal(flow)
         peer.session.receive(flow, position, window)
@@ -130,7 +130,7 @@ class Peers:
 
     def close_incoming(self, flow: str, origin: str) -> None:
         """The flow takes no more; the origin keeps what is not acknowledged."""
-        peer = self._peer(origin)
+        peer = self.peer(origin)
         peer.forget_refusal(flow)
         peer.session.receive_no_more(flow)
         peer.flush()
@@ -142,24 +142,24 @@ class Peers:
     def release(self, flow: str) -> None:
         """Sends the flow's batches again."""
         self._still.discard(flow)
-        for peer in self._peers.values():
+        for peer in self.by_name.values():
             peer.flush()
 
     def taken(self, flow: str, origin: str, number: Number) -> None:
         """The flow has worked on everything up to `number`: the origin may send more."""
-        peer = self._peer(origin)
+        peer = self.peer(origin)
         peer.session.taken(flow, number)
         peer.flush()
 
     def committed(self, flow: str, origin: str, number: Number) -> None:
         """A commit of this gateway covers everything up to `number`: the origin may delete it."""
-        peer = self._peer(origin)
+        peer = self.peer(origin)
         peer.session.committed(flow, number)
         peer.flush()
 
     def rewind(self, flow: str, origin: str, number: Number) -> None:
         """The flow went back to its last commit: it gets everything after `number` again."""
-        peer = self._peer(origin)
+        peer = self.peer(origin)
         peer.forget_refusal(flow)
         peer.session.rewind(flow, number)
         peer.flush()
@@ -171,15 +171,15 @@ class Peers:
             "tls": self._context is not None,
             "refused_connections": self._listener.refused,
             "last_refusal": self._listener.refusal,
-            "peers": [peer.status() for _, peer in sorted(self._peers.items())],
+            "peers": [peer.status() for _, peer in sorted(self.by_name.items())],
         }
 
-    def _peer(self, name: str) -> Peer:
-        if name not in self._peers:
-            self._peers[name] = Peer(
+    def peer(self, name: str) -> Peer:
+        if name not in self.by_name:
+            self.by_name[name] = Peer(
                 self._ours.gateway, name, self._store, self._deliver, self._fell_behind, self._clock, self._still
             )
-        return self._peers[name]
+        return self.by_name[name]
 
     # -- connections
 
@@ -187,11 +187,11 @@ class Peers:
         if link.peer not in self._addresses:
             link.refuse(f"{link.peer} is not among the peers of {self._ours.gateway}")
             return
-        self._peer(link.peer).attach(link)
+        self.peer(link.peer).attach(link)
 
     async def _dial(self, name: str) -> None:
         """For ever: connects, and again when the connection has ended."""
-        attempt, peer = 0, self._peer(name)
+        attempt, peer = 0, self.peer(name)
         while True:
             began = self._clock()
             try:
@@ -226,14 +226,14 @@ class Peers:
             log.warning("the list of revoked certificates stays as it was: %s", error)
             return
         log.info("%s was read: revoked certificates make no links", self._settings.crl)
-        for peer in self._peers.values():
+        for peer in self.by_name.values():
             peer.detach("the list of revoked certificates has changed")
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             self._look_for_revoked()
-            for peer in list(self._peers.values()):
+            for peer in list(self.by_name.values()):
                 peer.tick()
 
 

@@ -29,7 +29,7 @@ class SendWindow:
     window: int = WINDOW
     probing: bool = False
     """Nothing was acknowledged for a while: one batch at a time, until there is progress."""
-    _flying: deque[tuple[int, int]] = field(default_factory=deque)
+    flying: deque[tuple[int, int]] = field(default_factory=deque)
     """(sequence, bytes)."""
     _bytes: int = 0
     _filled: bool = False
@@ -52,7 +52,7 @@ class SendWindow:
 
     def sends(self, sequence: int, size: int) -> None:
         self.sent = sequence
-        self._flying.append((sequence, size))
+        self.flying.append((sequence, size))
         self._bytes += size
         self._filled |= not self.room
 
@@ -62,8 +62,8 @@ class SendWindow:
             return
         self.acknowledged, self.moved = sequence, now
         self.sent = max(self.sent, sequence)
-        while self._flying and self._flying[0][0] <= sequence:
-            self._bytes -= self._flying.popleft()[1]
+        while self.flying and self.flying[0][0] <= sequence:
+            self._bytes -= self.flying.popleft()[1]
         if self._filled and not self.probing:
             self.window = min(2 * self.window, WINDOW_MOST)
         self.wait, self.probing, self._filled = RESEND_S, False, False
@@ -72,5 +72,5 @@ class SendWindow:
         """Gives up the batches in flight: they are sent again, one at first."""
         self.wait, self.probing, self.window = min(2 * self.wait, RESEND_MOST_S), True, WINDOW
         self.sent, self.moved = self.acknowledged, now
-        self._flying.clear()
+        self.flying.clear()
         self._bytes, self._filled = 0, False

@@ -254,7 +254,7 @@ class Uplink:
         while True:
             self._wake.clear()  # before the turn: what is committed meanwhile starts another
             try:
-                wait = await self._turn()
+                wait = await self.turn()
             except Exception as error:
                 log.error("the outbox could not be sent: %s", error, exc_info=not isinstance(error, StoreError))
                 self._trouble("outbox", str(error) or repr(error))
@@ -269,7 +269,7 @@ class Uplink:
             except TimeoutError:
                 continue
 
-    async def _turn(self) -> float:
+    async def turn(self) -> float:
         """Sends what may leave now; returns how long to wait where nothing is heard meanwhile."""
         self.status.waiting = await self.store(self.database.rows_waiting)
         if not self._connected:

@@ -86,7 +86,7 @@ def test_what_rules_that_are_gone_have_left_is_cleared_and_no_stream_goes_on_fro
         (place / "city-air" / "offsets").mkdir(parents=True)
 
     job = make_job(tmp_path)
-    job._follow()
+    job.follow()
     assert still_open(tmp_path) == {(quiet.name, '{"source":"a"}')}
     assert job.counts == {(name, CLEARED): 1 for name in (lost.name, odd.name, "gone")}
     assert list(places.iterdir()) == [kept]
@@ -113,7 +113,7 @@ def test_open_alerts_of_keys_that_their_rule_has_no_more_are_cleared_when_it_sta
     gateway = Gateway("g1", flow=quiet.flow)
     Landing(str(tmp_path)).land([gateway.open()])
     job = make_job(tmp_path, rules=[replace(quiet, keys=("gateway", "source")), odd])
-    job._follow()
+    job.follow()
     assert len(still_open(tmp_path)) == 3
     for rule in job._rules.values():
         job._end_other_keys(Alerts(str(tmp_path)), rule)
@@ -139,7 +139,7 @@ def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_lea
 
     job = make_job(tmp_path, Publication(Connection(port=broker.port), "f"))
     changed = Alerts(str(tmp_path)).take(RULES[0], [Verdict('{"source":"a"}', 700_000_000, 100_000_000)])
-    job._note(changed)
+    job.note(changed)
     job.start()
     try:
         message = inbox.get(timeout=20)
@@ -161,8 +161,8 @@ def test_messages_that_wait_for_a_broker_are_bounded_and_counted(
     monkeypatch.setattr(alert_job, "MOST_UNSAID", 3)
     job = make_job(tmp_path, Publication(Connection(port=free_port()), "f"))
     verdicts = [Verdict(json.dumps({"source": n}), 700_000_000, 100_000_000) for n in range(5)]
-    job._note(Alerts(str(tmp_path)).take(RULES[0], verdicts))
-    job._say()
+    job.note(Alerts(str(tmp_path)).take(RULES[0], verdicts))
+    job.say()
     assert job.counts == {("", "unsaid"): 2}
     assert {s.metric: s.value for s in scraped(job)} == {"edgert_alert_messages_dropped_total": 2}
 

@@ -258,13 +258,13 @@ def test_what_is_kept_of_names_is_bounded_and_learned_again_from_the_tables(tmp_
     for g in gateways:
         (said,) = small.handle([message(g.open())])
         assert said.acks == {(FLOW, EPOCH, 0): 1}
-    assert (len(small._gateways), len(small._landed), len(small._acceptance._streams)) == (3, 4, 4)
+    assert (len(small.gateways), len(small.landed), len(small._acceptance._streams)) == (3, 4, 4)
     for g in gateways:
         (said,) = small.handle([message(g.rows(contribution(0, "a", 1.0)))])
         assert said.acks == {(FLOW, EPOCH, 0): 2}
     for i in range(50):
         small.handle([message(Hello(gateway=f"x{i}", flow=f"y{i}"))])
-    assert len(small._gateways) == 3
+    assert len(small.gateways) == 3
     assert list(landing._flows) == [FLOW]
 
 

@@ -22,7 +22,7 @@ LOG = logging.getLogger("edgert.central.fleet")
 class Idle(Job):
     """It has nothing to follow."""
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         pass
 
     def _register(self, queries: Mapping[str, Any]) -> Collection[str]:

@@ -41,7 +41,7 @@ def test_unfinished_results_of_many_gateways_take_bounded_memory() -> None:
     for n in range(100):
         reassembly.add(pieces(bytes(2_000), 1_000, gateway=f"g{n}")[0])
     assert reassembly._bytes <= 10_000
-    assert (reassembly.broken, len(reassembly._unfinished)) == (92, 8)
+    assert (reassembly.broken, len(reassembly.unfinished)) == (92, 8)
 
 
 @pytest.mark.parametrize("limit", [500, 1_000, 8_000, 128_000])

@@ -115,22 +115,22 @@ def test_a_model_that_cannot_be_told_keeps_no_other_untold_and_is_tried_again(
         Registry(str(tmp_path)).add(name, lambda _, name=name: version(1, name=name))  # type: ignore[misc]
     broker = Refusing({"a": NotPublished("too large for the broker"), "b": TypeError("a row of somebody else's")})
     monkeypatch.setattr(trainer, "_publication", broker)
-    trainer._say()
+    trainer.say()
     assert broker.told == ["c"]
-    assert trainer._unsaid.is_set()
+    assert trainer.unsaid.is_set()
     assert "too large for the broker; trying again" in caplog.text
     assert "model b: could not be published" in caplog.text
     broker.refused.clear()
-    trainer._say()
+    trainer.say()
     assert broker.told == ["c", "a", "b", "c"]
-    assert not trainer._unsaid.is_set()
+    assert not trainer.unsaid.is_set()
 
 
 def test_names_of_models_that_cannot_be_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(cast(Any, None), str(tmp_path), [], Connection(), "f")
     monkeypatch.setattr(trainer, "_registry", SimpleNamespace())
-    trainer._say()
-    assert trainer._unsaid.is_set()
+    trainer.say()
+    assert trainer.unsaid.is_set()
 
 
 @pytest.fixture

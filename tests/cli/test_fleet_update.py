@@ -26,7 +26,7 @@ def watch() -> BoardWatch:
 
 def hears(watch: BoardWatch, board: str, below: str, plain: Any) -> None:
     payload = plain if isinstance(plain, bytes) else json.dumps(plain).encode()
-    watch._message_untrusted(f"edgert/v1/farm/{board}/{below}", payload, None)
+    watch.message_untrusted(f"edgert/v1/farm/{board}/{below}", payload, None)
 
 
 def shows(watch: BoardWatch, board: str, state: BoardState, online: bool = True) -> None:

@@ -76,7 +76,7 @@ async def serving(path: Path, **more: Handler) -> AsyncIterator[ControlServer]:
 
 
 def _has(server: ControlServer, connections: int) -> bool:
-    return len(server._connections) == connections
+    return len(server.connections) == connections
 
 
 def _began(gate: Gate, requests: int) -> bool:
@@ -157,7 +157,7 @@ async def test_requests_of_one_client_are_answered_in_any_order(tmp_path: Path) 
         ]
         gate.open.set()
         assert await slow == 1
-        assert len(server._connections) == 1
+        assert len(server.connections) == 1
         await client.close()
 
 
@@ -222,7 +222,7 @@ def test_rubbish_ends_its_connection_with_the_reason_and_no_other(tmp_path: Path
             with raw(tmp_path / "c.sock") as bad:
                 bad.sendall(rubbish)
                 assert error in await asyncio.to_thread(said, bad)
-            await until(lambda: len(server._connections) == 1, "the end of the bad connection")
+            await until(lambda: len(server.connections) == 1, "the end of the bad connection")
             assert await other.call("echo", {"a": 1}) == {"a": 1}
             assert not [task for task in asyncio.all_tasks() if task.done() and task.exception()]
             await other.close()
@@ -246,7 +246,7 @@ async def test_random_bytes_of_many_clients_cost_a_good_one_nothing(tmp_path: Pa
             if not n % 10:
                 assert await good.call("echo", {"n": n}) == {"n": n}
         assert await good.call("echo", {"n": -1}) == {"n": -1}
-        await until(lambda: len(server._connections) == 1, "the end of the bad connections")
+        await until(lambda: len(server.connections) == 1, "the end of the bad connections")
         await good.close()
 
 
@@ -270,8 +270,8 @@ async def test_a_client_that_takes_no_answer_is_given_up(tmp_path: Path) -> None
             patch.setattr(server_module, "STALL_S", 0.05)
             with raw(tmp_path / "c.sock") as bad:
                 bad.sendall(pack_request(1, "great", {}))
-                await until(lambda: server._connections, "the connection")
-                await until(lambda: not server._connections, "the end of the connection")
+                await until(lambda: server.connections, "the connection")
+                await until(lambda: not server.connections, "the end of the connection")
         assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
 
 
@@ -334,7 +334,7 @@ async def test_requests_of_lost_connections_count_until_they_end(tmp_path: Path)
                 with raw(tmp_path / "c.sock") as lost:
                     lost.sendall(pack_request(1, "gate", {}))
                     await until(functools.partial(_began, gate, n), "a request")
-            await until(lambda: not server._connections, "the end of both connections")
+            await until(lambda: not server.connections, "the end of both connections")
             with pytest.raises(VerbError, match="2 requests are under way already; try again"):
                 await asyncio.to_thread(call, tmp_path / "c.sock", "echo")
             gate.open.set()

@@ -85,8 +85,8 @@ def test_no_key_that_tomllib_reads_is_hidden_by_what_stands_before_it(begin: str
             pass
         patch.setattr(document, "MAX_DOTS", dots - 1)
         if dots:
-            with pytest.raises(document._SyntaxFault):
-                document._check_keys(text)
+            with pytest.raises(document.SyntaxFault):
+                document.check_keys(text)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_keys_are_looked_through_in_linear_time(text: str) -> None:
     most = text * (MAX_BYTES // len(text))
     began = time.process_time()
     try:
-        document._check_keys(most)
-    except document._SyntaxFault:
+        document.check_keys(most)
+    except document.SyntaxFault:
         pass
     assert time.process_time() - began < 10.0, "what is quadratic takes minutes"

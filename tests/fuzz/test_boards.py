@@ -161,7 +161,7 @@ def test_what_boards_tell_while_they_are_updated(messages: list[tuple[str, str, 
     heard = []
     watch = BoardWatch(Connection(), "farm", "token", lambda: heard.append(1))
     for board, below, payload in messages:
-        watch._message_untrusted(f"edgert/v1/farm/{board}/{below}", payload, None)
+        watch.message_untrusted(f"edgert/v1/farm/{board}/{below}", payload, None)
         watch._take_untrusted("g9", below, payload)
     assert len(heard) == len(messages)
     for board in watch.boards():

@@ -154,8 +154,8 @@ def test_messages_on_the_central_connection(payload: bytes, below: str) -> None:
 
     async def receive() -> None:
         central = CentralConnection(GatewaySettings(), "g1")
-        central._loop = asyncio.get_running_loop()
-        central._uplink = cast(Any, SimpleNamespace(acks_topic="acks"))
+        central.loop = asyncio.get_running_loop()
+        central.uplink = cast(Any, SimpleNamespace(acks_topic="acks"))
         central._api = Rig().api
         for topic in ("acks", f"{BASE}/cmd/{below}", f"{BASE}/{below}"):
             central.message_untrusted(topic, payload, None)

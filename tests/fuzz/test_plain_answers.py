@@ -94,7 +94,7 @@ def test_sections_of_a_member(payload: bytes) -> None:
     of = member(board=payload)
     assert isinstance(section_untrusted(of, "board"), Mapping)
     assert all(isinstance(label, str) for label in labels_untrusted(of))
-    profile = plans._profile_untrusted(of)
+    profile = plans.profile_untrusted(of)
     assert profile is None or (profile["cpu"] > 0 and isinstance(profile["memory"], int))
 
 
@@ -166,7 +166,7 @@ def test_the_examples_are_taken_as_they_are() -> None:
     assert edgert.report_untrusted(figures(), Recent(), lambda pid: True).operators
     assert flink.report_untrusted([FLINK[f"/jobs/{JOB}"]], {}, lambda wanted: ({}, []), Recent(), 1.0).operators
     assert labels_untrusted(member(board=pack(BOARD))) == {"site=north", "gpu=no"}
-    assert plans._profile_untrusted(member(board=pack(BOARD)))
+    assert plans.profile_untrusted(member(board=pack(BOARD)))
     assert assignment_untrusted(LOCATIONS)
     assert threads_untrusted(THREADS)
     assert storm.executor_ids(STORM[f"{PATH}/component/rows"])

@@ -82,7 +82,7 @@ class Board(Gateway):
     async def merge(self, flow: str) -> None:
         """Makes one snapshot of all stored state of a flow, as a checkpoint does once there are many deltas."""
         if (run := self.flows.runs.get(flow)) is not None:
-            await self.store(lambda: self.checkpointer._compact(run))
+            await self.store(lambda: self.checkpointer.compact(run))
 
     async def kill(self) -> None:
         """Calls that the store thread has begun are done; nothing else is."""

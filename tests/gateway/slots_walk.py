@@ -79,7 +79,7 @@ class Walk:
 
     @property
     def processes(self) -> list[InThisProcess]:
-        return self.slots._processes  # type: ignore[return-value]
+        return self.slots.processes  # type: ignore[return-value]
 
     def _sent(self, instance: Any, messages: Any) -> None:
         self.published += len(messages)

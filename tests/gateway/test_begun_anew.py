@@ -36,7 +36,7 @@ def daemon(folder: Path, *files: str) -> Daemon:
 
 async def ends(board: Daemon) -> None:
     board.stop()
-    await board._end()
+    await board.end()
 
 
 @in_loop
@@ -44,13 +44,13 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = daemon(tmp_path)
-    await first._start()
+    await first.start()
     for name in ("f", "g", "gone"):
         text = DOCUMENT.format(name=name, description=name).encode()
         await first.flows.deploy(load(text, first.flows.registry), "mqtt")
     await first.flows.remove("gone")
     epoch = first.flows.runs["f"].epoch
-    first.database._db.execute("UPDATE flow SET document = '{\"name\": \"g\"}' WHERE name = 'g'")
+    first.database.db.execute("UPDATE flow SET document = '{\"name\": \"g\"}' WHERE name = 'g'")
     await ends(first)
     path = tmp_path / "gateway.db"
     raw = bytearray(path.read_bytes())
@@ -59,7 +59,7 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     path.write_bytes(raw)
     again = daemon(tmp_path)
     with caplog.at_level(logging.ERROR):
-        await again._start()
+        await again.start()
     assert "is kept as" in caplog.text
     run = again.flows.runs["f"]
     assert (run.flow.description, run.version, epoch_ordinal(run.epoch)) == ("f", 2, epoch_ordinal(epoch) + 1)
@@ -70,7 +70,7 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     assert again.database.rescued() is None
     await ends(again)
     once_more = daemon(tmp_path)
-    await once_more._start()
+    await once_more.start()
     assert (sorted(once_more.flows.runs), once_more.flows.gaps) == (["f"], {})
     assert sorted(once_more.flows.failed) == ["g"], "it is not forgotten"
     await ends(once_more)
@@ -125,7 +125,7 @@ async def test_a_flow_that_cannot_start_is_not_forgotten_and_each_says_what_it_l
 @in_loop
 async def test_what_a_damaged_database_would_take_is_left_to_the_sensors_broker(tmp_path: Path) -> None:
     board = daemon(tmp_path)
-    await board._start()
+    await board.start()
     await board.flows.deploy(load(DOCUMENT.format(name="f", description="f").encode(), board.flows.registry), "mqtt")
     topic = board.flows.runs["f"].sources()[0][0].parameters["topic"].filter.replace("+", "x")
     board.ingest.feed([Publish(topic, b'{"time": 1700000000, "v": 1}', 1, False, False, 1)])

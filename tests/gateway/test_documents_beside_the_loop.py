@@ -105,8 +105,8 @@ async def test_documents_of_one_flow_are_carried_out_in_their_order_though_the_f
 
     monkeypatch.setattr(mqtt_api, "from_plain", check)
     central = CentralConnection(GatewaySettings(), "g1")
-    central._loop = asyncio.get_running_loop()
-    central._uplink = cast(Any, SimpleNamespace(acks_topic="acks"))
+    central.loop = asyncio.get_running_loop()
+    central.uplink = cast(Any, SimpleNamespace(acks_topic="acks"))
     central._api = rig.api
     serving = asyncio.ensure_future(central.serve(central.documents, rig.api.handle_untrusted))
     for topic in ("first", "second"):

@@ -159,11 +159,11 @@ async def test_a_flow_that_keeps_all_waits_for_room(tmp_path: Path) -> None:
     assert await rig.early_results.send()
     assert rig.shipped() == 0
     assert rig.checkpointer.outbox_room.blocked == {"f"}
-    assert not rig.early_results._chosen(), "it goes on with its checkpoint"
+    assert not rig.early_results.chosen(), "it goes on with its checkpoint"
     rig.database.quota_bytes = 1e9
     assert await rig.checkpoint()
     assert rig.shipped() == 1
-    assert rig.early_results._chosen()
+    assert rig.early_results.chosen()
     rig.crash()
 
 
@@ -177,7 +177,7 @@ async def test_a_new_version_changes_the_guarantee(tmp_path: Path) -> None:
     feed(rig, 3, 2_000.0)
     await rig.flows.deploy(document(), "mqtt")
     assert rig.shipped() == 3, "the old version's windows, each once"
-    assert not rig.early_results._chosen()
+    assert not rig.early_results.chosen()
     rig.crash()
     again = Gateway(tmp_path / "db")
     assert not again.database.repeated.total()

@@ -57,7 +57,7 @@ async def test_a_part_that_fails_at_the_end_costs_no_other_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = daemon(tmp_path)
-    await board._start()
+    await board.start()
     left: list[str] = []
 
     async def fails() -> None:
@@ -70,8 +70,8 @@ async def test_a_part_that_fails_at_the_end_costs_no_other_its_end(
     monkeypatch.setattr(board.host, "stop", fails)
     monkeypatch.setattr(Daemon, "_leave_sensors", leaves)
     board.stop()
-    await board._end()
+    await board.end()
     assert left == ["sensors"]
-    assert "can't start new thread" in board._fault
+    assert "can't start new thread" in board.fault
     with pytest.raises(Exception, match="closed"):
         board.database.pages()

@@ -35,7 +35,7 @@ async def linked(path: Path) -> tuple[Gateway, FlowLinks]:
 @in_loop
 async def test_batches_that_are_missing_or_damaged_stand_in_the_table_of_gaps(tmp_path: Path) -> None:
     gateway, links = await linked(tmp_path / "db")
-    links._deliver(STREAM, Number(1, 4), b"no batch", Gap(Number(1, 1), Number(1, 4)))
+    links.deliver(STREAM, Number(1, 4), b"no batch", Gap(Number(1, 1), Number(1, 4)))
     await until(lambda: len(gaps(gateway)) == 2, "both gaps")
     assert {gap.text.split(":")[0] for gap in gaps(gateway)} == {
         "batches of gateway g2 are missing for good",
@@ -58,7 +58,7 @@ async def test_a_batch_that_could_not_be_given_to_the_flow_is_not_acknowledged(
 
     monkeypatch.setattr(gateway.host, "deliver", fails)
     with pytest.raises(RuntimeError, match="no"):
-        links._deliver(STREAM, Number(1, 1), b"", None)
+        links.deliver(STREAM, Number(1, 1), b"", None)
     assert "g2" not in gateway.flows.runs["f"].progress.links
     await links.stop()
     gateway.crash()

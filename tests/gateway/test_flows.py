@@ -191,7 +191,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     gateway.feed(1, 1.0)
     old = gateway.flows.runs["f"]
     begun: list[Any] = []
-    begin, ending = gateway.host.begin, gateway.flows._retirement.ending
+    begin, ending = gateway.host.begin, gateway.flows.retirement.ending
 
     def note(run: Any, *checkpoint: Any) -> None:
         begun.append(run)
@@ -204,7 +204,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
 
     with monkeypatch.context() as patch:
         patch.setattr(gateway.host, "begin", note)
-        patch.setattr(gateway.flows._retirement, "ending", meanwhile)
+        patch.setattr(gateway.flows.retirement, "ending", meanwhile)
         with pytest.raises(EdgertError, match="version 2 of flow f took over and cannot go on: no such operator here"):
             await gateway.flows.deploy(document(description="new"), "mqtt")
     assert gateway.flows.failed == {"f": "no such operator here"}
@@ -212,7 +212,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     assert gateway.shipped() == 1, "the old version's windows"
     gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 2)])
     assert gateway.ingest.inbox.due() == [], "a gap is to say that it is missing"
-    await asyncio.gather(*gateway.flows._telling.running)
+    await asyncio.gather(*gateway.flows.losses.telling.running)
     gateway.ingest.feed([Publish("x/a", b"{}", 1, False, False, 3)])
     assert gateway.ingest.inbox.due() == [(3, 1)], "nobody waits for it"
     assert await gateway.flows.deploy(document(description="newer"), "mqtt") == 3

@@ -107,7 +107,7 @@ async def test_a_flow_that_is_stopped_says_so_in_the_tables(tmp_path: Path) -> N
     await gateway.flows.deploy(document(), "mqtt")
     gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
     gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
-    await asyncio.gather(*gateway.flows._telling.running)
+    await asyncio.gather(*gateway.flows.losses.telling.running)
     (gap,) = gaps(gateway)
     assert "its slots died" in gap.text
     gateway.crash()
@@ -122,7 +122,7 @@ async def test_what_the_broker_retains_does_not_cost_a_stopped_flow_its_windows(
     assert await gateway.checkpoint()
     gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
     gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
-    await asyncio.gather(*gateway.flows._telling.running)
+    await asyncio.gather(*gateway.flows.losses.telling.running)
     with pytest.raises(EdgertError, match=r"flow f is stopped \(its slots died\) and its document is the same"):
         await gateway.flows.deploy(document(), "mqtt")
     assert (sorted(gateway.flows.runs), sorted(gateway.flows.failed)) == ([], ["f"])
@@ -170,7 +170,7 @@ async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so
     assert await gateway.checkpoint()
     assert [packet_id for packet_id, *_ in gateway.ingest.inbox.owed] == [2, 3]
     gateway.database.put_gap = put_gap  # type: ignore[method-assign]
-    await asyncio.gather(*gateway.flows._telling.running)
+    await asyncio.gather(*gateway.flows.losses.telling.running)
     assert (len(gaps(gateway)), len(gateway.ingest.inbox.owed)) == (1, 0)
     assert gateway.ingest.subscriptions.sources == []
     gateway.crash()
@@ -181,7 +181,7 @@ async def test_a_gateway_that_ends_does_not_wait_for_what_cannot_be_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board, tried, loop = daemon(tmp_path), asyncio.Event(), asyncio.get_running_loop()
-    await board._start()
+    await board.start()
     await board.flows._deploy(document(), "mqtt", {}, 0)
 
     def full(*_: Any, **__: Any) -> None:
@@ -190,7 +190,7 @@ async def test_a_gateway_that_ends_does_not_wait_for_what_cannot_be_said(
 
     monkeypatch.setattr(board.database, "put_gap", full)
     board.flows.fail(board.flows.runs["f"], "its slots died")
-    (saying,) = board.flows._telling.running
+    (saying,) = board.flows.losses.telling.running
     await tried.wait()
     await ends(board)
     assert saying.cancelled()
@@ -250,7 +250,7 @@ async def test_an_end_that_cannot_be_written_in_any_way_is_over_all_the_same(
     monkeypatch.setattr(gateway.database, "put_flow", mock.Mock(side_effect=ValueError("not foreseen")))
     with pytest.raises(ValueError, match="not foreseen"):
         await gateway.flows.deploy(document(description="new"), "mqtt")
-    assert (gateway.flows._leaving, gateway.flows._entering) == (None, {})
+    assert (gateway.flows.leaving, gateway.flows.entering) == (None, {})
     gateway.crash()
 
 
@@ -272,7 +272,7 @@ async def test_what_keeps_a_flow_s_last_words_from_being_written_is_said(
     monkeypatch.setattr(Database, "_write", damaged)
     async with asyncio.timeout(10.0):
         assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
-        await asyncio.gather(*gateway.flows._telling.running)
+        await asyncio.gather(*gateway.flows.losses.telling.running)
     assert "could not be written (the database could not be written: expected a map)" in gaps(gateway)[0].text
     assert gateway.shipped() == 0
     gateway.feed(2, 2.0)

@@ -278,7 +278,7 @@ async def test_that_nothing_is_saved_though_messages_had_come_is_damage(tmp_path
 @in_loop
 async def test_a_database_that_was_begun_anew_knows_over_starts_that_identifiers_may_be_missing(tmp_path: Path) -> None:
     first = daemon(tmp_path)
-    await first._start()
+    await first.start()
     await first.flows.deploy(document(), "mqtt")
     await ends(first)
     path = tmp_path / "gateway.db"
@@ -288,7 +288,7 @@ async def test_a_database_that_was_begun_anew_knows_over_starts_that_identifiers
     path.write_bytes(raw)
     for _ in range(2):
         again = daemon(tmp_path)
-        await again._start()
+        await again.start()
         (run,) = again.flows.runs.values()
         route = again.ingest.subscriber.routes.by_id("x/1", (17,))
         await ends(again)
@@ -318,7 +318,7 @@ async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: 
     """Its file is no longer named; or it was removed while the broker was away, so that this was not saved."""
     flow = asking()
     first = daemon(tmp_path)
-    await first._start()
+    await first.start()
     await first.flows.deploy(flow, "file")
     given = first.ingest.subscriptions
     give(given)
@@ -327,9 +327,9 @@ async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: 
         await first.flows.remove("f")
     await ends(first)
     second = daemon(tmp_path)
-    await second._start()
+    await second.start()
     await second.flows.deploy(flow, "mqtt")
-    waits = [second.ingest.subscriptions._waits(source) for source in second.ingest.subscriptions.sources]
+    waits = [second.ingest.subscriptions.waits(source) for source in second.ingest.subscriptions.sources]
     await ends(second)
     assert waits == [True]
 
@@ -352,7 +352,7 @@ async def test_a_flow_that_could_not_start_and_is_removed_is_a_new_one_when_it_i
     assert board.subscriptions.left == {}, "it inherits nothing"
     await board.flows.remove("f")
     await board.flows.deploy(asking(), "mqtt")
-    assert [board.subscriptions._waits(source) for source in board.subscriptions.sources] == [True]
+    assert [board.subscriptions.waits(source) for source in board.subscriptions.sources] == [True]
     board.crash()
 
 
@@ -363,11 +363,11 @@ async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Pat
     give(board.subscriptions)
     old = board.ids("x/+")
     board.flows.fail(board.flows.runs["f"], "its slots died")
-    await asyncio.gather(*board.flows._telling.running)
+    await asyncio.gather(*board.flows.losses.telling.running)
     saved = board.subscribe()
     board.crash()
     board = Board(tmp_path / "db", saved)
-    assert [board.subscriptions._waits(source) for source in board.subscriptions.sources] == [False]
+    assert [board.subscriptions.waits(source) for source in board.subscriptions.sources] == [False]
     await board.deploy("f", "{kind}/{source}")
     board.feed(1, 1.0, ids=old)  # had waited at the broker
     assert await board.counted() == {"f": 1}
@@ -376,7 +376,7 @@ async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Pat
 @in_loop
 async def test_an_equal_message_that_comes_while_the_gateway_ends_counts_when_it_comes_again(tmp_path: Path) -> None:
     before, equal = daemon(tmp_path), Publish("x/a", b'{"time": %f}' % 1_700_000_001.0, 1, False, False, 1, ())
-    await before._start()
+    await before.start()
     await before.flows.deploy(document(), "mqtt")
     before.ingest.feed([equal])
     good_bye = before.ingest.client.stop

@@ -282,10 +282,10 @@ async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(
     world.free.set()
     for _ in range(200):
         gateway.host.tick(gateway.flows.runs.values())
-        if not gateway.host._leaving:
+        if not gateway.host.leaving:
             break
         await asyncio.sleep(0.02)
-    assert not gateway.host._leaving, "it leaves when its turn has ended"
+    assert not gateway.host.leaving, "it leaves when its turn has ended"
     before = gateway.shipped()
     assert await gateway.flows.remove("f") is replaced
     assert gateway.shipped() - before == (1 if replaced else 0)

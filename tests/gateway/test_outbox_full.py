@@ -71,7 +71,7 @@ async def test_a_flow_that_keeps_all_is_not_acknowledged_until_there_is_room(
     gateway.ingest.acknowledge()
     assert len(gateway.ingest.inbox.owed) == 4
     assert gateway.checkpointer.outbox_room.blocked == {"f"}
-    assert gateway.checkpointer._in_vain(), "asking for a checkpoint would not help"
+    assert gateway.checkpointer.in_vain(), "asking for a checkpoint would not help"
     said = [r.message for r in caplog.records if "keeps all its results" in r.message]
     assert len(said) == 1
     assert said[0].startswith("flow f: the outbox has ")
@@ -81,7 +81,7 @@ async def test_a_flow_that_keeps_all_is_not_acknowledged_until_there_is_room(
     gateway.ingest.acknowledge()
     assert not gateway.ingest.inbox.owed
     assert not gateway.checkpointer.outbox_room.blocked
-    assert not gateway.checkpointer._in_vain()
+    assert not gateway.checkpointer.in_vain()
     assert sum("found room" in r.message for r in caplog.records) == 1
     await gateway.flows.remove("f")
     assert ("f", FULL) not in gateway.database.shed
@@ -137,12 +137,12 @@ async def test_another_flows_input_in_front_is_still_worth_a_checkpoint(tmp_path
     await gateway.flows.deploy(document("other"), "mqtt")
     fill(gateway)
     feed(gateway, 1, 1.0)
-    assert not gateway.checkpointer._in_vain()
+    assert not gateway.checkpointer.in_vain()
     for n, time in ((2, 1.0), (3, 1_000.0)):
         feed(gateway, n, time, topic="y/a")
     await gateway.checkpoint()
     assert gateway.checkpointer.outbox_room.blocked == {"f"}
-    assert gateway.checkpointer._in_vain()
+    assert gateway.checkpointer.in_vain()
     gateway.crash()
 
 
@@ -212,13 +212,13 @@ async def test_however_many_results_are_too_old_none_of_them_waits_for_another_l
     now = 0.0
     gateway.database._monotonic, gateway.database._started = lambda: now, 0.0
     await gateway.flows.deploy(document(), "mqtt")
-    for n in range(3 * quota._AT_ONCE + 1):
+    for n in range(3 * quota.AT_ONCE + 1):
         gateway.database.commit([results("f", n)], {}, 1)
     now = 110.0
     gateway.database.commit([results("f", -1)], {}, 1)
     checkpointer = Checkpointer(gateway.flow_registry, gateway.host, gateway.ingest, lambda: None, greatest_age_s=100.0)
     running = asyncio.create_task(checkpointer.run())
-    await until(lambda: gateway.database.shed[("f", TOO_OLD)] > 3 * quota._AT_ONCE, "all that is too old to go")
+    await until(lambda: gateway.database.shed[("f", TOO_OLD)] > 3 * quota.AT_ONCE, "all that is too old to go")
     assert gateway.database.outbox_size.rows == 1
     running.cancel()
     gateway.crash()

@@ -71,7 +71,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 async def both(folder: Path) -> Daemon:
     """A gateway that runs a flow with such an operator, and another one."""
     board = daemon(folder)
-    await board._start()
+    await board.start()
     for text in (THEIRS, DOCUMENT.format(name="good", description="")):
         await board.flows.deploy(load(text.encode(), board.flows.registry), "mqtt")
     return board
@@ -87,13 +87,13 @@ async def test_the_gateway_starts_without_that_flow_and_the_next_start_has_it_ag
     monkeypatch.setattr(Asking, "away", (when, raised))
     board = daemon(tmp_path)
     with caplog.at_level(logging.ERROR):
-        await board._start()
+        await board.start()
     assert (list(board.flows.runs), board.flows.failed) == (["good"], {"theirs": repr(raised)})
     assert "flow theirs cannot go on and is not started" in caplog.text
     await ends(board)
     monkeypatch.setattr(Asking, "away", None)
     board = daemon(tmp_path)
-    await board._start()
+    await board.start()
     assert (sorted(board.flows.runs), board.flows.failed) == (["good", "theirs"], {})
     assert board.flows.version("theirs") == 1
     await ends(board)
@@ -108,7 +108,7 @@ async def test_nor_does_it_keep_others_from_starting_when_the_database_was_set_a
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE opening", b"\xff" * 20))
     monkeypatch.setattr(Asking, "away", ("made", RuntimeError("no answer")))
     board = daemon(tmp_path)
-    await board._start()
+    await board.start()
     assert (list(board.flows.runs), list(board.flows.failed)) == (["good"], ["theirs"])
     assert "is damaged" in board.flows.gaps["good"]
     await ends(board)
@@ -123,7 +123,7 @@ async def test_a_flow_file_whose_operator_cannot_be_made_is_said_and_costs_no_ot
     monkeypatch.setattr(Asking, "away", ("made", RuntimeError("no answer")))
     board = daemon(tmp_path, str(tmp_path / "theirs.toml"), str(tmp_path / "good.toml"))
     with caplog.at_level(logging.ERROR):
-        await board._start()
+        await board.start()
     assert list(board.flows.runs) == ["good"]
     assert "theirs.toml is not deployed: no answer" in caplog.text
     await ends(board)

@@ -34,16 +34,16 @@ async def test_a_list_of_revoked_certificates_counts_when_its_file_is_replaced(r
     await a.peers.open_outgoing("f", "b")
     await b.peers.open_incoming("f", "a")
     await until(lambda: b.bodies == [b"1"], "a batch")
-    before = b.peers._peer("a").link
+    before = b.peers.peer("a").link
     authority.revoke("c", now)
     spread(authority, credentials)
-    await until(lambda: b.peers._peer("a").link not in (None, before), "another link")
+    await until(lambda: b.peers.peer("a").link not in (None, before), "another link")
     authority.revoke(revoked, now)
     spread(authority, credentials)
     side = a if revoked == "b" else b
-    await until(lambda: "revoked" in side.peers.status()["last_refusal"] + side.peers._peer("b").error, "the reason")
+    await until(lambda: "revoked" in side.peers.status()["last_refusal"] + side.peers.peer("b").error, "the reason")
     # with TLS 1.3 a client learns only after its handshake that it is refused
-    await until(lambda: a.peers._peer("b").link is b.peers._peer("a").link is None, "the end of both sides")
+    await until(lambda: a.peers.peer("b").link is b.peers.peer("a").link is None, "the end of both sides")
     a.peers.stored("f", "b", one.put(AB, b"2"))
     tries = b.peers.status()["refused_connections"]
     await until(lambda: b.peers.status()["refused_connections"] > tries + 1, "two more attempts")

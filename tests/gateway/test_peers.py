@@ -93,7 +93,7 @@ async def test_boards_and_links_that_die_at_random_lose_and_double_nothing(seed:
             done += b.bodies
             b.got.clear()
         elif what == 7:
-            for peer in draw.choice((a, b)).peers._peers.values():
+            for peer in draw.choice((a, b)).peers.by_name.values():
                 peer.detach("the test cut it")
         elif what == 8:
             await b.peers.stop()
@@ -180,7 +180,7 @@ async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_
     b.peers.close_incoming("f", "a")
     two.positions[AB] = Number(1, 3)
     await b.peers.open_incoming("f", "a")
-    (peer,) = b.peers._peers.values()
+    (peer,) = b.peers.by_name.values()
     peer.tick()
     a.peers.stored("f", "b", one.put(AB, b"4"))
     await until(lambda: b.bodies == [b"1", b"2", b"4"], "what follows the position")
@@ -253,12 +253,12 @@ async def test_a_gateway_that_is_no_peer_is_refused_and_told_so() -> None:
     await a.peers.start()
     await b.peers.start()
     a.peers.set_peers({"b": (HOST, b.peers.port)})
-    peer = a.peers._peer("b")
+    peer = a.peers.peer("b")
     await until(lambda: "not among the peers" in peer.error, "the refusal")
     b.peers.set_peers({"a": (HOST, a.peers.port)})
-    await until(lambda: peer.link is not None and b.peers._peer("a").link is not None, "the link")
+    await until(lambda: peer.link is not None and b.peers.peer("a").link is not None, "the link")
     b.peers.set_peers({})
-    await until(lambda: b.peers._peer("a").link is None, "its end")
+    await until(lambda: b.peers.peer("a").link is None, "its end")
     await a.peers.stop()
     await b.peers.stop()
 
@@ -289,14 +289,14 @@ async def test_a_peer_that_asks_much_and_reads_nothing_is_dropped(monkeypatch: p
     b.peers.set_peers({"a": (HOST, 1)})
     _, writer = await asyncio.open_connection(HOST, b.peers.port, limit=1)
     writer.write(encode(Hello(VERSION, FLEET, "a")))
-    await until(lambda: b.peers._peer("a").link, "the link")
+    await until(lambda: b.peers.peer("a").link, "the link")
     flood = encode(Ping(1)) * 10_000
     for _ in range(2_000):
         writer.write(flood)
         await asyncio.sleep(0)
-        if b.peers._peer("a").link is None:
+        if b.peers.peer("a").link is None:
             break
-    assert "expected it to read" in b.peers._peer("a").error
+    assert "expected it to read" in b.peers.peer("a").error
     writer.transport.abort()
     await b.peers.stop()
 
@@ -320,5 +320,5 @@ async def test_without_certificates_it_listens_on_loopback_only() -> None:
         await peers.start()
     address: dict[str, Address] = {"b": ("192.0.2.1", 9)}
     peers.set_peers(address)
-    await until(lambda: "expected a loopback address" in peers._peer("b").error, "the refusal")
+    await until(lambda: "expected a loopback address" in peers.peer("b").error, "the refusal")
     await peers.stop()

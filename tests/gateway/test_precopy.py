@@ -36,7 +36,7 @@ def export(since: str = "t") -> dict[str, Any]:
 
 
 def merged(gateway: Gateway) -> None:
-    gateway.checkpointer._compact(gateway.flows.runs["f"])
+    gateway.checkpointer.compact(gateway.flows.runs["f"])
 
 
 async def ahead_of_plan_2(path: Path, kept_s: float = KEPT_S) -> tuple[Gateway, Parts]:

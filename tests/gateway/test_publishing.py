@@ -120,7 +120,7 @@ async def test_a_message_goes_out_as_its_sink_and_a_dead_letter_as_its_reason_sa
 def hung_up(gateway: Gateway, topic: str, packet_id: int) -> None:
     """As the session tells it: the topic is refused from its second message on."""
     client = gateway.ingest.client
-    client._session.hang_ups.topics.blamed(topic, client.clock())
+    client.session.hang_ups.topics.blamed(topic, client.clock())
     gateway.ingest.publishing.answered(packet_id, HUNG_UP)
 
 
@@ -168,7 +168,7 @@ async def test_a_topic_of_qos_0_at_which_the_broker_hangs_up_is_named_too(
     gateway = await with_alarms(tmp_path / "db", 0)
     client = gateway.ingest.client
     for _ in range(2):
-        client._session.hang_ups.blame_topic("alarm/a", client.clock())
+        client.session.hang_ups.blame_topic("alarm/a", client.clock())
     for number in (1, 2):
         gateway.feed(number, 1.0 + number)
     await asyncio.sleep(0)

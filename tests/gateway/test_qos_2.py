@@ -22,8 +22,8 @@ class Board:
     def __init__(self, path: Path) -> None:
         self.gateway = Gateway(path)
         self.client = self.gateway.ingest.client
-        self.client._schedule_flush = lambda: None  # type: ignore[method-assign]
-        self.session = self.client._session
+        self.client.schedule_flush = lambda: None  # type: ignore[method-assign]
+        self.session = self.client.session
         self.gateway.ingest.tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
 
     async def deploy(self) -> None:

@@ -61,7 +61,7 @@ async def with_messages(path: Path, most: int = 5, *, merged: bool = False) -> N
         gateway.feed(number, number)
         assert await gateway.checkpoint()
         if merged and number == 2:
-            gateway.checkpointer._compact(gateway.flows.runs["f"])
+            gateway.checkpointer.compact(gateway.flows.runs["f"])
     gateway.feed(most + 1, most + 1)
     gateway.crash()
 

@@ -59,21 +59,21 @@ def test_endless_sets_of_identifiers_stay_within_the_bound(monkeypatch: pytest.M
     for n in range(1_000):
         of.by_id("a/b", (n + 1, n + 2))
         of.by_id("a/b", tuple(range(n + 1, n + 100)))
-    assert len(of._routes) <= 100
-    assert len(of._shared) <= 100
+    assert len(of.kept) <= 100
+    assert len(of.shared) <= 100
 
 
 def test_identifiers_of_no_subscription_cost_no_search_each(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     of = made()
-    of._subscriptions.ids["a/#"] = 7
-    readers = of._subscriptions.readers
+    of.subscriptions.ids["a/#"] = 7
+    readers = of.subscriptions.readers
 
     def counted(topic: str, number: int) -> list[Source]:
         asked.append(number)
         return readers(topic, number)
 
-    monkeypatch.setattr(of._subscriptions, "readers", counted)
+    monkeypatch.setattr(of.subscriptions, "readers", counted)
     assert of.by_id("a/b", (*range(1, 10_000), *range(1, 10_000))).readers
     assert asked == [7]
 

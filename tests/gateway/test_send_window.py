@@ -63,7 +63,7 @@ def test_no_more_is_in_flight_than_the_window_allows(steps: list[tuple[str, int]
             window.stalls(now)
         assert 0 <= window.acknowledged <= window.sent <= window.acknowledged + WINDOW_MOST
         assert not window.is_stalled(window.moved + RESEND_S)
-        sending_bytes = sum(size for _, size in window._flying)
+        sending_bytes = sum(size for _, size in window.flying)
         assert sending_bytes < WINDOW_BYTES + 400_000
         assert sending_bytes == window._bytes
-        assert [number for number, _ in window._flying] == list(range(window.acknowledged + 1, window.sent + 1))
+        assert [number for number, _ in window.flying] == list(range(window.acknowledged + 1, window.sent + 1))

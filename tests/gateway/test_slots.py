@@ -70,7 +70,7 @@ async def walk_through(draw: random.Random) -> None:
         for _ in range(100):
             process.link.flush()
             process.step()
-        assert not process.slot._runs, "a slot keeps nothing of a flow that has ended"
+        assert not process.slot.runs, "a slot keeps nothing of a flow that has ended"
         process.stop_now()
 
 
@@ -166,7 +166,7 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     successor = walk.slots.successor(walk.run, new, [], b"")
     walk.slots.offer_model(walk.run, "more", {"version": 4})  # while the flow stands still
     sent: list[bytes] = []
-    walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+    walk.slots.orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
     successor.take_over()
     number = walk.slots.hosted[new].number
     assert sent[-1] == frames.frame(frames.MODEL, number, "more", {"version": 4})
@@ -249,7 +249,7 @@ async def test_a_slot_that_does_not_report_is_not_waited_for() -> None:
         process.start()
     walk.processes[1].silent_s = QUIET_S + 1.0
     sent: list[bytes] = []
-    walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+    walk.slots.orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
     assert not walk.slots.checkpoints.capture(walk.run, walk.feeding)
     assert not walk.slots.checkpoints.halt(walk.run, walk.feeding, 60.0)
     assert sent == []

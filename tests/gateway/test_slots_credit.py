@@ -49,7 +49,7 @@ def test_a_queue_that_another_slot_feeds_exceeds_its_budget_by_what_may_be_under
     """`reads`: whether its slot reads its links while its operators stand still."""
     walk, near, far = begun()
     assert far.slot is not None
-    (run,) = far.slot._runs.values()
+    (run,) = far.slot.runs.values()
     (window,) = run._instances
     far.slot.pool.begin_hold([window])
     size = ROWS * size_of([{"time": 1.0, "source": "a"}])
@@ -92,7 +92,7 @@ def test_what_a_slot_does_not_take_from_another_is_shown_of_the_one_that_holds_i
 
     assert unsent() == [0, 0]
     assert near.slot is not None
-    link = near.slot._links[far.number]
+    link = near.slot.links[far.number]
     link.send(frame(REPORT, b"x" * 4 * SOCKET_BYTES))  # a frame that its receiver passes over
     waiting = link.backlog_bytes
     assert waiting > SOCKET_BYTES
@@ -118,7 +118,7 @@ def test_a_slots_policy_is_told_what_rows_cost() -> None:
             process.link.flush()
             process.step()
     assert near.slot is not None
-    (run,) = near.slot._runs.values()
+    (run,) = near.slot.runs.values()
     source = next(instance for instance in run.flow_run.all if instance.counters.rows_in)
     assert source.schedule.profiled[0] == 0
     InThisProcess.clock.advance(REPORT_S)

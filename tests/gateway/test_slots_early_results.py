@@ -29,7 +29,7 @@ class AheadWalk(Walk):
 
     async def leave_ahead(self) -> None:
         for process in self.processes:
-            for run in process.slot._runs.values() if process.slot else ():
+            for run in process.slot.runs.values() if process.slot else ():
                 if self.draw.random() < 0.7:
                     run.tell_results()
             if process.running:

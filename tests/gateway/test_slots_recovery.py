@@ -41,7 +41,7 @@ async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> t
         if early:
             called()
         build(hosted, blobs, queue)
-        walk.slots._orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
+        walk.slots.orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
         if not early:
             called()
 
@@ -68,7 +68,7 @@ async def test_a_flow_that_is_removed_while_it_is_brought_back_is_ended_in_its_s
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
     hosted, sent = await brought_back(walk, lambda: walk.slots.remove(walk.run), early=True)
     assert sent == [frame(frames.DROP, hosted.number)]
-    assert not walk.slots._orders.by_number
+    assert not walk.slots.orders.by_number
     assert not walk.slots._by_instance
 
 
@@ -113,7 +113,7 @@ async def test_a_flow_is_not_up_until_it_is_brought_back() -> None:
     process.die()
     process.start()
     assert not walk.slots.checkpoints.is_up(walk.run), "the slot is, and knows nothing of the flow"
-    await asyncio.gather(*walk.slots._deaths._recoveries.running)
+    await asyncio.gather(*walk.slots.deaths.recoveries.running)
     assert walk.slots.checkpoints.is_up(walk.run)
 
 
@@ -132,10 +132,10 @@ async def test_a_slot_that_dies_while_its_flow_stands_still_for_a_plan_gives_it_
         await asyncio.sleep(0)
         walk.slots.go_on(walk.run)
         await asyncio.sleep(0)
-    await asyncio.gather(*walk.slots._deaths._recoveries.running)
+    await asyncio.gather(*walk.slots.deaths.recoveries.running)
     for _ in range(100):
         for process in walk.processes:
             process.step()
             process.listen()
-    lives = {number for process in walk.processes if process.slot for number in process.slot._runs}
+    lives = {number for process in walk.processes if process.slot for number in process.slot.runs}
     assert lives == {walk.slots.hosted[walk.run].number}

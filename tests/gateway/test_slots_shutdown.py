@@ -56,13 +56,13 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     assert rests == [walk.run]
     assert len(walk.run.pending) == 1
     assert process.slot is not None
-    (run,) = process.slot._runs.values()
+    (run,) = process.slot.runs.values()
     walk.feed()
     process.step()
     assert run.capturing, "it waits, and what comes waits aside"
     assert walk.slots.checkpoints.rest([walk.run], walk.feeding, -1.0) == []
     process.step()
-    assert not process.slot._runs
+    assert not process.slot.runs
     assert not walk.slots.checkpoints.is_up(walk.run)
 
 
@@ -74,7 +74,7 @@ async def test_a_turn_that_ends_after_the_daemon_says_what_it_has_to_nobody() ->
     process.start()
     process.step()
     assert process.slot is not None
-    (run,) = process.slot._runs.values()
+    (run,) = process.slot.runs.values()
     process.stop_now()
     process.slot._send(run.flow_run.all[0], [])
 
@@ -94,4 +94,4 @@ async def test_one_that_was_silent_and_reports_later_has_no_last_part_and_comput
     assert not await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.feeding))
     process.step()
     assert process.slot is not None
-    assert not process.slot._runs
+    assert not process.slot.runs

@@ -127,7 +127,7 @@ def test_messages_of_the_central_broker_that_came_to_no_part_are_among_the_drops
     for payload in (b"x", b"x" * 11):
         message = MQTTMessage(topic=b"t")
         message.payload = payload
-        link._client.on_message(link._client, None, message)  # type: ignore[misc]
+        link.client.on_message(link.client, None, message)  # type: ignore[misc]
     assert control_connection_drops(link) == {
         ("", "", "control message that is too large"): 1,
         ("", "", "control message that could not be handled"): 1,

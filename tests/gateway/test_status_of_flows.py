@@ -39,7 +39,7 @@ class World:
             row = ("window_start", "window_end", "source", "n"), [[0.0, 10.0, "a", 1]]
             result = Checkpoint(name, Position(), [], b"", *row)
             await self.gateway.store(partial(self.gateway.database.commit, [result], {}, 1))
-        await self.uplink._turn()
+        await self.uplink.turn()
 
     async def acknowledge(self, flow: str) -> None:
         [stream] = [stream for stream, _ in self.gateway.database.outbox_streams() if stream[0] == flow]
@@ -66,14 +66,14 @@ async def test_a_flow_whose_results_never_land_is_bad_although_those_of_another_
     for _ in range(7):
         await world.rows()
         await world.acknowledge("g")
-        await world.uplink._turn()
+        await world.uplink.turn()
         found = world.levels()
         world.now += 10.0
     assert found == {"central": "good", "f": "bad", "g": "idle"}
     flow = world.status.object()["flows"][0]
     assert (flow["condition"]["state"], flow["outbox_rows"]) == ("not landing", 7)
     await world.acknowledge("f")
-    await world.uplink._turn()
+    await world.uplink.turn()
     assert world.levels() == {"central": "good", "f": "idle", "g": "idle"}
     world.gateway.crash()
 

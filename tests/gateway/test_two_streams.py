@@ -212,7 +212,7 @@ async def test_who_is_held_back_by_a_limit_comes_again_when_it_allows(tmp_path: 
     await rig.turn()
     await rig.acknowledge(answers=("f",))
     rig.sent.clear()
-    wait = await rig.uplink._turn()
+    wait = await rig.uplink.turn()
     assert 0 < wait < 1
     rig.clock.advance(wait)
     assert len(await rig.turn()) == 1

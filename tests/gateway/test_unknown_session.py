@@ -44,7 +44,7 @@ async def test_each_flow_says_that_what_it_held_is_gone_also_one_that_comes_late
     await gateway.flows.deploy(from_plain({**GOOD, "name": "ships-nothing"}, REGISTRY), "mqtt")
     client = connect(gateway, session_present=True)
     text = UNKNOWN.format(gateway.ingest.drops.broker)
-    await until(lambda: not gateway.flows._telling.running, "the gap")
+    await until(lambda: not gateway.flows.losses.telling.running, "the gap")
     await gateway.flows.deploy(from_plain({**GOOD, "name": "later"}, REGISTRY), "mqtt")
     assert gateway.flows.gaps == {"f": text, "ships-nothing": text, "later": text}
     assert (gaps(gateway), gateway.database.lost) == ([("f", text)], text), "the tables know flows that ship"

@@ -252,7 +252,7 @@ async def test_what_is_committed_during_a_turn_starts_another(rig: Rig, monkeypa
             await asyncio.sleep(0)
             return True
 
-    monkeypatch.setattr(type(rig.uplink), "_turn", lambda self: turn())
+    monkeypatch.setattr(type(rig.uplink), "turn", lambda self: turn())
     rig.uplink._wake = Wake()
     task = asyncio.create_task(rig.uplink.run())
     await until(lambda: len(waits) >= 2, "a second turn")

@@ -212,7 +212,7 @@ async def test_a_database_that_was_begun_anew_goes_on_from_what_landed_and_says_
     anew = Rig(rig.folder, made=100)
     anew.flow(E2)
     if before:
-        anew.database._db.execute("DELETE FROM meta WHERE key = 'rescued'")
+        anew.database.db.execute("DELETE FROM meta WHERE key = 'rescued'")
     else:
         anew.database.restored({"f": anew.database.meta("begun_anew")} if read else {})
     anew.rows(2)

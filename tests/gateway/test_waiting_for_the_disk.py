@@ -85,7 +85,7 @@ async def test_a_start_that_waits_for_the_disk_can_be_ended_and_says_once_that_i
 ) -> None:
     caplog.set_level(logging.INFO)
     async with starting(tmp_path, disk) as daemon:
-        assert not daemon._tasks, "it still starts"
+        assert not daemon.tasks, "it still starts"
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert [r.message for r in errors if r.name == "gateway.flows.writes"] == [WAITS]
     board = Board(tmp_path)
@@ -98,7 +98,7 @@ async def test_a_start_waits_for_a_while_only_and_the_new_version_follows_when_t
 ) -> None:
     monkeypatch.setattr(daemon_module, "FILES_S", 0.0)
     async with starting(tmp_path, disk) as daemon:
-        await until(lambda: daemon._tasks, "the rest of the gateway")
+        await until(lambda: daemon.tasks, "the rest of the gateway")
         text = DOCUMENT.format(name="a", description="over MQTT").encode()
         daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/flows/a", text, None)
         await until(lambda: daemon.central.documents.qsize() == 1, "a document that comes over MQTT, to wait")
@@ -121,7 +121,7 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
         return True
 
     async with starting(tmp_path, disk) as daemon:
-        await until(lambda: daemon._tasks, "the rest of the gateway")
+        await until(lambda: daemon.tasks, "the rest of the gateway")
         daemon.mqtt_api.publish = published
         for verb in ("checkpoint", "status"):
             daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
@@ -147,7 +147,7 @@ async def test_a_question_is_answered_while_a_command_waits(
         return True
 
     async with starting(tmp_path, disk) as daemon:
-        await until(lambda: daemon._tasks, "the rest of the gateway")
+        await until(lambda: daemon.tasks, "the rest of the gateway")
         daemon.mqtt_api.publish = published
         daemon.mqtt_api.commands = {**daemon.mqtt_api.commands, "place": place}
         for verb in ("place", "status"):

@@ -38,7 +38,7 @@ def a_run(fusion: str = "none", name: str = "f") -> FlowRun:
 
 def in_pool(pool: Pool, run: FlowRun) -> dict[str, float]:
     """Weights that the pool's policy has of a flow's instances; without those of 1."""
-    policy = pool._policy
+    policy = pool.policy
     assert isinstance(policy, Candidates)
     weights = policy._shares.weights if policy._shares else {}
     return {i.name: weights[i.schedule.number] for i in run.all if weights.get(i.schedule.number, 1.0) != 1.0}
@@ -107,7 +107,7 @@ async def test_weights_reach_the_slots_and_come_back_after_a_death() -> None:
         for process in walk.processes:
             process.step()
             assert process.slot is not None
-            for run in process.slot._runs.values():
+            for run in process.slot.runs.values():
                 found |= {n: w for n, w in in_pool(process.slot.pool, run.flow_run).items() if n in run.mine}
         return found
 

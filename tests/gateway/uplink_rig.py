@@ -78,7 +78,7 @@ class Rig:
         """What one turn sends: hello as its flow's name, results as (epoch, sequence) but for pieces."""
         self.sent.clear()
         self.uplink._wake.clear()
-        await self.uplink._turn()
+        await self.uplink.turn()
         return [
             m.flow if isinstance(m, Hello) else m.of if isinstance(m, Piece) else (m.epoch, m.sequence)
             for m in self.sent

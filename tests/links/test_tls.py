@@ -75,8 +75,8 @@ async def test_both_know_each_other_by_certificate_and_speak_tls_1_3(authority: 
         link = await called.call(authority.issue("a"))
         await until(lambda: called.links, "the other end")
         assert (link.peer, called.links[0].peer) == ("b", "a")
-        assert link._transport is not None
-        assert link._transport.get_extra_info("ssl_object").version() == "TLSv1.3"
+        assert link.transport is not None
+        assert link.transport.get_extra_info("ssl_object").version() == "TLSv1.3"
         got = bytearray()
         called.links[0].begin(got.extend, lambda: None)
         link.send(b"x" * 1_000_000)

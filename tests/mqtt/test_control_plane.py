@@ -163,7 +163,7 @@ def test_the_limits_of_the_brokers_connack_are_heeded(mosquitto: MakeBroker) -> 
     ) as made:
         wait_until(lambda: made.connected, "the connection")
         assert made.limits.max_packet_bytes == 8000
-        assert made._client.max_inflight_messages == 3
+        assert made.client.max_inflight_messages == 3
         assert not made.publish("t", bytes(20_000))
         assert "the broker's limit" in made.deliver("t", bytes(20_000))
         assert made.limits.too_large == 2
@@ -192,7 +192,7 @@ def test_a_message_at_which_the_broker_hangs_up_stops_no_other(mosquitto: MakeBr
         assert made.limits.hung_up == 1
         assert set(got) == {b"before", b"after"}
         assert 8_000 < made.limits.max_packet_bytes <= 20_030 // 2
-        wait_until(lambda: made._client.max_inflight_messages > 1, "the window")
+        wait_until(lambda: made.client.max_inflight_messages > 1, "the window")
 
 
 def test_two_clients_with_one_id_are_named_in_one_line_and_leave_each_other_time(
@@ -353,7 +353,7 @@ def test_that_the_broker_does_not_take_a_message_is_told() -> None:
     told: list[str] = []
     made = ControlConnection(Connection(port=free_port()), f"test-{next(_numbers)}", on_refused=told.append)
     for number, reason in enumerate(("Success", "No matching subscribers", "Not authorized"), 1):
-        made._published(made._client, None, number, ReasonCode(PacketTypes.PUBACK, reason), None)
+        made._published(made.client, None, number, ReasonCode(PacketTypes.PUBACK, reason), None)
     assert told == ["Not authorized"]
 
 

@@ -346,7 +346,7 @@ def test_topic_caches_stay_within_their_bound(level: int) -> None:
     decoder = Decoder(level)
     for i in range(40_000):
         decoder.feed_untrusted(encode.publish(level, f"t/{i}", b""), [])
-    caches = (decoder._topics, decoder._heads) if level == V5 else (decoder._topics,)
+    caches = (decoder.topics, decoder.heads) if level == V5 else (decoder.topics,)
     assert all(0 < len(cache) <= 16_384 for cache in caches)
     out: list[Packet] = []
     decoder.feed_untrusted(encode.publish(level, "long/" * 100, b""), out)
@@ -357,7 +357,7 @@ def test_topic_caches_stay_within_their_bound(level: int) -> None:
 @pytest.mark.parametrize("level", [V5, V311])
 def test_topic_caches_stay_within_their_bytes_however_long_the_topics_are(level: int) -> None:
     decoder = Decoder(level)
-    caches: Sequence[Collection[Sized]] = (decoder._topics, decoder._heads) if level == V5 else (decoder._topics,)
+    caches: Sequence[Collection[Sized]] = (decoder.topics, decoder.heads) if level == V5 else (decoder.topics,)
     largest = [0] * len(caches)
     for i in range(10_000):
         decoder.feed_untrusted(encode.publish(level, f"{i:0240}", b""), [])
@@ -371,7 +371,7 @@ def test_a_topic_that_is_learnt_again_and_again_is_counted_once() -> None:
     decoder.feed_untrusted(encode.publish(V5, "other", b""), [])
     for _ in range(10_000):  # without payload they never go the fast way
         decoder.feed_untrusted(encode.publish(V5, f"{1:0240}", b""), [])
-    assert len(decoder._heads) == len(decoder._topics) == 2, "nothing was cleared"
+    assert len(decoder.heads) == len(decoder.topics) == 2, "nothing was cleared"
 
 
 @given(place=st.sampled_from(["connack", "disconnect", "puback", "suback"]), data=st.data())

@@ -46,32 +46,32 @@ def status(gateway: str, text: str) -> tuple[str, bytes, None]:
 def test_it_is_sent_once_the_broker_has_taken_the_subscription_and_again_after_a_reconnect() -> None:
     made, sent = deployment("g1")
     assert not sent.messages
-    made._subscribed()
+    made.subscribed()
     assert sent.messages == [("edgert/v1/farm/g1/flows/f", DOCUMENT)]
-    made._subscribed()
+    made.subscribed()
     assert len(sent.messages) == 2
-    made._message_untrusted(*state())
-    made._subscribed()
+    made.message_untrusted(*state())
+    made.subscribed()
     assert len(sent.messages) == 2, "what is answered is not sent again"
 
 
 def test_only_the_answer_to_this_write_counts() -> None:
     made, _ = deployment("g1")
-    made._subscribed()
-    made._retained_untrusted(*state())
-    made._message_untrusted(*state(payload=b"another"))
-    made._message_untrusted(*state(gateway="g2"))
+    made.subscribed()
+    made.retained_untrusted(*state())
+    made.message_untrusted(*state(payload=b"another"))
+    made.message_untrusted(*state(gateway="g2"))
     before = made.answer
-    made._message_untrusted(*state())
+    made.message_untrusted(*state())
     assert (before, made.answer) == (None, Answer(True, 3, (), 3, digest(DOCUMENT)))
 
 
 def test_without_a_gateway_it_waits_for_the_choice_among_those_seen() -> None:
     made, sent = deployment()
-    made._subscribed()
-    made._retained_untrusted(*status("g1", '{"state": "online"}'))
-    made._retained_untrusted(*status("g2", '{"state": "offline"}'))
-    made._retained_untrusted(*status("@collector", '{"state": "online"}'))
+    made.subscribed()
+    made.retained_untrusted(*status("g1", '{"state": "online"}'))
+    made.retained_untrusted(*status("g2", '{"state": "offline"}'))
+    made.retained_untrusted(*status("@collector", '{"state": "online"}'))
     assert (made.seen, made.online, sent.messages) == ({"g1": "online", "g2": "offline"}, ["g1"], [])
     made.choose("g1")
     assert sent.messages == [("edgert/v1/farm/g1/flows/f", DOCUMENT)]
@@ -79,8 +79,8 @@ def test_without_a_gateway_it_waits_for_the_choice_among_those_seen() -> None:
 
 def test_a_gateway_whose_status_is_wiped_was_not_seen() -> None:
     made, _ = deployment()
-    made._message_untrusted(*status("g1", '{"state": "online"}'))
-    made._message_untrusted(*status("g1", ""))
+    made.message_untrusted(*status("g1", '{"state": "online"}'))
+    made.message_untrusted(*status("g1", ""))
     assert made.seen == {}
 
 
@@ -111,5 +111,5 @@ KEYS = st.sampled_from(["accepted", "version", "errors", "running_version", "dig
 def test_nothing_that_comes_can_raise(payload: bytes) -> None:
     made, _ = deployment("g1")
     for topic in ("edgert/v1/farm/g1/status", "edgert/v1/farm/g1/flows/f/state", "elsewhere"):
-        made._message_untrusted(topic, payload, None)
-        made._retained_untrusted(topic, payload, None)
+        made.message_untrusted(topic, payload, None)
+        made.retained_untrusted(topic, payload, None)

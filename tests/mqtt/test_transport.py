@@ -206,7 +206,7 @@ async def test_will_is_published_when_the_connection_breaks_but_not_after_a_good
             pass
         fallen = Recorder(broker, "fallen", will=will)
         async with running(fallen):
-            wire = fallen.client._wire
+            wire = fallen.client.wire
             assert wire is not None
             wire.abort()
             await until(lambda: watcher.messages, "the Will")
@@ -370,7 +370,7 @@ async def test_acknowledgements_of_one_turn_of_the_loop_are_one_write(mosquitto:
         for i in range(10):
             sender.client.publish("t", b"%d" % i, qos=1)
         await until(lambda: len(receiver.messages) == 10, "the messages")
-        wire, writes = receiver.client._wire, list[bytes]()
+        wire, writes = receiver.client.wire, list[bytes]()
         assert wire is not None
         wire.write = writes.append  # type: ignore[method-assign, assignment]
         for message in receiver.messages:
@@ -440,7 +440,7 @@ async def test_a_broker_that_says_good_bye_reads_nothing_and_keeps_tcp_open_is_l
     async with running(receiver):
         for _ in range(32):
             receiver.client.publish("t", bytes(1 << 20), qos=1)
-        await until(lambda: receiver.client._wire and not receiver.client._wire.writable, "a full buffer")
+        await until(lambda: receiver.client.wire and not receiver.client.wire.writable, "a full buffer")
         said.set()
         await until(lambda: receiver.disconnected, "the good-bye")
         await until(lambda: len(receiver.connected) == 2, "the next connection")

@@ -65,7 +65,7 @@ def test_messages_that_are_sent_again_heed_the_window_of_the_new_connection(firs
             broker.hang_up()
             wait_until(lambda: broker.sent[1:] == [min(second, MESSAGES)], "the second window")
             made.publish("t", b"one more")
-            made._client.loop_misc()
+            made.client.loop_misc()
             assert broker.sent[1] <= second
     finally:
         broker.close()

@@ -71,15 +71,15 @@ def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     made = Known(["k"], [f"device-{n}" for n in range(50)], 0.001)
     keys = [f"{name}-{n}" for n in range(50) for name in ("device", "stranger")] * 2
     assert passed(made, *keys, 1, True) == [key for key in keys if key.startswith("device")]
-    assert len(made._verdicts) <= 10
-    assert all(type(key) is str for key in made._verdicts)
+    assert len(made.verdicts) <= 10
+    assert all(type(key) is str for key in made.verdicts)
 
 
 def test_verdicts_on_long_keys_take_no_room() -> None:
     long = [f"{n}" + "x" * 10_000 for n in range(50)]
     made = Known(["k"], long[:25], 1e-6)
     assert passed(made, *long, "short") == long[:25]
-    assert list(made._verdicts) == ["short"]
+    assert list(made.verdicts) == ["short"]
 
 
 def test_a_row_without_a_key_is_counted() -> None:

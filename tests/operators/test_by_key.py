@@ -45,7 +45,7 @@ def test_keys_that_come_and_go_between_two_deltas_leave_nothing_behind() -> None
 
     for first in (0, 100):
         came(range(first, first + 100))
-        assert len(numbers._gone) <= len(numbers._told) + len(numbers._gone) < 10
+        assert len(numbers.gone) <= len(numbers._told) + len(numbers.gone) < 10
         state = numbers.delta(entry)
         assert state is not None
         assert len(state["gone"]) == (9 if first else 0), "those that the state before held, and no other"

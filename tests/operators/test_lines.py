@@ -38,7 +38,7 @@ def compared(
     whole, alone = (Way({"name": "f", "operators": operators}, fusion) for fusion in ("full", "chains"))
     region = whole.run.all[0].region
     assert isinstance(region, Pipeline)
-    assert len(region._tree.entries) == len(region.parts) - 1, "all have lines"
+    assert len(region.tree.entries) == len(region.parts) - 1, "all have lines"
     for number, messages in enumerate([[batches[0][0]] * 4, *batches]):
         if not messages:
             assert deltas(whole) == deltas(alone)

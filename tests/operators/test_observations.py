@@ -135,11 +135,11 @@ def test_the_bound_is_what_rows_take_however_wide_they_are(more: int) -> None:
     assert 0.6 * memory_bytes < held_bytes < memory_bytes
     again.restore(unpack(pack(made.delta())))
     again.restore(unpack(pack(made.snapshot())))
-    assert again._bounded.most_keys() == made._bounded.most_keys()
+    assert again.bounded.most_keys() == made.bounded.most_keys()
     for one in (made, again):
         for at in list(one.open):
             fed(one, row(at[0], at[1], h=1))
-        assert one._bounded.beyond_bytes == 0, "what is gone takes nothing"
+        assert one.bounded.beyond_bytes == 0, "what is gone takes nothing"
 
 
 def test_long_keys_that_were_complete_are_not_held_for_their_time() -> None:
@@ -147,7 +147,7 @@ def test_long_keys_that_were_complete_are_not_held_for_their_time() -> None:
     for n in range(40):
         source = f"{n}" + "x" * 1_000_000
         fed(made, row(1, source, t=1), row(1, source, h=1))
-    assert len(made._by_time) < 16
+    assert len(made.by_time) < 16
 
 
 def test_the_slowest_input_tells_the_time_and_nothing_leaves_behind_the_watermark() -> None:
@@ -172,7 +172,7 @@ def test_many_that_are_soon_complete_leave_nothing_behind() -> None:
     made = joins()
     for time in range(1_000):
         fed(made, row(time, t=1), row(time, h=1))
-    assert len(made._by_time) < 100
+    assert len(made.by_time) < 100
     assert made.delta() is None, "what came and went between two checkpoints is nothing to them"
 
 

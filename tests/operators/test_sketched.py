@@ -124,7 +124,7 @@ def test_what_changes_nothing_makes_no_delta() -> None:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_keys_are_bounded_by_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAKERS[name]()._by_key.most_keys() < 2**25 // 512
+    assert MAKERS[name]().by_key.most_keys() < 2**25 // 512
     monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
     made, again = MAKERS[name](), MAKERS[name]()
     for source in "abca":
@@ -163,7 +163,7 @@ def test_what_keys_take_in_memory_is_what_is_reckoned(make: Callable[..., Sketch
     finally:
         tracemalloc.stop()
     assert told
-    assert 0.5 < held / keys / (sketched.MEMORY_BYTES / made._by_key.most_keys()) < 1.02
+    assert 0.5 < held / keys / (sketched.MEMORY_BYTES / made.by_key.most_keys()) < 1.02
     assert peak < 2.2 * held, "a checkpoint takes about as much again"
 
 
@@ -204,5 +204,5 @@ def test_a_restart_takes_little_more_memory_than_the_sketches_themselves(
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 200 < held / keys < sketched.MEMORY_BYTES / again._by_key.most_keys()
+    assert 200 < held / keys < sketched.MEMORY_BYTES / again.by_key.most_keys()
     assert peak - held < held

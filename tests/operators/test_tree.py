@@ -279,14 +279,14 @@ def test_a_model_that_is_too_large_for_lines_is_used_all_the_same() -> None:
     way = Way({"name": "f", "operators": ABOVE | {"a": predict, "b": {"input": "a", **SINKS[0]}}}, "full")
     region = way.run.all[0].region
     assert isinstance(region, Pipeline)
-    assert len(region._tree.entries) == 2
+    assert len(region.tree.entries) == 2
     model = {"kind": "decision_tree", "tree": split(0.0, 512.0, 9)}
     for moment in (0.0, 1.0):
         way.feed(["in/x/a"] * 5, [b'{"time": 1700000000, "t": 3.5}'] * 5, moment)
         offer_to = way.run.places["a"].logic
         assert isinstance(offer_to, Fused)
         offer_to.predictions.offer("a", offer_to.predictions.checked_untrusted("a", model))
-    assert region._tree.entries == []
+    assert region.tree.entries == []
     assert [json.loads(message)["k"] for _, message in way.letters] == [None] * 5 + [3.5] * 5
 
 

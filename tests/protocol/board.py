@@ -143,7 +143,7 @@ class Board:
         self._committed: set[str] = set()
         """Flows, by a commit."""
         self.database = Database(path, GATEWAY, quota_bytes)
-        self.database._db.execute("PRAGMA synchronous = OFF")  # the machine does not die here, only the gateway
+        self.database.db.execute("PRAGMA synchronous = OFF")  # the machine does not die here, only the gateway
         watch(self.database, ledger)
         self.full = False
         """Whether nothing can be written."""
@@ -262,7 +262,7 @@ class Board:
     def _taken_for_redelivery(self, packet_id: int, flows: list[Any], ambiguous: bool) -> None:
         """`flows` have it already, it is said."""
         copy = self._arriving[packet_id]
-        runs = [*self.flows.runs.values(), *self.flows._entering]
+        runs = [*self.flows.runs.values(), *self.flows.entering]
         for name in {run.flow.name for run in runs if run.progress in flows}:
             self._dropped.add((name, copy.uid))
             if ambiguous and not self.ledger.has(name, copy.uid):
@@ -274,11 +274,11 @@ class Board:
         """A worker takes rows, and is not done with them yet."""
         pool = self.pool
         with pool.lock:
-            number = pool._gate.choose(self.clock.monotonic())
+            number = pool.gate.choose(self.clock.monotonic())
             if number is None:
                 return False
-            instance, entries = pool._take(number)
-        self.turns.append((instance, pool._turn(instance, entries)))
+            instance, entries = pool.take(number)
+        self.turns.append((instance, pool.run_turn(instance, entries)))
         return True
 
     def end_turns(self) -> None:
@@ -286,7 +286,7 @@ class Board:
         turns, self.turns = self.turns, []
         for instance, turn in turns:
             with self.pool.lock:
-                self.pool._hand_on(instance, turn)
+                self.pool.hand_on(instance, turn)
 
     def work(self) -> None:
         """Until nothing waits."""

@@ -86,7 +86,7 @@ class BoardInSlots(Board):
 
     @property
     def processes(self) -> list[InThisProcess]:
-        return self.slots._processes  # type: ignore[return-value]
+        return self.slots.processes  # type: ignore[return-value]
 
     def _start(self) -> None:
         self.flow_registry.on_failed = self._failed

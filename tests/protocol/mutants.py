@@ -239,7 +239,7 @@ def _positions_start_anew() -> Patch:
 
 
 def _every_flow_leaves_ahead_of_its_checkpoint() -> Patch:
-    return mock.patch.object(EarlyResults, "_chosen", lambda self: list(self._checkpointer.runs.values()))
+    return mock.patch.object(EarlyResults, "chosen", lambda self: list(self._checkpointer.runs.values()))
 
 
 def _what_could_not_leave_ahead_is_dropped() -> Patch:

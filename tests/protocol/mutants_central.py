@@ -27,7 +27,7 @@ def _acknowledged_before_it_has_landed() -> Patch:
         self._unlanded += self._acceptance.take()
         for batch in self._unlanded:
             key = (batch.gateway, batch.flow, batch.epoch, batch.stream)
-            self._landed.set(key, batch.sequence)
+            self.landed.set(key, batch.sequence)
             self._touch(key)
         if len(self._unlanded) > 2:  # later, unless it dies first
             self._landing.land(self._unlanded)
@@ -83,11 +83,11 @@ def _who_lost_the_lease_writes_on() -> Patch:
 
     def with_deaf(self: FleetTable, root: str, flow: str, lease: Lease) -> None:
         begin(self, root, flow, lease)
-        self._windows._lease = copy(lease)
-        self._windows._lease.__class__ = Deaf
+        self._windows.lease = copy(lease)
+        self._windows.lease.__class__ = Deaf
 
     def number(self: WindowsTable) -> int:
-        return max(self._recorded() + 1, self._lease.token << 32)
+        return max(self._recorded() + 1, self.lease.token << 32)
 
     return _all(
         mock.patch.object(FleetTable, "__init__", with_deaf),

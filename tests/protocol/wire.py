@@ -26,10 +26,10 @@ class Wire:
         self._client, self._qos, self._hears = client, qos, hears
         self._cut = False
         # Time stands still here, so that a network that cuts often looks like a broker that hangs up at a filter.
-        hang_ups = client._session.hang_ups
+        hang_ups = client.session.hang_ups
         ended = hang_ups.ended
         hang_ups.ended = lambda early, messages, filters, now: ended(early, messages, (), now)  # type: ignore[method-assign]
-        client._schedule_flush = client._flush  # type: ignore[method-assign]
+        client.schedule_flush = client._flush  # type: ignore[method-assign]
         client._call = _call  # type: ignore[method-assign]
 
     @property

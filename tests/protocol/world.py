@@ -245,7 +245,7 @@ class World(State):
     def uplink(self) -> None:
         if self.board:
             try:
-                drive(self.board.uplink._turn())
+                drive(self.board.uplink.turn())
             except StoreError as error:
                 self.say(str(error))
 

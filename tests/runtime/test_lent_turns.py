@@ -136,7 +136,7 @@ def test_the_rest_of_a_batch_waits_from_when_it_came_and_behind_a_turn_that_fail
     began: list[float | None] = []
 
     def act(batch: Batch) -> None:
-        began.append(pool._roles.since)
+        began.append(pool.roles.since)
         clock.advance(0.004)
         if batch.rows[0]["n"] == 6:
             pool.begin_hold([one])

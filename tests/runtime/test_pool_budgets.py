@@ -247,7 +247,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
     region = Region([Grow(), Pass()], [Edge(0, 0, 1, 0)])
     fork.other.logic = fork.other.region = region
     fork.other.guards = tuple(region.guards)
-    gate, number = fork.pool._gate, fork.other.schedule.number
+    gate, number = fork.pool.gate, fork.other.schedule.number
     gate.over.add(number)
     for n in range(40):
         fork.clock.advance(1.0)
@@ -312,7 +312,7 @@ def test_who_is_taken_out_with_a_full_queue_keeps_nobody_waiting() -> None:
 def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() -> None:
     """The machine, or the pool, stood still; the queue's instance did not."""
     fork = Fork()
-    gate, other = fork.pool._gate, fork.other
+    gate, other = fork.pool.gate, fork.other
     gate.over.add(other.schedule.number)
     for second in range(0, 30, 6):
         fork.clock.advance(6.0)

@@ -127,11 +127,11 @@ def test_a_thread_that_is_lent_again_at_once_keeps_its_work_unless_it_stays_away
     pool.add([only])
     pool.put([(only, 0, rows(*range(100)))], wake=False)
     assert pool.lend(0.01, again=True)
-    assert not pool._roles.for_workers(clock.monotonic())(only)
+    assert not pool.roles.for_workers(clock.monotonic())(only)
     clock.advance(SLOW_S)
-    assert pool._roles.for_workers(clock.monotonic())(only)
+    assert pool.roles.for_workers(clock.monotonic())(only)
     assert pool.lend(0.01)
-    assert pool._roles.for_workers(clock.monotonic())(only), "not lent again at once"
+    assert pool.roles.for_workers(clock.monotonic())(only), "not lent again at once"
 
 
 def test_an_operator_that_blocks_a_lent_thread_is_not_waited_for_by_the_others() -> None:

@@ -60,4 +60,4 @@ def test_an_instance_that_comes_later_has_weight_1_and_no_arrears() -> None:
     assert spent[0] / spent[1] == pytest.approx(3.0, rel=0.05)
     assert pool.hold([first], 1.0)
     pool.remove([first])
-    assert not pool._policy.weighed, "nobody is left with another weight than 1"
+    assert not pool.policy.weighed, "nobody is left with another weight than 1"

@@ -27,9 +27,9 @@ class VirtualWorkers:
         self.taken: Counter[str] = Counter()
         self.given: Counter[str] = Counter()
         """By instance: the most bytes that one turn took, and gave to one other; of lent turns too."""
-        self._turn = pool._turn
+        self.run_turn = pool.run_turn
         if workers:
-            pool._turn = self._measured  # type: ignore[method-assign]
+            pool.run_turn = self._measured  # type: ignore[method-assign]
 
     def at(self, time: float, act: Callable[[], None]) -> None:
         """`act` is called when the clock shows `time`, seconds."""
@@ -51,24 +51,24 @@ class VirtualWorkers:
         pool = self.pool
         while self.free:
             with pool.lock:
-                number = pool._gate.choose(self.clock.monotonic())
+                number = pool.gate.choose(self.clock.monotonic())
                 if number is None:
                     return
-                assert number not in pool._gate.resting
-                instance, entries = pool._take(number)
+                assert number not in pool.gate.resting
+                instance, entries = pool.take(number)
                 assert not over_behind(instance)
             rows = sum(len(entry.batch) for entry in entries)
-            turn = pool._turn(instance, entries)
+            turn = pool.run_turn(instance, entries)
             self.free -= 1
             took = self.cost_s(instance, rows)
             self.at(self.clock.monotonic() + took, lambda i=instance, t=turn: self._end(i, t))  # type: ignore[misc]
 
     def _measured(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         """A turn, of a worker or of a lent thread."""
-        assert instance.schedule.number not in self.pool._gate.held
+        assert instance.schedule.number not in self.pool.gate.held
         self.meanwhile(instance)
         taken = sum(entry.batch.size for entry in entries)
-        turn = self._turn(instance, entries)
+        turn = self.run_turn(instance, entries)
         given: Counter[int] = Counter()
         for target, batch in turn.out:
             given[target.instance.schedule.number] += batch.size
@@ -80,9 +80,9 @@ class VirtualWorkers:
     def _end(self, instance: Instance, turn: Turn[Instance]) -> None:
         turn.ended = self.clock.monotonic()
         with self.pool.lock:
-            self.pool._hand_on(instance, turn)
+            self.pool.hand_on(instance, turn)
         self.free += 1
-        for until in self.pool._gate.resting.values():  # what a sleeping worker's alarm does
+        for until in self.pool.gate.resting.values():  # what a sleeping worker's alarm does
             self.at(until, lambda: None)
 
 
@@ -96,5 +96,5 @@ def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
     return [
         i for i in instances
         if i.queue.rows and not i.schedule.running
-        and i.schedule.number not in (pool._gate.held | pool._gate.resting.keys()) and not over_behind(i)
+        and i.schedule.number not in (pool.gate.held | pool.gate.resting.keys()) and not over_behind(i)
     ]  # fmt: skip

@@ -59,7 +59,7 @@ class AnyOutbox(RuleBasedStateMachine):
 
     def open(self, quota: float) -> None:
         self.database = Database(Path(self.folder.name) / "gateway.db", "g1", quota, self.clock)
-        self.database._db.execute("PRAGMA synchronous = OFF")  # a process that dies loses nothing by it
+        self.database.db.execute("PRAGMA synchronous = OFF")  # a process that dies loses nothing by it
 
     def teardown(self) -> None:
         if not hasattr(self, "database"):
@@ -140,7 +140,7 @@ class AnyOutbox(RuleBasedStateMachine):
             "SELECT count(*) FROM outbox JOIN stream USING (flow, epoch, stream) "
             "WHERE outbox.rows > 0 AND outbox.sequence > leaving AND flow <> 'b'"
         )
-        return int(self.database._db.execute(query).fetchone()[0])
+        return int(self.database.db.execute(query).fetchone()[0])
 
     @rule(name=st.sampled_from(sorted(FLOWS)), rows=st.integers(1, 3))
     def failing_commit(self, name: str, rows: int) -> None:
@@ -201,7 +201,7 @@ class AnyOutbox(RuleBasedStateMachine):
 
     def recount(self) -> tuple[int, int, int]:
         query = "SELECT count(*), coalesce(sum(rows), 0), coalesce(sum(length(payload)), 0) FROM outbox"
-        found: tuple[int, int, int] = self.database._db.execute(query).fetchone()
+        found: tuple[int, int, int] = self.database.db.execute(query).fetchone()
         return found
 
     @invariant()
@@ -217,7 +217,7 @@ class AnyOutbox(RuleBasedStateMachine):
             "SELECT flow, epoch, stream, count(*), sum(rows), sum(length(payload)) FROM outbox "
             "GROUP BY flow, epoch, stream"
         )
-        ask = self.database._db.execute
+        ask = self.database.db.execute
         assert sorted(ask(query).fetchall()) == sorted(ask(counted).fetchall())
 
     @invariant()

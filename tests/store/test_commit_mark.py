@@ -143,9 +143,9 @@ def test_a_database_of_an_older_version_has_no_mark_and_lost_nothing(folder: Pat
         db.execute("DELETE FROM meta WHERE key IN ('identity', 'commits')")
     database.mark = CommitMark("", 0, 0)
     path_of(folder / "gateway.db").unlink()
-    database._db.execute("DELETE FROM meta WHERE key = 'commits'")
+    database.db.execute("DELETE FROM meta WHERE key = 'commits'")
     database._mark_file.close()
-    database._db.close()
+    database.db.close()
     database._lock.close()
     assert lost(folder) == ""
 

@@ -43,7 +43,7 @@ def entries(database: Database, epoch: int) -> list[Any]:
 
 
 def everything(database: Database) -> Any:
-    return [database._db.execute(f"SELECT * FROM {t}").fetchall()
+    return [database.db.execute(f"SELECT * FROM {t}").fetchall()
             for t in ("meta", "flow", "state", "queue", "page", "stream", "outbox")]  # fmt: skip
 
 
@@ -64,13 +64,13 @@ def test_a_full_disk_in_the_middle_of_a_commit_changes_nothing_and_the_next_try_
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     database.commit([commit(ROW)], {0: b"old"}, 6)
     before, size = everything(database), database.outbox_size
-    pages = database._db.execute("PRAGMA page_count").fetchone()[0]
-    database._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    pages = database.db.execute("PRAGMA page_count").fetchone()[0]
+    database.db.execute(f"PRAGMA max_page_count = {pages + 2}")
     big = commit(*[ROW] * 10, index=99, deltas=(b"x", os.urandom(200_000)))
     with pytest.raises(StoreError, match="full"):
         database.commit([big], {0: b"new"}, 100)
     assert (everything(database), database.outbox_size) == (before, size)
-    database._db.execute("PRAGMA max_page_count = 100000")
+    database.db.execute("PRAGMA max_page_count = 100000")
     database.commit([big], {0: b"new"}, 100)
     assert database.flows()[0].position.index == 99
     assert [b.sequence for b in entries(database, E1)] == [1, 2, 3]
@@ -160,7 +160,7 @@ def test_what_the_uplink_asks_at_each_turn_is_looked_up_not_searched_for(databas
     asked: list[str] = []
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     database.commit([commit(ROW)], {}, 1)
-    database._db.set_trace_callback(asked.append)
+    database.db.set_trace_callback(asked.append)
     database.outbox_streams()
     database.outbox("f", E1, 0, 1, 9)
     database.departed("f")
@@ -168,11 +168,11 @@ def test_what_the_uplink_asks_at_each_turn_is_looked_up_not_searched_for(databas
     database.epoch("f")
     database.acknowledged({("f", E1, 0): 1})
     database.commit([commit(ROW)], {}, 1)
-    database._db.set_trace_callback(None)
+    database.db.set_trace_callback(None)
     asked = [a for a in asked if a.startswith(("SELECT", "DELETE", "UPDATE"))]
     assert len(asked) >= 8
     for query in asked:
-        for *_, plan in database._db.execute(f"EXPLAIN QUERY PLAN {query}"):
+        for *_, plan in database.db.execute(f"EXPLAIN QUERY PLAN {query}"):
             # the index holds nothing but the streams of which something waits
             waiting = plan in ("SCAN stream USING INDEX stream_waiting", "CORRELATED SCALAR SUBQUERY 1")
             assert waiting or plan.startswith("SEARCH"), (query, plan)
@@ -241,14 +241,14 @@ class FailsAt:
 
 
 def test_a_rollback_that_fails_is_a_store_error_and_is_made_up_for_by_the_next(database: Database) -> None:
-    failing: Any = FailsAt(database._db, {"COMMIT", "ROLLBACK"})
-    database._db = failing
+    failing: Any = FailsAt(database.db, {"COMMIT", "ROLLBACK"})
+    database.db = failing
     with pytest.raises(StoreError, match="could not be taken back"):
         database.set_meta("key", 1)
     with pytest.raises(StoreError, match="could not be taken back"):
         database.set_meta("key", 2)
     failing.statements.clear()
-    assert database._db.in_transaction
+    assert database.db.in_transaction
     database.set_meta("other", 3)
     assert (database.meta("key"), database.meta("other")) == (2, 3), (
         "what was to be said is, with the next that succeeds"

@@ -87,7 +87,7 @@ def test_a_flow_that_goes_back_counts_its_own_rows_only(database: Database) -> N
 def test_what_cannot_be_written_changes_nothing(database: Database) -> None:
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     before, size = everything(database), database.outbox_size
-    database._db.execute("PRAGMA max_page_count = 1")
+    database.db.execute("PRAGMA max_page_count = 1")
     big = results(*([float(n), n + 60.0, f"source {n * 7919}", n] for n in range(20_000)))
     with pytest.raises(StoreError, match="full"):
         database.put_ahead([results(row(1)), big])

@@ -235,14 +235,14 @@ def test_of_what_waits_only_the_time_counts_in_which_the_gateway_ran(make: Calla
 def test_too_old_batches_go_some_at_a_time_and_it_is_said_whether_more_wait(make: Callable[..., Database]) -> None:
     clock = Clock()
     database = make(quota=1e9, clock=clock)
-    put(database, "f", *range(2 * quota._AT_ONCE + 1))
+    put(database, "f", *range(2 * quota.AT_ONCE + 1))
     clock.now += 200
     put(database, "f", -1)
     assert database.shed_old(100.0)
     assert database.shed_old(100.0)
-    assert numbers(batches(database)) == [2 * quota._AT_ONCE, -1]
+    assert numbers(batches(database)) == [2 * quota.AT_ONCE, -1]
     assert not database.shed_old(100.0)
-    assert gaps(batches(database)) == [(2, 2 * quota._AT_ONCE + 2, 2 * quota._AT_ONCE + 1, TOO_OLD)]
+    assert gaps(batches(database)) == [(2, 2 * quota.AT_ONCE + 2, 2 * quota.AT_ONCE + 1, TOO_OLD)]
 
 
 def test_of_too_old_batches_what_may_have_left_stays(make: Callable[..., Database]) -> None:
@@ -270,14 +270,14 @@ def test_what_making_room_asks_is_looked_up_not_searched_for(make: Callable[...,
     asked: list[str] = []
     database = make()
     put(database, "f", *range(50))
-    database._db.set_trace_callback(asked.append)
+    database.db.set_trace_callback(asked.append)
     put(database, "f", 50)
     database.shed_old(0.0)
     database.departing("f", E1, 0, 0, 1)
-    database._db.set_trace_callback(None)
+    database.db.set_trace_callback(None)
     assert database.shed[("f", FULL)]
     for query in (a for a in asked if a.startswith(("SELECT", "DELETE", "UPDATE"))):
-        for *_, plan in database._db.execute(f"EXPLAIN QUERY PLAN {query}"):
+        for *_, plan in database.db.execute(f"EXPLAIN QUERY PLAN {query}"):
             known = ("SEARCH", "SCAN stream USING INDEX stream_waiting", "USE TEMP B-TREE FOR ORDER BY")
             assert plan.startswith(known), (query, plan)
 

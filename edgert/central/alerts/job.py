@@ -104,8 +104,8 @@ class AlertJob(Job):
                 log.exception("alerts: beginning again in %.0f s", AGAIN_S)
                 self._stopping.wait(AGAIN_S)
 
-    def _follow(self) -> None:
-        self._say()
+    def follow(self) -> None:
+        self.say()
         if not self._cleaned:
             self._strike_off()
             self._cleaned = True
@@ -155,7 +155,7 @@ class AlertJob(Job):
         if why := reader.ready(table):
             log.warning("%s: %s, reading all of landing/%s again", name, why, table)
         self._end_other_keys(alerts, rule)
-        self._note(alerts.open(rule.name))
+        self.note(alerts.open(rule.name))
         landing = (
             self._spark.readStream.format("delta")
             .option("skipChangeCommits", "true")
@@ -204,14 +204,14 @@ class AlertJob(Job):
             with self._counting:  # a rule may have several streams
                 self.counts[alert.rule, alert.state] += 1
             log.warning("%s %s: %s, since %s", alert.rule, alert.key, alert.state, alert.since.isoformat())
-        self._note(alerts)
+        self.note(alerts)
 
-    def _note(self, alerts: Sequence[Alert]) -> None:
+    def note(self, alerts: Sequence[Alert]) -> None:
         """To be published by the job's own thread; what is open is said again at a start."""
         if self._publication is not None:
             self._unsaid.extend(alerts)
 
-    def _say(self) -> None:
+    def say(self) -> None:
         while self._publication is not None and self._unsaid and not self._stopping.is_set():
             while len(self._unsaid) > MOST_UNSAID:
                 self._unsaid.popleft()

@@ -68,10 +68,10 @@ class Collector:
         self._landing = landing
         self._clock = clock
         self._acceptance: Acceptance[LandingBatch] = Acceptance(hold_s, hold_bytes, most_streams)
-        self._gateways: Recent[str, KnownGateway] = Recent(most_gateways)
+        self.gateways: Recent[str, KnownGateway] = Recent(most_gateways)
         self._most_flows = most_flows
         self._touched: set[str] = set()
-        self._landed: Recent[Key, int] = Recent(most_streams)
+        self.landed: Recent[Key, int] = Recent(most_streams)
         """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
         self._unlanded: list[LandingBatch] = []
         self._taken_bytes = 0
@@ -159,9 +159,9 @@ class Collector:
 
         To be called when partitions go to another collector or come from one. Returns the gateways.
         """
-        gone = {name for name in self._gateways if self._gateways[name].partition in partitions}
+        gone = {name for name in self.gateways if self.gateways[name].partition in partitions}
         for name in gone:
-            self._gateways.pop(name)
+            self.gateways.pop(name)
         self._touched -= gone
         self._turns.keep(lambda message: partition_of_topic(message.topic) not in partitions)
         self._left -= gone
@@ -169,8 +169,8 @@ class Collector:
         # What was taken but did not come to be landed goes, too: it is sent again.
         self._unlanded = [b for b in (*self._unlanded, *self._acceptance.take()) if b.gateway not in gone]
         self._acceptance.forget_gateways(gone)
-        for key in [key for key in self._landed if key[0] in gone]:
-            self._landed.pop(key)
+        for key in [key for key in self.landed if key[0] in gone]:
+            self.landed.pop(key)
         self._landing.look_anew()
         return gone
 
@@ -261,7 +261,7 @@ class Collector:
         for stream in (key, (*key[:3], 0)):
             if not self._acceptance.knows(stream):
                 version = self._landing.version(stream)
-                self._landed.set(stream, version)
+                self.landed.set(stream, version)
                 self._acceptance.learn(stream, version)
         self._taken_bytes += size
         verdict = self._acceptance.offer(key, batch.sequence, batch, size, self._clock.monotonic(), batch.first)
@@ -273,7 +273,7 @@ class Collector:
 
     def _check_epoch(self, batch: LandingBatch) -> None:
         """An epoch that no gateway comes to would use up the numbers of its flow: no later one could be greater."""
-        known = self._gateways[batch.gateway].acks.get(batch.flow, {})
+        known = self.gateways[batch.gateway].acks.get(batch.flow, {})
         greatest = max((epoch for epoch, _ in known), default=None)
         if not is_credible(batch.epoch, greatest):
             most = max(MOST_ORDINAL, epoch_ordinal(greatest or 0) + ORDINAL_STEP)
@@ -311,7 +311,7 @@ class Collector:
         self._unlanded = [*report.left, *(b for b in self._unlanded if self._backoff.rests(b.flow))]
         self._left = {b.gateway for b in report.left}
         for key, version in report.versions.items():
-            self._landed.set(key, version)
+            self.landed.set(key, version)
         for key in lost:
             # The tables hold less than they did (a restored copy?): the outbox has to send again from there.
             self._acceptance.forget(key)
@@ -365,26 +365,26 @@ class Collector:
 
     def _meet(self, name: str, flow: str) -> KnownGateway:
         """At first sight of a gateway, its acknowledgement is what the tables say."""
-        gateway = self._gateways.get(name)
+        gateway = self.gateways.get(name)
         if gateway is None:
             gateway = KnownGateway()
             gateway.note(self._landing.known(name, flow))
-            for old, _ in self._gateways.set(name, gateway):
+            for old, _ in self.gateways.set(name, gateway):
                 self._touched.discard(old)
         return gateway
 
     def _touch(self, key: Key) -> None:
         name, flow, epoch, stream = key
         gateway = self._meet(name, flow)
-        landed = self._landed.get(key)
+        landed = self.landed.get(key)
         if landed is None:
             landed = self._landing.version(key)
-            self._landed.set(key, landed)
+            self.landed.set(key, landed)
         if landed:
             gateway.tell(flow, epoch, stream, landed)
         self._touched.add(name)
 
     def _acknowledgements(self) -> list[Acknowledgement]:
-        known = [(name, self._gateways.get(name)) for name in sorted(self._touched)]
+        known = [(name, self.gateways.get(name)) for name in sorted(self._touched)]
         self._touched.clear()
         return [gateway.acknowledgement(name, self._name) for name, gateway in known if gateway is not None]

@@ -25,7 +25,7 @@ class _Unfinished:
 class Reassembly:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._unfinished: dict[str, _Unfinished] = {}
+        self.unfinished: dict[str, _Unfinished] = {}
         """By gateway, the one that began last at the end."""
         self._bytes = 0
         self.broken = 0
@@ -35,12 +35,12 @@ class Reassembly:
         """The result's payload once its last piece has come. A piece that came before is passed over, one that does
         not follow ends the result: the gateway sends all of it again when it hears no acknowledgement."""
         about = (piece.flow, piece.of, piece.pieces)
-        found = self._unfinished.get(piece.gateway)
+        found = self.unfinished.get(piece.gateway)
         if found is None or found.about != about:
             self._give_up(piece.gateway)
             if piece.at:
                 return None
-            found = self._unfinished[piece.gateway] = _Unfinished(about)
+            found = self.unfinished[piece.gateway] = _Unfinished(about)
         if piece.at < len(found.data):
             return None
         if piece.at > len(found.data) or found.bytes + len(piece.data) > MAX_BYTES:
@@ -53,13 +53,13 @@ class Reassembly:
             self._forget(piece.gateway)
             return b"".join(found.data)
         while self._bytes > self._most_bytes:
-            self._give_up(next(iter(self._unfinished)))
+            self._give_up(next(iter(self.unfinished)))
         return None
 
     def _give_up(self, gateway: str) -> None:
-        if gateway in self._unfinished:
+        if gateway in self.unfinished:
             self.broken += 1
             self._forget(gateway)
 
     def _forget(self, gateway: str) -> None:
-        self._bytes -= self._unfinished.pop(gateway).bytes
+        self._bytes -= self.unfinished.pop(gateway).bytes

@@ -71,7 +71,7 @@ class FleetJob(Job):
         finally:
             self._lease.release()
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         for flow in list_tables(self._root, "landing"):
             self.streams.add(source(flow), partial(self._start, flow, once=False))
 

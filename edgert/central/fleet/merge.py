@@ -52,7 +52,7 @@ class WindowsTable:
 
     def __init__(self, uri: str, lease: Lease) -> None:
         self._uri = uri
-        self._lease = lease
+        self.lease = lease
         self._table = Table(uri)
         self._columns: frozenset[str] = frozenset()
         self._number = 0
@@ -99,7 +99,7 @@ class WindowsTable:
 
     def append(self, windows: DataFrame, touched: Touched) -> None:
         """Windows of which the table has none."""
-        self._lease.hold()
+        self.lease.hold()
         number = self._next()
         windows.write.format("delta").mode("append").options(**_of_spark(number)).save(self._uri)
         self._written(number)
@@ -108,7 +108,7 @@ class WindowsTable:
     def merge(self, windows: DataFrame, touched: Touched, schema: Schema) -> None:
         """Windows, all within what is touched, in the place of what the table says of them; those without gateways are
         deleted."""
-        self._lease.hold()
+        self.lease.hold()
         spark, number = windows.sparkSession, self._next()
         merge = (
             DeltaTable.forPath(spark, self._uri)
@@ -128,7 +128,7 @@ class WindowsTable:
         """As `merge`, for so few windows that this process has room for all of them. New ones get a file of their own:
         in that of the windows that change it would be written again with these, and grow."""
         found = windows.toArrow()
-        self._lease.hold()
+        self.lease.hold()
         self._table.refresh()
         names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
         keys = _keys(found, names)
@@ -146,7 +146,7 @@ class WindowsTable:
 
     def put_day(self, windows: DataFrame, day: dt.date) -> int:
         """All windows of a day in the place of what the table says of it. Returns how many it has then."""
-        self._lease.hold()
+        self.lease.hold()
         only = f"day = DATE'{day}'"
         writer = windows.write.format("delta").mode("overwrite").option("replaceWhere", only)
         number = self._next()
@@ -167,14 +167,14 @@ class WindowsTable:
         first takes over; from then on the newest must be ours, or another may write by now, if only a stream of this
         process that was started in our place."""
         last = self._recorded()
-        if not self._number and last >> 32 > self._lease.token:
+        if not self._number and last >> 32 > self.lease.token:
             # Who holds the lease and finds a greater token holds one that counts anew; nobody else gets past this.
-            self._lease.rise_above(last >> 32)
+            self.lease.rise_above(last >> 32)
             log.warning("%s: written under a later lease than ours, so `leases` was removed or put back; ours goes on "
-                        "with number %d", self._uri, self._lease.token)  # fmt: skip
+                        "with number %d", self._uri, self.lease.token)  # fmt: skip
         elif self._number and last != self._number:
             raise LeaseLost(f"{self._uri}: written by another since; its number is {last}, ours {self._number}")
-        return max(last + 1, self._lease.token << 32)
+        return max(last + 1, self.lease.token << 32)
 
     def _recorded(self) -> int:
         self._table.refresh()
@@ -188,7 +188,7 @@ class WindowsTable:
 
     def _rest(self, spark: SparkSession, days: Collection[dt.date]) -> None:
         """Does the upkeep that is due after a write to these days."""
-        self._lease.hold()  # who lost it meanwhile leaves the batch to whoever has it
+        self.lease.hold()  # who lost it meanwhile leaves the batch to whoever has it
         self._since.update(days)
         for day in [day for day in days if self._since[day] >= _COMPACT_AFTER]:
             del self._since[day]

@@ -42,12 +42,12 @@ class Job(ABC):
         """The holder of the lease, as far as it was logged."""
 
     @abstractmethod
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Add the streams that there ought to be. Raises `TableError`, `Conflict`, `LeaseLost`."""
 
     @abstractmethod
     def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:
-        """Tell the register how far streams are; returns those that were left behind. Raises as `_follow`."""
+        """Tell the register how far streams are; returns those that were left behind. Raises as `follow`."""
 
     def stop(self) -> None:
         """End after the batches under way."""
@@ -72,7 +72,7 @@ class Job(ABC):
     def _round(self) -> None:
         try:
             self._lease.hold()
-            self._follow()
+            self.follow()
             self.streams.look()
             self._tell()
         except LeaseLost as error:

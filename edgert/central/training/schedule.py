@@ -148,9 +148,9 @@ class Trainer:
         self._root = root
         self._registry = Registry(root)
         self._files = files
-        self._unsaid = threading.Event()
+        self.unsaid = threading.Event()
         # At each connection: a broker that comes back may have lost what it had.
-        self._publication = Publication(broker, fleet, self._unsaid.set)
+        self._publication = Publication(broker, fleet, self.unsaid.set)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._failures: dict[str, int] = {}
@@ -173,16 +173,16 @@ class Trainer:
     def _run(self) -> None:
         """Nothing that a document or a table holds ends it."""
         while not self._stopping.is_set():
-            if self._unsaid.is_set() and self._publication.connected:
-                self._say()
+            if self.unsaid.is_set() and self._publication.connected:
+                self.say()
             for file in self._files:
                 if not self._stopping.is_set() and time.monotonic() >= self._not_before.get(file, 0.0):
                     self._look(file)
             self._stopping.wait(LOOK_S)
 
-    def _say(self) -> None:
+    def say(self) -> None:
         """One model that cannot be told keeps no other from it."""
-        self._unsaid.clear()
+        self.unsaid.clear()
         names: list[str] = []
         with self._tried("the models"):
             names = self._registry.names()
@@ -197,10 +197,10 @@ class Trainer:
             yield
         except EdgertError as error:
             log.error("%s; trying again", error)
-            self._unsaid.set()
+            self.unsaid.set()
         except Exception:
             log.exception("%s: could not be published; trying again", what)
-            self._unsaid.set()
+            self.unsaid.set()
 
     def _look(self, file: str) -> None:
         try:
@@ -215,7 +215,7 @@ class Trainer:
             self._told.pop(file, None)
         except NotPublished as error:
             log.error("%s; trying again", error)
-            self._unsaid.set()
+            self.unsaid.set()
         except Exception as error:
             failures = self._failures[file] = self._failures.get(file, 0) + 1
             wait_s = min(LONGEST_WAIT_S, LOOK_S * 2.0 ** min(failures, 20))

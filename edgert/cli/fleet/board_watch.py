@@ -37,7 +37,7 @@ class BoardWatch:
             settings,
             f"edgert-update-{token[:8]}",
             subscriptions=[(self._topic("+", below), 1) for below in ("status", "update/state", f"answers/{token}")],
-            on_message=self._message_untrusted,
+            on_message=self.message_untrusted,
             on_subscribed=self._subscribed,
             on_disconnected=lambda reason: on_change(),
         )
@@ -66,7 +66,7 @@ class BoardWatch:
         self.listening = True
         self._on_change()
 
-    def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         board, _, below = topic.removeprefix(f"edgert/v1/{self._fleet}/").partition("/")
         with self._lock:
             if GATEWAY_NAME.fullmatch(board) and (board in self._online or len(self._online) < MOST_BOARDS):

@@ -110,7 +110,7 @@ class ControlConnection:
         self._noted = ""
         self._refused: dict[int, str] = {}
         """By packet id (so there are 65,535 at most): why the broker did not take a message."""
-        self._client = self._make()
+        self.client = self._make()
 
     @property
     def protocol(self) -> str:
@@ -126,7 +126,7 @@ class ControlConnection:
 
     def start(self) -> None:
         """Begins to connect and returns at once; a broker that is away is waited for."""
-        client = self._client
+        client = self.client
         client.connect_async(self._settings.host, self._settings.port, self._settings.keep_alive_s or 65_535)
         client.loop_start()
 
@@ -136,9 +136,9 @@ class ControlConnection:
             gone = [name for name, _ in self._subscriptions if name not in dict(subscriptions)]
             self._subscriptions = list(subscriptions)
             if self.connected and gone:
-                self._client.unsubscribe(gone)
+                self.client.unsubscribe(gone)
             if self.connected and self._subscriptions:
-                self._client.subscribe(self._subscriptions)
+                self.client.subscribe(self._subscriptions)
 
     def stop(self, farewell: tuple[str, bytes] | None = None, timeout_s: float = 2.0) -> None:
         """Publishes `farewell` (retained) if the connection stands, and ends it. Returns within twice the time: paho
@@ -153,11 +153,11 @@ class ControlConnection:
             self._end_probe()
             if self.connected and farewell:
                 try:
-                    self._client.publish(*farewell, qos=1, retain=True).wait_for_publish(timeout_s)
+                    self.client.publish(*farewell, qos=1, retain=True).wait_for_publish(timeout_s)
                 except (ValueError, RuntimeError) as error:
                     log.warning("the farewell was not sent: %s", error)
-            self._client.disconnect()
-            self._client.loop_stop()
+            self.client.disconnect()
+            self.client.loop_stop()
 
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: Request | None = None,
@@ -177,7 +177,7 @@ class ControlConnection:
         try:
             check_topic(topic)
             self.limits.check(topic, payload)
-            info = self._client.publish(topic, payload, qos, retain, properties)
+            info = self.client.publish(topic, payload, qos, retain, properties)
         except ValueError as error:  # a response topic is whatever the asker wrote
             self._unpublished += 1
             if is_told(self._unpublished):
@@ -192,7 +192,7 @@ class ControlConnection:
         """
         if not self.connected:
             return self.error or "there is no connection"
-        client = self._client
+        client = self.client
         try:
             check_topic(topic)
             self.limits.check(topic, payload)
@@ -330,7 +330,7 @@ class ControlConnection:
         if self._versions.level != self._level:
             self._change_version(wait_s)
         else:
-            self._client.wait_before_next(wait_s)
+            self.client.wait_before_next(wait_s)
 
     def _change_version(self, wait_s: float = 0.0) -> None:
         """Some 3.1.1 brokers refuse version 5 with a reason, others close or say nothing; then it is the other's turn.
@@ -346,8 +346,8 @@ class ControlConnection:
     def _replace(self, wait_s: float) -> None:
         with self._life:
             self._end_probe()
-            self._client.disconnect()
-            self._client.loop_stop()
+            self.client.disconnect()
+            self.client.loop_stop()
             self._end_probe()
         while not self._stopping.wait(wait_s) and not self._replaced():
             wait_s = self._reconnect.first_s
@@ -357,7 +357,7 @@ class ControlConnection:
             if self._stopping.is_set():
                 return True
             try:
-                self._client = self._make()
+                self.client = self._make()
             except (EdgertError, OSError, ValueError) as error:  # a file that is just being written
                 self._note(f"no connection to {self.address}: {error}")
                 return False

@@ -99,9 +99,9 @@ class Deployment:
             settings,
             client_id,
             subscriptions=[(self._topic(whose, "status"), 1), (self._topic(whose, f"flows/{flow}/state"), 1)],
-            on_message=self._message_untrusted,
-            on_retained=self._retained_untrusted,
-            on_subscribed=self._subscribed,
+            on_message=self.message_untrusted,
+            on_retained=self.retained_untrusted,
+            on_subscribed=self.subscribed,
             on_disconnected=lambda reason: on_change(),
         )
 
@@ -127,7 +127,7 @@ class Deployment:
 
     # -- on the connection's thread
 
-    def _subscribed(self) -> None:
+    def subscribed(self) -> None:
         """Only now is it sent, so that the answer cannot come before we listen."""
         self.listening = True
         if self.gateway and self.answer is None and not self.connection.error:
@@ -138,12 +138,12 @@ class Deployment:
         topic = self._topic(self.gateway, f"flows/{self._flow}")
         self.sent = self.connection.publish(topic, self._payload, retain=True) or self.sent
 
-    def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         """A kept answer is one to an earlier write, even if that was the same document."""
         if topic.endswith("/status"):
-            self._message_untrusted(topic, payload, request)
+            self.message_untrusted(topic, payload, request)
 
-    def _message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
         gateway, _, rest = topic.removeprefix(f"edgert/v1/{self._fleet}/").partition("/")
         if rest == "status":
             self._note_untrusted(gateway, payload)

@@ -56,11 +56,11 @@ class MqttClient:
         self.address = address
         self.handlers = handlers
         self.status = Status()
-        self._session = Session(options)
+        self.session = Session(options)
         self._attempts = Attempts(backoff or Backoff(), draw)
         self._budget_s = latency_budget_s
         self.clock = clock
-        self._wire: Wire | None = None
+        self.wire: Wire | None = None
         self._task: asyncio.Task[None] | None = None
         self._paused = False
         self._flush_due = False
@@ -79,10 +79,10 @@ class MqttClient:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
-        wire = self._wire
+        wire = self.wire
         if wire is None:
             return
-        said = self._session.disconnect()
+        said = self.session.disconnect()
         self._flush()
         if said:
             wire.drain()
@@ -96,89 +96,89 @@ class MqttClient:
     @property
     def versions(self) -> Versions:
         """The choice of the MQTT version."""
-        return self._session.versions
+        return self.session.versions
 
     @property
     def connection(self) -> int:
         """Number of the current or last connection; `acknowledge` takes it."""
-        return self._session.connection
+        return self.session.connection
 
     @property
     def outgoing(self) -> int:
         """QoS 1 messages of ours that the broker has not acknowledged."""
-        return len(self._session.outgoing)
+        return len(self.session.outgoing)
 
     @property
     def outgoing_bytes(self) -> int:
         """Of their payloads."""
-        return self._session.outgoing.size
+        return self.session.outgoing.size
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
         """See `Session.subscribe`. To be repeated after each `on_connected` without a session."""
-        token = self._session.subscribe(subscriptions)
-        self._schedule_flush()
+        token = self.session.subscribe(subscriptions)
+        self.schedule_flush()
         return token
 
     def unsubscribe(self, filters: Sequence[str]) -> int:
-        token = self._session.unsubscribe(filters)
-        self._schedule_flush()
+        token = self.session.unsubscribe(filters)
+        self.schedule_flush()
         return token
 
     def acknowledge(self, packets: Iterable[tuple[int, int]], connection: int | None = None) -> bool:
         """See `Session.acknowledge`. What is acknowledged in one turn of the loop goes out in one write."""
-        done = self._session.acknowledge(packets, connection)
-        self._schedule_flush()
+        done = self.session.acknowledge(packets, connection)
+        self.schedule_flush()
         return done
 
     def complete(self, packet_ids: Iterable[int], connection: int | None = None) -> bool:
         """See `Session.complete`."""
-        done = self._session.complete(packet_ids, connection)
-        self._schedule_flush()
+        done = self.session.complete(packet_ids, connection)
+        self.schedule_flush()
         return done
 
     def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, properties: Properties | None = None
     ) -> int:
         """See `Session.publish`. QoS 0 is also refused while the socket's buffer is full."""
-        if qos == 0 and self._wire is not None and not self._wire.writable:
+        if qos == 0 and self.wire is not None and not self.wire.writable:
             raise PublishRefused("expected room in the socket for a message of QoS 0, got a full buffer")
-        packet_id = self._session.publish(topic, payload, qos, retain, properties)
-        self._schedule_flush()
+        packet_id = self.session.publish(topic, payload, qos, retain, properties)
+        self.schedule_flush()
         return packet_id
 
     def topics_refused(self) -> dict[str, float]:
         """Topics at which the broker hangs up, with the seconds for which nothing is sent to them."""
-        return self._session.hang_ups.topics.refused(self.clock())
+        return self.session.hang_ups.topics.refused(self.clock())
 
     def filters_refused(self) -> dict[str, float]:
         """The same for filters of subscriptions."""
-        return self._session.hang_ups.filters.refused(self.clock())
+        return self.session.hang_ups.filters.refused(self.clock())
 
     def reconnect(self) -> None:
         """Ends this connection without a word, so that the broker sends anew what is not acknowledged."""
-        if self._wire is not None:
-            self._wire.abort()
+        if self.wire is not None:
+            self.wire.abort()
 
     def pause(self) -> None:
         """Read nothing more from the broker until `resume`. The connection is kept alive meanwhile."""
         self._paused = True
-        if self._wire is not None and self.status.connected:
-            self._wire.update_reading(self._paused)
+        if self.wire is not None and self.status.connected:
+            self.wire.update_reading(self._paused)
 
     def resume(self) -> None:
         self._paused = False
-        if self._wire is not None:
-            self._wire.update_reading(self._paused)
+        if self.wire is not None:
+            self.wire.update_reading(self._paused)
 
     # -- connecting
 
     async def _run(self) -> None:
         while True:
             self._retry = False
-            connections, began, found = self.status.connections, self.clock(), self._session.hang_ups.found
+            connections, began, found = self.status.connections, self.clock(), self.session.hang_ups.found
             wire = Wire(self, Coalescer(self._budget_s, began))
             try:
-                async with asyncio.timeout(self._session.options.connect_timeout_s):
+                async with asyncio.timeout(self.session.options.connect_timeout_s):
                     await self._open(wire)
             except (OSError, ValueError) as error:
                 self.failed(f"cannot connect to {self.address}: {self._told(error)}")
@@ -186,7 +186,7 @@ class MqttClient:
                 await asyncio.shield(wire.closed)
             if self._retry:
                 continue
-            if self._session.hang_ups.found > found:
+            if self.session.hang_ups.found > found:
                 self._attempts.begin_anew()  # the reason is found, and is not sent again
             stood_s = self.clock() - began if self.status.connections > connections else 0.0
             await asyncio.sleep(self._attempts.ended(stood_s))
@@ -209,8 +209,8 @@ class MqttClient:
     # -- called by the wire
 
     def made(self, wire: Wire) -> None:
-        self._wire = wire
-        wire.write(self._session.connect(self.clock()))
+        self.wire = wire
+        wire.write(self.session.connect(self.clock()))
 
     def received_untrusted(self, data: bytes, now: float) -> int:
         """Handle one read; returns the number of messages in it."""
@@ -218,31 +218,31 @@ class MqttClient:
         before = status.messages
         status.reads += 1
         status.bytes += len(data)
-        for event in self._session.receive_untrusted(data, now):
+        for event in self.session.receive_untrusted(data, now):
             if type(event) is Messages:
                 status.messages += count(event.messages)
                 self._call(self.handlers.on_messages, event.messages)
             else:
                 self._handle(event)
-        self._schedule_flush()
+        self.schedule_flush()
         return status.messages - before
 
     def tick(self, wire: Wire) -> None:
-        for event in self._session.tick(self.clock(), reading=not self._paused and wire.takes):
+        for event in self.session.tick(self.clock(), reading=not self._paused and wire.takes):
             self._handle(event)
             if isinstance(event, Closed):
                 wire.abort()
         self._flush()
 
     def lost(self, wire: Wire, error: Exception | None) -> None:
-        if wire is not self._wire:
+        if wire is not self.wire:
             return
         text = f"connection lost: {error or 'closed by the broker'}"
         if not self.status.connected:
             text += hint(text, tls=self.address.tls is not None, port=self.address.port)
-        for event in self._session.lost(text):
+        for event in self.session.lost(text):
             self._handle(event)
-        self._wire = None
+        self.wire = None
         self._disconnected()
 
     # -- events
@@ -271,16 +271,16 @@ class MqttClient:
         status.connections += 1
         status.connected, status.protocol, status.error = True, event.protocol, ""
         log.info("connected to %s, MQTT %s, session present: %s", self.address, event.protocol, event.session_present)
-        if self._wire is not None:
-            self._wire.update_reading(self._paused)
+        if self.wire is not None:
+            self.wire.update_reading(self._paused)
         self._call(self.handlers.on_connected, event)
 
     def _ended(self, event: Closed | Refused) -> None:
         self._retry = event.retry
         self.failed(f"{self.address}: {event.text}" + ("; trying MQTT 3.1.1" if event.retry else ""))
-        if self._wire is not None:
+        if self.wire is not None:
             self._flush()
-            self._wire.close()
+            self.wire.close()
         self._disconnected()
 
     def _disconnected(self) -> None:
@@ -303,21 +303,21 @@ class MqttClient:
 
     # -- writing
 
-    def _schedule_flush(self) -> None:
+    def schedule_flush(self) -> None:
         """One write per turn of the loop, whatever came together in it."""
-        if self._session.has_output and not self._flush_due:
+        if self.session.has_output and not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
-        data = self._session.take_output(self.clock())
-        if data and self._wire is not None:
-            self._wire.write(data)
+        data = self.session.take_output(self.clock())
+        if data and self.wire is not None:
+            self.wire.write(data)
 
     @property
     def tick_s(self) -> float:
         """Seconds between two calls of `tick`."""
-        options = self._session.options
+        options = self.session.options
         spans = [options.ping_timeout_s, options.connect_timeout_s, options.keep_alive_s or 4.0]
         return max(0.05, min(1.0, *(span / 4 for span in spans)))

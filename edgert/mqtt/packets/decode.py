@@ -50,8 +50,8 @@ class Decoder:
     def __init__(self, level: int = V5, max_packet_bytes: int = DEFAULT_MAX_PACKET_BYTES) -> None:
         self._v5 = level == V5
         self._limit = max_packet_bytes
-        self._topics: Topics = {}
-        self._heads: Heads = {}
+        self.topics: Topics = {}
+        self.heads: Heads = {}
         self._topic_bytes = self._head_bytes = 0
         """Sizes of all keys of the two."""
         self._ids: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -90,9 +90,9 @@ class Decoder:
             if self._fast and data[at] in _COMMON:
                 messages = _messages(out)
                 if self._v5:
-                    at = publishes_v5(data, at, end, self._heads, messages)
+                    at = publishes_v5(data, at, end, self.heads, messages)
                 else:
-                    at = publishes_v311(data, at, end, self._topics, messages)
+                    at = publishes_v311(data, at, end, self.topics, messages)
                 if not messages:
                     out.pop()
             behind = self._single(data, at, end, out) if at < end else end
@@ -149,26 +149,26 @@ class Decoder:
     def _learn(self, head: bytes, topic: str, ids: tuple[int, ...]) -> None:
         """So that the next with this topic and these identifiers goes the fast way."""
         size = len(head)
-        if size <= _MAX_CACHED_BYTES and head not in self._heads:  # it is, if only its payload is too short
-            if len(self._heads) >= _MAX_TOPICS or self._head_bytes + size > _MAX_KEY_BYTES:
-                self._heads.clear()
+        if size <= _MAX_CACHED_BYTES and head not in self.heads:  # it is, if only its payload is too short
+            if len(self.heads) >= _MAX_TOPICS or self._head_bytes + size > _MAX_KEY_BYTES:
+                self.heads.clear()
                 self._ids.clear()
                 self._head_bytes = 0
-            self._heads[head] = topic, self._ids.setdefault(ids, ids)
+            self.heads[head] = topic, self._ids.setdefault(ids, ids)
             self._head_bytes += size
 
     def _topic(self, data: bytes, at: int, stop: int) -> tuple[str, int]:
         behind = _behind_topic(data, at, stop)
         raw = data[at:behind]
-        topic = self._topics.get(raw)
+        topic = self.topics.get(raw)
         if topic is None:
             topic = _topic_name(raw[2:])
             size = len(raw)
             if size <= _MAX_CACHED_BYTES:
-                if len(self._topics) >= _MAX_TOPICS or self._topic_bytes + size > _MAX_KEY_BYTES:
-                    self._topics.clear()
+                if len(self.topics) >= _MAX_TOPICS or self._topic_bytes + size > _MAX_KEY_BYTES:
+                    self.topics.clear()
                     self._topic_bytes = 0
-                self._topics[raw] = topic
+                self.topics[raw] = topic
                 self._topic_bytes += size
         return topic, behind
 

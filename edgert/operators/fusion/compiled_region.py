@@ -81,7 +81,7 @@ class Pipeline(Region):
         if head.held:
             self.hold(0, source)
         self.take_messages(self._source)
-        for entry in self._tree.ends:
+        for entry in self.tree.ends:
             if entry.logic.messages:
                 self.take_messages(entry.logic)
         return [emission for _, rest in emissions for emission in self._go_on(rest, now, steps)]
@@ -95,7 +95,7 @@ class Pipeline(Region):
 
     def _plan(self) -> None:
         """Lines for the models that there are now: a large one may have none."""
-        tree = self._tree = Tree(self.parts, self._edges, self._leaving)
+        tree = self.tree = Tree(self.parts, self._edges, self._leaving)
         self._order = (0, *(part for part in tree.gives if part))
         """The source, and the other parts that give rows."""
         self._rows = {part: [] for part in tree.gives}
@@ -130,8 +130,8 @@ class Pipeline(Region):
             self.gave[0] += len(rest.rows)
         else:
             given.watermark = rest.watermark
-            timely = self._tree.timely if rest.watermark != NO_WATERMARK else ()
-            waiting = {p: [(at, given)] for p, logic, _, at in self._tree.ends if logic.completed or p in timely}
+            timely = self.tree.timely if rest.watermark != NO_WATERMARK else ()
+            waiting = {p: [(at, given)] for p, logic, _, at in self.tree.ends if logic.completed or p in timely}
         for part in self._order:
             after: dict[int, PartInput] = {}
             gone: list[Emission] = []
@@ -149,7 +149,7 @@ class Pipeline(Region):
         if waiting:
             out += self.through(waiting, now, steps)
         if rest.rows:  # what it has not reached
-            waiting = {p: [(at, given)] for p, logic, _, at in self._tree.ends if logic.completed}
+            waiting = {p: [(at, given)] for p, logic, _, at in self.tree.ends if logic.completed}
             out += self.through(waiting, now, steps)
         return out
 
@@ -157,11 +157,11 @@ class Pipeline(Region):
         """Puts the rows that lines of `part` have given in front of those that it gives in the ordinary way, `after`
         and `gone`, in the same batches: whoever takes them must not see them come apart. Else with what is `given`."""
         rows = self._rows.get(part)
-        if rows is None or not (rows or (given.watermark != NO_WATERMARK and self._tree.gives[part])):
+        if rows is None or not (rows or (given.watermark != NO_WATERMARK and self.tree.gives[part])):
             return
         self._rows[part] = []
         alone = Batch(rows, given.arrival, given.watermark)
-        for to, at in self._tree.outward[part]:
+        for to, at in self.tree.outward[part]:
             batches = after.setdefault(to, [])
             place = next((n for n, (source, _) in enumerate(batches) if source == at), None)
             if place is None:
@@ -180,7 +180,7 @@ class Pipeline(Region):
     def body(self, values: Mapping[str, Value]) -> Body:
         """As `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
         row, bind = _bind(values)
-        text = self._tree.text(row, self.took, self.gave, self._rows)
+        text = self.tree.text(row, self.took, self.gave, self._rows)
         times = self._source.event_times
         setup = ["by_rows, limit, recent = given()", "newest = NEVER", "ahead = early = untimed = 0", *text.setup]
         refused = "not t <= limit" if self._source.drops_ahead else "t != t"

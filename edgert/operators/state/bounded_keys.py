@@ -95,12 +95,12 @@ class ByKey(Bounded[Value]):
         self._told: dict[Any, None] = {}
         """Keys that the state before the next delta holds. No other has to be taken back: what comes and goes between
         two of them leaves nothing."""
-        self._gone: dict[Any, None] = {}
+        self.gone: dict[Any, None] = {}
 
     def forget(self, key: Any) -> Value:
         self.changed.pop(key, None)
         if key in self._told:
-            self._gone[key] = self._told.pop(key)
+            self.gone[key] = self._told.pop(key)
         return super().forget(key)
 
     def forget_beyond(self, drops: Counter[str], most: int | None = None) -> Sequence[Value]:
@@ -114,12 +114,12 @@ class ByKey(Bounded[Value]):
 
     def delta(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:
         """The changes since the last delta. `entry`: packs the value of a key."""
-        if not self.changed and not self._gone:
+        if not self.changed and not self.gone:
             return None
         kept = self.kept
-        state = {"gone": list(self._gone), self._name: [[key, *entry(kept[key])] for key in self.changed]}
+        state = {"gone": list(self.gone), self._name: [[key, *entry(kept[key])] for key in self.changed]}
         self._told |= self.changed
-        self.changed, self._gone = {}, {}
+        self.changed, self.gone = {}, {}
         return state
 
     def snapshot(self, entry: Callable[[Value], Iterable[Any]]) -> Any | None:

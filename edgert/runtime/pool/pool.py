@@ -51,7 +51,7 @@ class Pool(Quiesce):
         self._next_number, self._stopping = 0, False
         self.activity: Activity | None = None
         """The record of the instance of each thread's turn, see `Activity`."""
-        self._roles = ThreadRoles(workers)
+        self.roles = ThreadRoles(workers)
         self._lent_turn: tuple[Instance, list[Entry]] | None = None
         """The next turn of a lent thread."""
         self._threads = [
@@ -90,11 +90,11 @@ class Pool(Quiesce):
                 schedule.freed, schedule.charged_s = now, instance.counters.busy_s
                 instance.time_by(self._clock.monotonic)
                 instance.edges.away = any(other.remote for other in instance.edges.reaches())
-                self._policy.add(number)
+                self.policy.add(number)
                 if queue.over:
-                    self._gate.over.add(number)
+                    self.gate.over.add(number)
                 if queue.rows:
-                    self._policy.rows_added(number, queue.rows)
+                    self.policy.rows_added(number, queue.rows)
             self._connect()
             self._work.notify_all()
 
@@ -104,7 +104,7 @@ class Pool(Quiesce):
             for instance in instances:
                 number = instance.schedule.number
                 del self._instances[number]
-                self._gate.forget(number)
+                self.gate.forget(number)
                 self._relieved(number)
             self._connect()
 
@@ -134,20 +134,20 @@ class Pool(Quiesce):
         if now > schedule.freed:
             instance.counters.idle_s += now - schedule.freed
         schedule.running = True
-        self._policy.busy(schedule.number)
+        self.policy.busy(schedule.number)
         rows = queue.append(Entry(source, batch, now))
         limit = min(self.consumption(rows), schedule.most_rows)
         self._lent_turn = instance, queue.take(limit)
-        self._roles.since = now
+        self.roles.since = now
         if rows > limit:
-            self._policy.rows_added(schedule.number, rows - limit)
+            self.policy.rows_added(schedule.number, rows - limit)
             if queue.over:
-                self._gate.over.add(schedule.number)
+                self.gate.over.add(schedule.number)
         return True
 
     def _goes_first(self, instance: Instance) -> bool:
         """True if a lent thread may run `instance`, and no other instance could be chosen."""
-        gate = self._gate
+        gate = self.gate
         return gate.idle() and fast(instance) and instance.schedule.number not in gate.held and not self._stopping
 
     def take_in(self, target: Target[Instance], batch: Batch | RawBatch, *, accepted: bool = False) -> None:
@@ -163,13 +163,13 @@ class Pool(Quiesce):
             instance.counters.idle_s += entry.put - schedule.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes and queue.over:
-            self._gate.over.add(schedule.number)
+            self.gate.over.add(schedule.number)
         if shed:
             instance.delivery.shed += shed
         if change > 0:
-            self._policy.rows_added(schedule.number, change)
+            self.policy.rows_added(schedule.number, change)
         elif change < 0:
-            self._policy.rows_taken(schedule.number, -change)
+            self.policy.rows_taken(schedule.number, -change)
 
     # -- turns
 
@@ -188,22 +188,22 @@ class Pool(Quiesce):
         while True:
             if chosen:
                 instance, entries = chosen
-                turn = self._turn(instance, entries)
+                turn = self.run_turn(instance, entries)
                 now = turn.ended
             with self.lock:
                 if chosen:
                     if now < ends and instance.queue.rows and self._goes_on(instance, turn):
-                        chosen = self._take(instance.schedule.number)
-                        self._roles.since = now
+                        chosen = self.take(instance.schedule.number)
+                        self.roles.since = now
                         continue
-                    self._hand_on(instance, turn)
-                    if not turn.out and self._gate.idle():
-                        self._roles.since = None
+                    self.hand_on(instance, turn)
+                    if not turn.out and self.gate.idle():
+                        self.roles.since = None
                         return False
-                number, left = (None, 0) if self._stopping else self._pick(now, self._roles.lendable(now))
+                number, left = (None, 0) if self._stopping else self._pick(now, self.roles.lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
-                    self._roles.since = now if again and more else None
+                    self.roles.since = now if again and more else None
                     if left:
                         self._relieve_workers(now)
                     if wake := left if again or not more else self._asleep:
@@ -211,8 +211,8 @@ class Pool(Quiesce):
                     return more
                 if left:
                     self._work.notify(left)
-                chosen = self._take(number)
-                self._roles.since = now
+                chosen = self.take(number)
+                self.roles.since = now
 
     def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> bool:
         """True if the instance has its next turn at once: it fed no other, and no other could be chosen."""
@@ -220,9 +220,9 @@ class Pool(Quiesce):
 
     def _relieve_workers(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""
-        if self._roles.all_in_long_turns(now) and self._policy.waiting and self._roles.workers < MOST_WORKERS:
-            self._roles.workers += 1
-            number = self._roles.workers
+        if self.roles.all_in_long_turns(now) and self.policy.waiting and self.roles.workers < MOST_WORKERS:
+            self.roles.workers += 1
+            number = self.roles.workers
             log.warning("all %d workers are in turns that take long: another one is started", number - 1)
             thread = threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
             self._threads.append(thread)
@@ -234,26 +234,26 @@ class Pool(Quiesce):
         while True:
             with self.lock:
                 if instance is not None and turn is not None:
-                    self._hand_on(instance, turn)
+                    self.hand_on(instance, turn)
                     if self._asleep and turn.out:
                         self._work.notify(len(turn.out))
-                self._roles.ends()
+                self.roles.ends()
                 chosen = self._next()
                 if chosen is None:
                     return
                 instance, entries = chosen
-                self._roles.begins(self._clock.monotonic())
-            turn = self._turn(instance, entries)
+                self.roles.begins(self._clock.monotonic())
+            turn = self.run_turn(instance, entries)
 
     def _next(self) -> tuple[Instance, list[Entry]] | None:
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
             now = self._clock.monotonic()
-            number, left = self._pick(now, self._roles.for_workers(now))
+            number, left = self._pick(now, self.roles.for_workers(now))
             if number is not None:
-                return self._take(number)
+                return self.take(number)
             ends = [SLOW_S if left else LOOK_S]
-            if resting := self._gate.resting:
+            if resting := self.gate.resting:
                 ends.append(min(resting.values()) - now)
             self._asleep += 1
             self._work.wait(min(ends))
@@ -262,7 +262,7 @@ class Pool(Quiesce):
 
     def _pick(self, now: float, may_run: MayRun) -> tuple[int | None, int]:
         """The first that is for the caller, and how many there are that are for others, at least."""
-        number = self._gate.choose(now)
+        number = self.gate.choose(now)
         if number is None or may_run(self._instances[number]):
             return number, 0
         others = [number]
@@ -273,23 +273,23 @@ class Pool(Quiesce):
                 others.append(number)
             return found
 
-        return self._gate.choose(now, may), len(set(others))
+        return self.gate.choose(now, may), len(set(others))
 
-    def _take(self, number: int) -> tuple[Instance, list[Entry]]:
+    def take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
         queue, schedule = instance.queue, instance.schedule
-        before, policy = queue.rows, self._policy
+        before, policy = queue.rows, self.policy
         entries = queue.take(min(self.consumption(before), schedule.most_rows))
         schedule.running = True
         policy.busy(number)
         policy.rows_taken(number, before - queue.rows)
-        if self._gate.over and number in self._gate.over and not queue.over:
+        if self.gate.over and number in self.gate.over and not queue.over:
             self._relieved(number)
         if queue.shedding:
-            self._gate.goes_on(instance)
+            self.gate.goes_on(instance)
         return instance, entries
 
-    def _turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
+    def run_turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
         clock, schedule = self._clock, instance.schedule
         if self.activity:
@@ -315,23 +315,23 @@ class Pool(Quiesce):
             schedule.freed = schedule.ready = turn.ended
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 with self.lock:
-                    self._hand_on(instance, turn)
+                    self.hand_on(instance, turn)
                 raise  # somebody wants the process to end
         if self.activity:
             self.activity.begin(0)
         return turn
 
-    def _hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
+    def hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
         ended, schedule = turn.ended, instance.schedule
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
-        if self._policy.weighed:
+        if self.policy.weighed:
             self._charge(instance)
         schedule.running = False
         schedule.freed = ended
         if turn.back:
             self._rest(instance, turn)
-        self._gate.free(schedule.number, ended)
+        self.gate.free(schedule.number, ended)
         if self._watching:
             self._quiet.notify_all()
 
@@ -339,11 +339,11 @@ class Pool(Quiesce):
         """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
         goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
         number, queue = instance.schedule.number, instance.queue
-        self._policy.rows_added(number, queue.put_back(turn.back))
+        self.policy.rows_added(number, queue.put_back(turn.back))
         instance.schedule.again = True
         if queue.over:
-            self._gate.over.add(number)
-        self._gate.resting[number] = turn.ended + turn.wait_s
+            self.gate.over.add(number)
+        self.gate.resting[number] = turn.ended + turn.wait_s
         self._work.notify()  # somebody has to wait for that
 
     def _send_safely(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:

@@ -20,7 +20,7 @@ class Quiesce:
 
     def __init__(self, clock: Clock, policy: Policy) -> None:
         self._clock = clock
-        self._policy = policy
+        self.policy = policy
         self.lock = threading.Lock()
         """To be held also for looks at several queues that must agree."""
         self._work = threading.Condition(self.lock)
@@ -31,7 +31,7 @@ class Quiesce:
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
         self._instances: dict[int, Instance] = {}
-        self._gate = Backpressure(policy, self._instances)
+        self.gate = Backpressure(policy, self._instances)
 
     def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
@@ -46,7 +46,7 @@ class Quiesce:
         """Begins to hold the instances, without waiting for the turns under way: see `hold` and `at_rest`."""
         with self.lock:
             for instance in instances:
-                self._gate.hold(instance.schedule.number)
+                self.gate.hold(instance.schedule.number)
 
     def at_rest(self, instances: Sequence[Instance]) -> bool:
         """True if none of `instances` is running."""
@@ -61,14 +61,14 @@ class Quiesce:
     def _let_go(self, instances: Sequence[Instance]) -> None:
         now = self._clock.monotonic()
         for instance in instances:
-            self._gate.let_go(instance.schedule.number, now)
+            self.gate.let_go(instance.schedule.number, now)
         self._work.notify_all()
 
     def crowd(self, number: int) -> None:
         """Makes the feeders of instance `number`, which runs in another process, wait as if its queue were over its
         budget here."""
         with self.lock:
-            self._gate.over.add(number)
+            self.gate.over.add(number)
 
     def relieve(self, number: int) -> None:
         """Ends `crowd` for that instance."""
@@ -77,7 +77,7 @@ class Quiesce:
 
     def _relieved(self, number: int) -> None:
         """Frees the instances that wait for room in this queue, now within its budget."""
-        freed = self._gate.relieved(number, self._clock.monotonic())
+        freed = self.gate.relieved(number, self._clock.monotonic())
         if freed and self._asleep:
             self._work.notify(freed)
 
@@ -90,7 +90,7 @@ class Quiesce:
                 behind = [other for other in instance.edges.reaches() if other.remote or other.schedule.number in known]
                 graph[instance.schedule.number] = [other.schedule.number for other in behind]
                 waiting += behind
-        self._policy.connect(graph)
+        self.policy.connect(graph)
 
     def profile(self) -> None:
         """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
@@ -98,8 +98,8 @@ class Quiesce:
         with self.lock:
             found = {n: one.schedule.take_profile(one.counters, one.edges) for n, one in self._instances.items()}
             if profiles := {number: profile for number, profile in found.items() if profile}:
-                self._policy.profile(profiles)
-            if (freed := self._gate.look(self._clock.monotonic())) and self._asleep:
+                self.policy.profile(profiles)
+            if (freed := self.gate.look(self._clock.monotonic())) and self._asleep:
                 self._work.notify(freed)
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
@@ -108,7 +108,7 @@ class Quiesce:
 
         Raises ValueError for a weight that is none, `EdgertError` where the pool has no weights."""
         with self.lock:
-            policy = self._policy
+            policy = self.policy
             if not policy.weighed:
                 for instance in self._instances.values():
                     instance.schedule.charged_s = instance.counters.busy_s
@@ -119,7 +119,7 @@ class Quiesce:
     def _charge(self, instance: Instance) -> None:
         """Tells the policy how long the turns of an instance took that have ended, and were counted."""
         busy_s = instance.counters.busy_s
-        self._policy.ran(instance.schedule.number, busy_s - instance.schedule.charged_s)
+        self.policy.ran(instance.schedule.number, busy_s - instance.schedule.charged_s)
         instance.schedule.charged_s = busy_s
 
     def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:

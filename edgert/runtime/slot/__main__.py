@@ -62,8 +62,8 @@ class Slot:
     def __init__(self, link: UnixLink, registry: Registry, clock: Clock, activity: Activity) -> None:
         self._registry, self._clock, self._activity = registry, clock, activity
         self.number = 0
-        self._links: dict[int, UnixLink] = {DAEMON: link}
-        self._runs: dict[int, SlotRun] = {}
+        self.links: dict[int, UnixLink] = {DAEMON: link}
+        self.runs: dict[int, SlotRun] = {}
         self._newest = 0
         """The greatest number of a run that was built; what comes for a greater one is early."""
         self._early: dict[int, list[tuple[int, list[Any]]]] = {}
@@ -104,7 +104,7 @@ class Slot:
         """Reads what there is (waits for it no longer than that, or until something is due), works on it, and does
         what is due."""
         now = self._clock.monotonic()
-        due = POLL_S if any(run.waiting for run in self._runs.values()) else max(0.0, self._next_tick - now)
+        due = POLL_S if any(run.waiting for run in self.runs.values()) else max(0.0, self._next_tick - now)
         if self._more:
             due = 0.0
         for key, events in self._selector.select(min(longest_s, due)):
@@ -114,13 +114,13 @@ class Slot:
         self._more = self._pool.lend(LEND_S, again=True)
         self._ending = [run for run in self._ending if not run.remove()]
         now = self._clock.monotonic()
-        for number, run in self._runs.items():
+        for number, run in self.runs.items():
             self._activity.begin(number)
             run.advance(now)
             run.say_where_room_is()
         if now >= self._next_tick:
             self._next_tick = now + TICK_S
-            for number, run in self._runs.items():
+            for number, run in self.runs.items():
                 self._activity.begin(number)
                 run.tell_standings()
                 run.tell_results()
@@ -139,7 +139,7 @@ class Slot:
             os.eventfd_read(self._wake)
             self._watch()
             return
-        link = self._links.get(number)
+        link = self.links.get(number)
         if link is None:
             return
         if events & selectors.EVENT_WRITE and link.flush():
@@ -155,19 +155,19 @@ class Slot:
         os.eventfd_write(self._wake, 1)
 
     def _watch(self) -> None:
-        for number, link in self._links.items():
+        for number, link in self.links.items():
             if link.backlog_bytes and not link.closed:
                 self._selector.modify(link, selectors.EVENT_READ | selectors.EVENT_WRITE, number)
 
     def _lost(self, number: int) -> None:
         """The daemon sends a new link when the slot is there again, and ends the runs that used it."""
-        link = self._links[number]
+        link = self.links[number]
         self._selector.unregister(link)
         link.close()
         if number == DAEMON:
             self._ended = True  # turns under way may still say something, to a link that is closed
         else:
-            del self._links[number]
+            del self.links[number]
 
     # -- frames
 
@@ -193,7 +193,7 @@ class Slot:
 
     def _for_run(self, origin: int, frame: list[Any]) -> None:
         number = frame[1]
-        run = self._runs.get(number)
+        run = self.runs.get(number)
         if run is not None:
             self._activity.begin(number)
             run.frame(origin, frame)
@@ -214,26 +214,26 @@ class Slot:
         self._pool.start()
 
     def _peer(self, number: int) -> None:
-        if number in self._links:
+        if number in self.links:
             self._lost(number)
-        link = UnixLink(self._links[DAEMON].received.popleft(), self._waken)
-        self._links[number] = link
+        link = UnixLink(self.links[DAEMON].received.popleft(), self._waken)
+        self.links[number] = link
         self._selector.register(link, selectors.EVENT_READ, number)
 
     def _build(self, number: int, name: str, *rest: Any) -> None:
         self._newest = number
         self._activity.begin(number)
         try:
-            run = SlotRun(number, self.number, self._links, self.pool, self._registry, self._clock, *rest)
+            run = SlotRun(number, self.number, self.links, self.pool, self._registry, self._clock, *rest)
             self._memory.take_in(run.flow_run.memory)
-            self._runs[number] = run  # restored queues may already have messages to send
+            self.runs[number] = run  # restored queues may already have messages to send
             run.start()
         except Exception as error:  # whatever it is: BUILD would only come again, and end all flows of this slot
             if not isinstance(error, EdgertError):
                 log.exception("slot %d: flow %s could not be built", self.number, name)
-            if (failed := self._runs.pop(number, None)) is not None:
+            if (failed := self.runs.pop(number, None)) is not None:
                 self._memory.let_go(failed.flow_run.memory)
-            self._links[DAEMON].send(frames.frame(frames.FAILED, number, str(error) or repr(error)))
+            self.links[DAEMON].send(frames.frame(frames.FAILED, number, str(error) or repr(error)))
         self._activity.begin(0)
         for early in sorted(n for n in self._early if n <= number):
             for origin, frame in self._early.pop(early):
@@ -241,7 +241,7 @@ class Slot:
         log.debug("slot %d: run %d of flow %s", self.number, number, name)
 
     def _drop(self, number: int) -> None:
-        run = self._runs.pop(number, None)
+        run = self.runs.pop(number, None)
         if run is not None:
             run.stop()
             log_malformed(run.flow_run, self._clock)
@@ -252,9 +252,9 @@ class Slot:
 
     def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         """On a worker's thread."""
-        for number, run in list(self._runs.items()):
+        for number, run in list(self.runs.items()):
             if run.flow_run.instances.get(instance.name) is instance:
-                self._links[DAEMON].send(frames.frame(frames.MESSAGES, number, instance.name, messages))
+                self.links[DAEMON].send(frames.frame(frames.MESSAGES, number, instance.name, messages))
 
     def figures(self) -> dict[str, Any]:
         """Figures of the process."""
@@ -262,15 +262,15 @@ class Slot:
         return {
             "cpu_s": used.ru_utime + used.ru_stime,
             "rss_bytes": _resident_bytes(),
-            "unsent_bytes": sum(link.backlog_bytes for link in self._links.values()),
+            "unsent_bytes": sum(link.backlog_bytes for link in self.links.values()),
             "roles": roles("reader"),
         }
 
     def _report(self, now: float) -> None:
-        reports = {number: run.report(now) for number, run in self._runs.items()}
+        reports = {number: run.report(now) for number, run in self.runs.items()}
         wanted = now < self._figures_until
-        figures = {number: run.figures(now) for number, run in self._runs.items()} if wanted else None
-        self._links[DAEMON].send(frames.frame(frames.REPORT, self.figures(), reports, figures))
+        figures = {number: run.figures(now) for number, run in self.runs.items()} if wanted else None
+        self.links[DAEMON].send(frames.frame(frames.REPORT, self.figures(), reports, figures))
 
 
 def _resident_bytes() -> int:

@@ -73,7 +73,7 @@ class SlotRun:
         Raises `EdgertError` where those fit no flow.
         """
         self.number = number
-        self._slot, self._links, self._pool, self._clock = slot, links, pool, clock
+        self._slot, self.links, self._pool, self._clock = slot, links, pool, clock
         flow = from_plain(document, registry, what="flow")
         nowhere = Progress(Position())
         located = {operator: Location(*location) for operator, location in assignment.items()}
@@ -162,7 +162,7 @@ class SlotRun:
         """On a worker's thread: a batch for an instance elsewhere. Without a link to it the other slot is dead, and
         this run ends: its checkpoints need that slot's part, and its next life begins with the last whole one. So a
         batch may be left out here, and no row is lost."""
-        link = self._links.get(slot)
+        link = self.links.get(slot)
         if link is not None:
             packed = frames.pack_batch(batch)
             link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
@@ -210,7 +210,7 @@ class SlotRun:
         instance = self._all[place]
         batch = frames.unpack_batch(packed)
         self._pool.take_in(Target(instance, source, producer), batch, accepted=again)
-        link = self._links.get(origin)
+        link = self.links.get(origin)
         if origin == DAEMON or link is None:
             return
         if instance.queue.over and origin not in self._full.get(place, ()):
@@ -227,7 +227,7 @@ class SlotRun:
         self._credit.look()
         for place in [place for place in self._full if not self._all[place].queue.over]:
             for slot in self._full.pop(place):
-                if (link := self._links.get(slot)) is not None:
+                if (link := self.links.get(slot)) is not None:
                     link.send(frames.frame(frames.ROOM, self.number, place))
 
     def tell_standings(self) -> None:
@@ -240,7 +240,7 @@ class SlotRun:
             if self._others and self._told.get(source) != standing:
                 self._told[source] = standing
                 for slot in self._others:
-                    if (link := self._links.get(slot)) is not None:
+                    if (link := self.links.get(slot)) is not None:
                         name = next(n for n, p in self.flow_run.places.items() if p.logic is source)
                         link.send(frames.frame(frames.STANDING, self.number, name, standing))
 
@@ -251,7 +251,7 @@ class SlotRun:
             return
         if rows := [row for ship in self._ships for row in ship.take()]:
             try:
-                self._links[DAEMON].send(frames.frame(frames.RESULTS, self.number, frames.pack_rows(rows)))
+                self.links[DAEMON].send(frames.frame(frames.RESULTS, self.number, frames.pack_rows(rows)))
             except Exception as problem:  # noqa: BLE001 - as for a capture
                 self._unsaid = f"its results cannot be packed: {_text(problem)}"
 
@@ -292,7 +292,7 @@ class SlotRun:
         if not self._marked and self._pool.at_rest(self._instances):
             self._marked = True
             for slot in self._others:
-                if (link := self._links.get(slot)) is not None:
+                if (link := self.links.get(slot)) is not None:
                     link.send(frames.frame(frames.MARKER, self.number, self.capturing))
         if self._marked and all(self._heard.get(slot, 0) >= self.capturing for slot in self._others):
             self._capture()
@@ -341,7 +341,7 @@ class SlotRun:
     ) -> None:
         parts = (queues, deltas, rows, reports, error, dict(state))
         answer = frames.frame(frames.CAPTURED, self.number, self.capturing, *parts)
-        self._links[DAEMON].send(answer)
+        self.links[DAEMON].send(answer)
 
     def _go_on(self) -> None:
         self._over = max(self._over, self.capturing)

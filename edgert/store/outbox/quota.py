@@ -34,7 +34,7 @@ _TEXTS: Final = {
     FULL: "the outbox had reached its quota (outbox.quota_bytes); its oldest batches that had not left made way",
     TOO_OLD: "they had waited for longer than results are to wait (outbox.greatest_age_s)",
 }
-_AT_ONCE: Final = 64
+AT_ONCE: Final = 64
 """Batches looked at together."""
 _GAP_BYTES: Final = 250
 """About what a gap takes itself."""
@@ -86,7 +86,7 @@ def make_room(
 
 
 def shed_old(db: sqlite3.Connection, gateway: str, before: float) -> tuple[list[Shed], bool]:
-    """Sheds what was put before the running time `before`; at most `_AT_ONCE` batches of a stream at a time. And
+    """Sheds what was put before the running time `before`; at most `AT_ONCE` batches of a stream at a time. And
     whether more may be there."""
     flows = [flow for (flow,) in db.execute("SELECT DISTINCT flow FROM stream WHERE batches > 0").fetchall()]
     shed: list[Shed] = []
@@ -96,7 +96,7 @@ def shed_old(db: sqlite3.Connection, gateway: str, before: float) -> tuple[list[
             with closing(_oldest(db, key, above)) as oldest:
                 old = [(number, rows) for number, rows, _, _ in takewhile(lambda batch: batch[3] < before, oldest)]
             shed += _replace(db, gateway, key, above, old, TOO_OLD)
-            more = more or len(old) == _AT_ONCE
+            more = more or len(old) == AT_ONCE
     return shed, more
 
 
@@ -113,7 +113,7 @@ def _oldest(db: sqlite3.Connection, key: Stream, above: int) -> sqlite3.Cursor:
         "SELECT sequence, rows, length(payload), put_at FROM outbox "
         "WHERE flow = ? AND epoch = ? AND stream = ? AND sequence > ? AND rows > 0 ORDER BY sequence LIMIT ?"
     )
-    return db.execute(query, (*key, above, _AT_ONCE))
+    return db.execute(query, (*key, above, AT_ONCE))
 
 
 def _shed(db: sqlite3.Connection, gateway: str, key: Stream, above: int, need: int, reason: str) -> list[Shed]:

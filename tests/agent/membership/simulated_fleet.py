@@ -54,7 +54,7 @@ class SimulatedFleet(MembershipNetwork):
                 board.machine.claims.consider(claim, self.now)
             board.machine.take_events()
             for claim in claims:
-                board.machine._queue.discard_claims(claim.name)
+                board.machine.queue.discard_claims(claim.name)
             board.machine._next_sync = self.now + self.random.random() * self.parameters.sync_interval(len(claims))
 
     # Time

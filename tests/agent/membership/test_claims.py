@@ -81,7 +81,7 @@ def test_suspect_that_is_heard_of_directly_gets_its_time_anew() -> None:
 def test_an_outdated_suspicion_in_a_ping_is_set_right_by_the_answer() -> None:
     us = machine()
     us.claims.consider(claim("board-1", 5, State.ALIVE), 10.0)
-    while us._queue.claims:
+    while us.queue.claims:
         us.tick(us.next_wakeup(10.0))  # nothing is left to ride along by chance
     us.take_outputs()
     ping = [encode(Ping(7, "me")), encode(claim("board-1", 4, State.SUSPECT))]

@@ -104,12 +104,12 @@ async def test_connection_carries_one_request_out_however_often_it_holds_it() ->
     calls: list[str] = []
     counting(b, calls)
     reader, writer = await asyncio.open_connection(*b.membership.roster.own.address)
-    a._write(writer, b"", Frame(b"", "b", "hello"))
+    a.write(writer, b"", Frame(b"", "b", "hello"))
     greeting = await reader.readexactly(GREETING_BYTES)
-    a._write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
-    a._write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
-    a._write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
-    a._write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
+    a.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
+    a.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
+    a.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
+    a.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
     with contextlib.suppress(ConnectionError):
         await reader.read()
     assert calls == ["air at b for a"]
@@ -179,12 +179,12 @@ async def test_idle_connections_of_anybody_keep_no_member_out() -> None:
             if number % 3 == 1:
                 writer.write(struct.pack("<I", 1_000) + b"half of a frame")
             if number % 3 == 2:
-                a._write(writer, b"", Frame(b"", "b", "hello"))
+                a.write(writer, b"", Frame(b"", "b", "hello"))
         await until(lambda: b.refused_connections == MAX_WAITING, "the listener to take them")
         assert await a.request("b", VERB, {"remove": "air"}) == "done"
-        assert len(b._waiting) == MAX_WAITING - 1
+        assert len(b.waiting) == MAX_WAITING - 1
         assert b.refused_connections == MAX_WAITING + 1
-    await until(lambda: len(b._waiting) == 0, "the connections to be forgotten")
+    await until(lambda: len(b.waiting) == 0, "the connections to be forgotten")
     assert b.sealer.drops == {"no request": 2 * MAX_WAITING}
     await a.stop()
     await b.stop()
@@ -273,7 +273,7 @@ def test_foreign_connections_are_counted_never_answered_and_leave_nothing(
             before = tracemalloc.get_traced_memory()[0]
             for _ in range(CONNECTIONS):
                 assert await answered(b, foreign(draw, bytes(record)), greeted=True) == b""
-            await until(lambda: len(b._waiting) == 0, "the connections to be forgotten")
+            await until(lambda: len(b.waiting) == 0, "the connections to be forgotten")
             gc.collect()
             size, peak = (traced - before for traced in tracemalloc.get_traced_memory())
         finally:

@@ -201,5 +201,5 @@ def _minute(fleet: SimulatedFleet, living: list[str]) -> tuple[int, int, int]:
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     boards = [fleet.boards[name] for name in living]
-    waiting = sum(board.machine._queue.claims + board.machine._queue.states for board in boards)
+    waiting = sum(board.machine.queue.claims + board.machine.queue.states for board in boards)
     return sum(board.sent_bytes for board in boards), waiting, grown
