@@ -14,7 +14,8 @@ import pytest
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import flow_of
-from edgert.central.landing.landing import Landing
+from edgert.central.landing.hourly_budget import HOUR_S
+from edgert.central.landing.landing import LATER_TABLES, Landing
 from edgert.central.landing.lineage import Cut, Epoch, Opening, counted
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.table import Conflict, Table, TableError, list_tables
@@ -202,6 +203,44 @@ def test_how_often_the_tables_are_read_does_not_depend_on_how_many_gateways_open
         assert landing.land(opened).refused_batches == 0
         counts.append(reads[0])
     assert counts[0] == counts[1]
+
+
+def test_how_often_the_tables_are_read_does_not_depend_on_how_many_epochs_nobody_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Landing(str(tmp_path)).land([Gateway("g0").open(), Gateway("h0", schema=ROOMS).open()])
+    whole, counts = Table.read, []
+    for count in (1, 30):
+        reads = [0]
+
+        def counted_reads(table: Table, columns: list[str], where: str, reads: list[int] = reads) -> Any:
+            reads[0] += 1
+            return whole(table, columns, where)
+
+        monkeypatch.setattr(Table, "read", counted_reads)
+        landing = Landing(str(tmp_path))
+        unopened = [Gateway("g666", ordinal(100 * count + n)).rows(contribution(0, "a", 1.0)) for n in range(count)]
+        assert landing.land(unopened).refused_batches == count
+        counts.append(reads[0])
+    assert counts[0] == counts[1]
+
+
+def test_a_gateway_makes_few_later_tables_of_a_flow_in_an_hour_and_other_flows_and_gateways_have_their_own(
+    tmp_path: Path,
+) -> None:
+    now = 0.0
+    landing = Landing(str(tmp_path), monotonic=lambda: now)
+    windows = [Schema(61.0 + n, SCHEMA.keys, SCHEMA.aggregates) for n in range(LATER_TABLES + 3)]
+    landing.land([Gateway("g1").open()])
+    many = [Gateway("g666", ordinal(n + 1), schema) for n, schema in enumerate(windows)]
+    waiting = [gateway.open() for gateway in many]
+    assert landing.land(waiting).held_back == 3
+    assert len(list_tables(str(tmp_path), "landing")) == 1 + LATER_TABLES
+    landing.land([Gateway("g1", ordinal(2), ROOMS).open()])
+    landing.land([g.open() for g in (Gateway("g666", flow="other"), Gateway("g666", ordinal(2), ROOMS, "other"))])
+    assert len(list_tables(str(tmp_path), "landing")) == 2 + LATER_TABLES + 2
+    now = HOUR_S / LATER_TABLES
+    assert landing.land(waiting).held_back == 2, "what waits is made in time"
 
 
 def test_an_aggregate_of_another_kind_is_refused_as_ever(tmp_path: Path) -> None:

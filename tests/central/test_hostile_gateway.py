@@ -1,6 +1,6 @@
 """A gateway that means harm beside an honest one, at the collector as a process with a real broker: whatever it sends,
-the honest one hears of its results within 2 s. These are seconds of the collector's CPU time, which does not depend on
-what else the machine does. By the clock there is a bar, too, with room for what else it does; `python -m benchmarks
+the honest one hears of its results within 2 s. The bar is on the collector's CPU time, which does not depend on what
+else the machine does. By the clock there is a bar, too, with room for what else it does; `python -m benchmarks
 hostile` measures the same on a machine that has nothing else to do."""
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tests.central.results_examples import Gateway, contribution
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-WITHIN_S = 2.0
+WITHIN_S = 1.0
+"""Of the collector's CPU: half of the 2 s, since as much again goes to brokers and disks."""
 WITHIN_WALL_S = 10.0
 """By the clock, on a machine with a core for each process that wants one. The attacks made it 82, 109 and 120 s."""
 MOST_MB = 256

@@ -37,10 +37,14 @@ class FlowTable:
         self.schema: Schema | None = None
         self.openings: list[Opening] = []
         """Lineage of epochs by opening rows, as of the last `read_opens`."""
+        self._read_at: int | None = None
+        """The table's version of which the opening rows were read since the last refresh: epochs that nobody opened
+        are asked for again and again."""
 
     def refresh(self) -> bool:
         """Look at what others committed. Returns whether the table exists. Raises `TableError`."""
         exists = self.table.refresh()
+        self._read_at = None
         if not exists or self.table.loads != self._loads:
             self._forget()  # removed, or put back from an older copy: it lacks openings that were in it
         if exists and self.schema is None:
@@ -51,6 +55,8 @@ class FlowTable:
     def read_opens(self) -> None:
         """Read the opening rows, which stand in a partition of their own (day is null). Raises `TableError`, `Spoilt`
         if one of them says what cannot be."""
+        if self._read_at == self.table.at():
+            return
         columns = ["gateway", "epoch", "lineage"]
         for row in sorted(self.table.read(columns, "day IS NULL"), key=lambda row: row["epoch"]):
             epoch = (row["gateway"], row["epoch"])
@@ -62,6 +68,7 @@ class FlowTable:
                 except (PayloadError, LookupError, TypeError, ValueError, AttributeError) as error:
                     what = f"opening row of {epoch}: expected a lineage"
                     raise Spoilt(f"{self.table.uri}: {what}: {error}", self.table.uri) from error
+        self._read_at = self.table.at()
 
     def _is_known(self, epoch: tuple[str, int], lineage: str) -> bool:
         return epoch in self.opened or (epoch in self._noted and not arrow_rows.has_schema(lineage))

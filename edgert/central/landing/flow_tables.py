@@ -40,6 +40,8 @@ class FlowTables:
         self.first = FlowTable(root, flow)
         self._later: dict[int, FlowTable] = {}
         """By number, 2 and more, in that order."""
+        self._listed = False
+        """True if the folder was listed since the last refresh."""
 
     @property
     def _tables(self) -> list[FlowTable]:
@@ -48,18 +50,20 @@ class FlowTables:
     def refresh(self) -> bool:
         """As `FlowTable.refresh` of all that are known. What is seen is on the disk, so that it may be acknowledged.
         Returns whether there is any."""
+        self._listed = False
         exists = _look(self.first)
         self._later = {number: table for number, table in self._later.items() if _look(table)}
         return exists or bool(self._later)
 
     def read_opens(self) -> None:
-        """As `FlowTable.read_opens` of all that there are."""
-        for name in list_folders(self._root, "landing"):
+        """As `FlowTable.read_opens` of all that there were at the first call since the last refresh."""
+        for name in () if self._listed else list_folders(self._root, "landing"):
             if name != self._flow and flow_of(name) == self._flow:
                 number = int(name.rpartition("_v")[2])
                 if number not in self._later and _look(table := FlowTable(self._root, name)):
                     self._later[number] = table
         self._later = dict(sorted(self._later.items()))
+        self._listed = True
         for table in self._tables:
             table.read_opens()
 

@@ -25,7 +25,7 @@ from typing import Final
 import pyarrow as pa
 
 from edgert.central.landing import arrow_rows
-from edgert.central.landing.acceptance import Key
+from edgert.central.landing.acceptance import MOST_STREAMS, Key
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.checks import unite
 from edgert.central.landing.flow_table import FlowTable
@@ -44,9 +44,9 @@ log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
 FIRST_TABLES: Final = 256
 """Flows of which one gateway may make the first landing table in an hour."""
-LATER_TABLES: Final = 16
-"""Landing tables for other windows or keys of a flow (`_v2`, ...) that one gateway may make in an hour: every table of
-a flow is looked at whenever something of the flow lands."""
+LATER_TABLES: Final = 4
+"""Landing tables for other windows or keys (`_v2`, ...) that one gateway may make of one flow in an hour: every table
+of a flow is read whenever something of the flow lands, and written whenever an epoch of the flow is opened."""
 LOOK_S: Final = 60.0
 """How often at most all landing tables are looked at for the sake of gateways that are new to this process."""
 
@@ -75,7 +75,7 @@ class Landing:
         self._monotonic = monotonic
         self._looked_at = float("-inf")
         self._first_tables = HourlyBudget(FIRST_TABLES)
-        self._later_tables = HourlyBudget(LATER_TABLES)
+        self._later_tables = HourlyBudget(LATER_TABLES, MOST_STREAMS)
         self._flows: dict[str, FlowTables] = {}
         """Those of which a table exists: names alone, which anybody can send, are not kept."""
         self._quarantine = Table(join(root, "quarantine"))
@@ -252,12 +252,17 @@ class Landing:
         self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: LandingReport
     ) -> set[Epoch]:
         """The epochs whose opening would make the table `at`, which their gateways may not do now."""
-        budget = self._first_tables if at is tables.first else self._later_tables
         openings = [b for b in pending if isinstance(b, OpenBatch) and (b.stream, b.sequence) == (0, 1)]
-        if not openings or any(budget.admits(b.gateway, self._monotonic()) for b in openings):
+        if not openings or any(self._may_make(at is tables.first, b) for b in openings):
             return set()
         report.held_back += len(openings)
         return {epoch_of(b) for b in openings}
+
+    def _may_make(self, first: bool, opening: LandingBatch) -> bool:
+        now = self._monotonic()
+        if first:
+            return self._first_tables.admits(opening.gateway, now)
+        return self._later_tables.admits(f"{opening.gateway}/{opening.flow}", now)
 
     def quarantine_payloads(self, payloads: Sequence[tuple[str, bytes, str]]) -> None:
         """Keep (topic, payload, reason) of messages that have no number, for people to look at."""
