@@ -149,10 +149,10 @@ class MqttApi:
             if payload:
                 what = f"model {name}"
                 document = await asyncio.to_thread(read_untrusted, payload, format="json", what=what)
-                operators = self.flows.models.offer_untrusted(name, document, of_fleet=of_fleet)
+                operators = await self.flows.models.offer_untrusted(name, document, of_fleet=of_fleet)
                 answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
             else:
-                operators = self.flows.models.forget(name, of_fleet=of_fleet)
+                operators = await self.flows.models.forget(name, of_fleet=of_fleet)
                 answer = {"accepted": True, "errors": [], "removed": True, "operators": operators}
         except EdgertError as error:
             answer = self._refusal(error)

@@ -245,9 +245,9 @@ class Flows:
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
         # compiling takes long for a large document; the broker's messages are taken in meanwhile
         run = await asyncio.to_thread(self.plans.run_of, flow, stored, Progress(Position()))
-        old = self.runs.get(flow.name)  # it may have failed meanwhile
-        for refused in self.models.started(run):
+        for refused in await self.models.started(run):
             log.warning("flow %s begins without a model that came before it: %s", flow.name, refused)
+        old = self.runs.get(flow.name)  # it may have failed meanwhile
         fault = ""
         if old is None:
             await self._start(stored, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,16 +15,18 @@ from edgert.operators.models.predict import Predictions
 from edgert.runtime.checkpoint.restore import models_of
 from edgert.runtime.flow_run import FlowRun
 
-MAX_MODELS: Final = 1_000
+MAX_MODELS: Final = 2_000
 MAX_MODEL_BYTES: Final = 16 << 20
 """Bound on all model documents together, packed."""
+_User = tuple[FlowRun, str, Predictions]
+"""An operator of a flow that predicts with a model."""
 _Taken = tuple[FlowRun, str, Predictions, Model]
 """A model that is to be given to an operator of a flow."""
 
 
 class Models:
     """Models by name. A model for this gateway alone takes precedence over one for the whole fleet, in whatever order
-    they came.
+    they came. Documents are checked beside the loop: a large one takes long.
 
     A restart begins without models: the broker retains them, and the checkpoints of their flows hold them. Until the
     broker has sent them, a new version of a flow begins with the models of its checkpoint.
@@ -39,13 +42,13 @@ class Models:
         self._resumed: dict[str, dict[str, bytes]] = {}
         """Flow → its models from before this start, by name."""
 
-    def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
+    async def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         """Gives the model to every operator that predicts with it, or to none; returns these operators, as
         flow/operator. A model of the fleet is kept back (and no operator returned) while there is one for this gateway.
 
         Raises `DocumentError` with all objections of the operators.
         """
-        taken, operators = _checked_untrusted(name, document, self._runs.values())
+        taken, operators = await self._checked_untrusted(name, document)
         kind, packed = self._fleet if of_fleet else self._own, pack(document)
         if len(self._own.keys() | self._fleet.keys() | {name}) > MAX_MODELS:
             raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
@@ -57,7 +60,7 @@ class Models:
         kind[name] = packed
         return [] if waits else operators
 
-    def forget(self, name: str, *, of_fleet: bool = False) -> list[str]:
+    async def forget(self, name: str, *, of_fleet: bool = False) -> list[str]:
         """Forgets a model. Running flows keep it; flows that start from now on begin with the model of their document.
         A model of the fleet takes the place of a forgotten one of this gateway; returns the operators that take it, as
         flow/operator.
@@ -69,7 +72,7 @@ class Models:
         operators: list[str] = []
         if not of_fleet and name in self._own and name in self._fleet:
             try:
-                taken, operators = _checked_untrusted(name, unpack(self._fleet[name]), self._runs.values())
+                taken, operators = await self._checked_untrusted(name, unpack(self._fleet[name]))
             except DocumentError as error:
                 got = "one that does not: the gateway's own stays in use"
                 stays = Problem("", "a model of the fleet that fits, to take its place", got)
@@ -79,6 +82,20 @@ class Models:
         (self._fleet if of_fleet else self._own).pop(name, None)
         self._give(taken)
         return operators
+
+    async def _checked_untrusted(self, name: str, document: Mapping[str, Any]) -> tuple[list[_Taken], list[str]]:
+        """(the model with the operators that take it, these as flow/operator), of the flows that run when this returns.
+        Raises `DocumentError`."""
+        asked: list[FlowRun] | None = None
+        while asked != (runs := list(self._runs.values())):  # a flow that started meanwhile is asked, too
+            asked, users = runs, _users(name, runs)
+            taken, refused = await asyncio.to_thread(_sorted_untrusted, users, document)
+            if not users:  # a mistake would be found when a flow that uses it starts, out of sight
+                await asyncio.to_thread(model_untrusted, document, None)
+        problems = [Problem(p.path, f"{p.expected} ({at})", p.got) for at, e in refused.items() for p in e.problems]
+        if problems:
+            raise DocumentError(f"model {name}", problems)
+        return taken, list(dict.fromkeys(f"{run.flow.name}/{operator}" for run, operator, _ in users))
 
     def _give(self, taken: Iterable[_Taken]) -> None:
         for run, operator, predictions, model in taken:
@@ -95,47 +112,53 @@ class Models:
         """Forgets the models of a removed flow: if it is deployed again, it is a new flow."""
         self._resumed.pop(flow, None)
 
-    def started(self, run: FlowRun) -> list[DocumentError]:
+    async def started(self, run: FlowRun) -> list[DocumentError]:
         """Gives a starting flow the models that came before it; returns the errors of the models that do not fit."""
-        refused = []
-        for name, packed in {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}.items():
-            for _, operator, predictions in _operators(name, (run,)):
-                try:
-                    self._give([(run, operator, predictions, predictions.checked_untrusted(operator, unpack(packed)))])
-                except DocumentError as error:
-                    refused.append(error)
+        known = {**self._resumed.get(run.flow.name, {}), **self._fleet, **self._own}
+        taken, refused = await asyncio.to_thread(_fitting, run, known)
+        self._give(taken)
         return refused
 
 
-def _checked_untrusted(
-    name: str, document: Mapping[str, Any], runs: Iterable[FlowRun]
-) -> tuple[list[_Taken], list[str]]:
-    """(models with the operators that take them, the operators as flow/operator). Raises `DocumentError`."""
+def _fitting(run: FlowRun, packed: Mapping[str, bytes]) -> tuple[list[_Taken], list[DocumentError]]:
+    """The models that operators of a flow take, and the errors of those that do not fit."""
     taken: list[_Taken] = []
-    problems: list[Problem] = []
-    operators: list[str] = []
-    for run, operator, predictions in _operators(name, runs):
-        flow = run.flow.name
-        first = f"{flow}/{operator}" not in operators  # of the copies of an operator
-        if first:
-            operators.append(f"{flow}/{operator}")
-        try:
-            taken.append((run, operator, predictions, predictions.checked_untrusted(operator, document)))
-        except DocumentError as error:
-            if first:
-                problems += [Problem(p.path, f"{p.expected} ({flow}/{operator})", p.got) for p in error.problems]
-    if problems:
-        raise DocumentError(f"model {name}", problems)
-    if not operators:
-        model_untrusted(document, None)  # or a mistake would be found when a flow that uses it starts, out of sight
-    return taken, operators
+    refused: list[DocumentError] = []
+    for name, document in packed.items():
+        if users := _users(name, (run,)):
+            taken_of_it, refused_of_it = _sorted_untrusted(users, unpack(document))
+            taken += taken_of_it
+            refused += refused_of_it.values()
+    return taken, refused
 
 
-def _operators(name: str, runs: Iterable[FlowRun]) -> Iterable[tuple[FlowRun, str, Predictions]]:
-    """(run, operator, its predictions) of each that predicts with the model `name`."""
-    for run in runs:
-        for place in run.places.values():
-            if isinstance(place.logic, Fused):
-                for operator, node in place.logic.predictions.nodes.items():
-                    if node.parameters["model"] == name:
-                        yield run, operator, place.logic.predictions
+def _sorted_untrusted(
+    users: Iterable[_User], document: Mapping[str, Any]
+) -> tuple[list[_Taken], dict[str, DocumentError]]:
+    """(the model with the operators that take it, the errors of those that do not, by flow/operator). All copies of an
+    operator share one check and one model."""
+    models: dict[str, Model] = {}
+    refused: dict[str, DocumentError] = {}
+    taken: list[_Taken] = []
+    for run, operator, predictions in users:
+        at = f"{run.flow.name}/{operator}"
+        if at not in models and at not in refused:
+            try:
+                models[at] = predictions.checked_untrusted(operator, document)
+            except DocumentError as error:
+                refused[at] = error
+        if at in models:
+            taken.append((run, operator, predictions, models[at]))
+    return taken, refused
+
+
+def _users(name: str, runs: Iterable[FlowRun]) -> list[_User]:
+    """Each operator that predicts with the model `name`."""
+    return [
+        (run, operator, place.logic.predictions)
+        for run in runs
+        for place in run.places.values()
+        if isinstance(place.logic, Fused)
+        for operator, node in place.logic.predictions.nodes.items()
+        if node.parameters["model"] == name
+    ]

@@ -27,7 +27,7 @@ class FakeModels(Models):
         super().__init__({}, lambda run, operator, document: None)
         self.flows = flows
 
-    def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
+    async def offer_untrusted(self, name: str, document: Mapping[str, Any], *, of_fleet: bool = False) -> list[str]:
         if self.flows.fault:
             raise self.flows.fault
         return [f"{'fleet' if of_fleet else 'f'}/{name}"]

@@ -3,6 +3,7 @@ with a checkpoint in the midst."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Sequence
@@ -350,7 +351,8 @@ def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
     operators = SPLIT["operators"] | {"guess": guess, "ok": {**SPLIT["operators"]["ok"], "input": "guess"}}
     way = Way({"name": "f", "operators": operators}, random.Random(1))
     model = {"kind": "linear_regression", "coefficients": {"v": 2}}
-    assert Models({"f": way.run}, lambda run, operator, document: None).offer_untrusted("m", model) == ["f/guess"]
+    models = Models({"f": way.run}, lambda run, operator, document: None)
+    assert asyncio.run(models.offer_untrusted("m", model)) == ["f/guess"]
     way.feed(messages(3), 0.0)
     way.work(0.0)
     found = [json.loads(message.payload)["p"] for message in way.sent]
@@ -360,9 +362,7 @@ def test_a_model_that_comes_by_message_is_for_all_copies() -> None:
     way.work(2.0)
     assert [json.loads(message.payload)["p"] for message in way.sent][len(DEVICES) :] == [10] * len(DEVICES)
     with pytest.raises(DocumentError) as caught:
-        Models({"f": way.run}, lambda run, operator, document: None).offer_untrusted(
-            "m", {"kind": "linear_regression", "coefficients": {"x": 2}}
-        )
+        asyncio.run(models.offer_untrusted("m", {"kind": "linear_regression", "coefficients": {"x": 2}}))
     assert len(caught.value.problems) == 1, "not one for each copy"
 
 

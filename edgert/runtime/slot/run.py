@@ -8,6 +8,7 @@ that was under way stands in a queue. What comes over a link behind its marker w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -352,13 +353,17 @@ class SlotRun:
             self.frame(origin, frame)
 
     def _model(self, operator: str, document: Mapping[str, Any]) -> None:
-        for place in self.flow_run.places.values():
-            logic = place.logic
-            if isinstance(logic, Fused) and operator in logic.predictions.nodes and place.instance.name in self.mine:
-                try:
-                    logic.predictions.offer(operator, logic.predictions.checked_untrusted(operator, document))
-                except DocumentError:
-                    continue  # the daemon has checked it by the same code
+        mine = [
+            place.logic.predictions
+            for place in self.flow_run.places.values()
+            if place.instance.name in self.mine and isinstance(place.logic, Fused)
+        ]
+        copies = [predictions for predictions in mine if operator in predictions.nodes]
+        if copies:
+            with suppress(DocumentError):  # the daemon has checked it by the same code
+                model = copies[0].checked_untrusted(operator, document)
+                for predictions in copies:
+                    predictions.offer(operator, model)
 
     # -- figures
 
