@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import edgert
 from edgert.core.errors import EdgertError
+from edgert.install_hint import lacking
 
 if TYPE_CHECKING:
     from agent.board import Board
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(config: Path | None) -> int:
     """Run the daemon until it is stopped."""
+    if hint := lacking("agent"):
+        raise EdgertError(hint)
     import uvloop
 
     from agent.daemon import Agent

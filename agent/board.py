@@ -17,6 +17,7 @@ from typing import Any, Final
 import psutil
 
 from agent.osched.kernel.rights import can_raise_priority
+from edgert.install_hint import lacking
 
 CAP_SYS_NICE: Final = 23
 """Bit of the capability in the masks of /proc/self/status (linux/capability.h)."""
@@ -80,6 +81,8 @@ class Board:
     priority: Priority
     cgroup: Cgroup
     interfaces: tuple[Interface, ...]
+    packages: str = ""
+    """Python packages of the agent that are not installed, and the remedy; empty if all are."""
 
     def plain(self) -> dict[str, Any]:
         """The same of JSON types only, with what is missing."""
@@ -101,6 +104,7 @@ def look(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> Board:
         Priority(has_capability((proc / "self/status").read_text(), CAP_SYS_NICE), can_raise_priority()),
         find_cgroup((proc / "self/cgroup").read_text(), sys / "fs/cgroup"),
         tuple(interfaces()),
+        lacking("agent") or "",
     )
 
 
@@ -117,6 +121,7 @@ def missing(board: Board) -> list[str]:
         "the cpu controller in its cgroup: delegate it (systemd: Delegate=cpu)": cgroup.version > 0
         and not cgroup.has_cpu,
         "a network address beside loopback: connect the board": not board.interfaces,
+        f"Python packages: {board.packages}": bool(board.packages),
     }
     return [text for text, lacking in lacks.items() if lacking]
 

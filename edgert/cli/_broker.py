@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument(
-        "--broker", default="127.0.0.1", metavar="HOST[:PORT]", help="the gateway's central broker (127.0.0.1:1883)"
+        "--broker", default="", metavar="HOST[:PORT]", help="the gateway's central broker (127.0.0.1:1883)"
     )
     parser.add_argument("--username", default="", metavar="NAME", help="user name at the broker")
     parser.add_argument("--password-file", default="", metavar="FILE", help="its first line is the password")
@@ -25,16 +26,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-file", default="", metavar="FILE", help="private key of our certificate")
 
 
-def connection(args: argparse.Namespace) -> Connection:
-    """The connection that the options describe."""
+def connection(args: argparse.Namespace, settings: Connection | None = None) -> Connection:
+    """The connection that the options describe, which win over `settings`."""
     from edgert.core.settings.connection import Connection
     from edgert.mqtt.address import PORT, TLS_PORT, split_broker
 
-    host, port = split_broker(args.broker, TLS_PORT if args.tls else PORT)
-    return Connection(
-        host=host, port=port, tls=args.tls, ca_file=args.ca_file, cert_file=args.cert_file, key_file=args.key_file,
-        username=args.username, password_file=args.password_file,
-    )  # fmt: skip
+    names = ("tls", "ca_file", "cert_file", "key_file", "username", "password_file")
+    given = {name: value for name in names if (value := getattr(args, name))}
+    found = replace(settings or Connection(), **given)
+    if settings is not None and not args.broker:
+        return found
+    host, port = split_broker(args.broker or found.host, TLS_PORT if found.tls else PORT)
+    return replace(found, host=host, port=port)
 
 
 def seconds(text: str) -> float:

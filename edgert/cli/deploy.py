@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import secrets
 import threading
 import time
@@ -15,6 +16,7 @@ from edgert.cli import _broker
 from edgert.core.errors import DocumentError, EdgertError, show
 
 if TYPE_CHECKING:
+    from edgert.core.settings.connection import Connection
     from edgert.mqtt.clients.deployment import Answer, Deployment
 
 HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its answer"
@@ -26,17 +28,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", type=Path, nargs="?", metavar="FLOWFILE", help="a document, TOML or JSON")
     parser.add_argument("--remove", metavar="NAME", help="remove this flow; its results still leave")
     parser.add_argument("--gateway", default="", metavar="ID", help="default: the only one of the fleet that is online")
-    parser.add_argument("--fleet", default="default", metavar="NAME", help="fleet of the gateway (default)")
+    parser.add_argument("--fleet", metavar="NAME", help="fleet of the gateway (default)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the gateway's settings have its name, fleet and broker"
+    )
     _broker.add(parser)
     parser.add_argument("--timeout-s", type=_broker.seconds, default=15.0, metavar="S", help="longest wait (15)")
 
 
 def run(args: argparse.Namespace) -> int:
+    settings = None
+    if args.config is not None:
+        from edgert.core.config import load
+        from edgert.core.settings.gateway import GatewaySettings
+
+        settings = load(GatewaySettings, args.config, os.environ)
+        args.gateway = args.gateway or settings.gateway.id
+    if args.fleet is None:
+        args.fleet = settings.gateway.fleet if settings else "default"
     name, payload = _what(args)
     # What the connection has to say is told as our own error.
     logging.getLogger("edgert.mqtt").addHandler(logging.NullHandler())
     changed = threading.Event()
-    deployment = _deployment(args, name, payload, changed.set)
+    deployment = _deployment(args, settings.central if settings else None, name, payload, changed.set)
     deployment.start()
     try:
         print(_carry_out(args, name, deployment, changed))
@@ -70,12 +84,20 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
     return load(payload, registry, what=str(args.flow)).name, payload
 
 
-def _deployment(args: argparse.Namespace, name: str, payload: bytes, on_change: Callable[[], None]) -> Deployment:
+def _deployment(
+    args: argparse.Namespace, settings: Connection | None, name: str, payload: bytes, on_change: Callable[[], None]
+) -> Deployment:
     from edgert.mqtt.clients.deployment import Deployment
 
     client_id = f"edgert-deploy-{secrets.token_hex(4)}"
     return Deployment(
-        _broker.connection(args), client_id, args.fleet, name, payload, gateway=args.gateway, on_change=on_change
+        _broker.connection(args, settings),
+        client_id,
+        args.fleet,
+        name,
+        payload,
+        gateway=args.gateway,
+        on_change=on_change,
     )
 
 

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"edgert: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        if (told := missing(error, "this command")) is None:
+        if (told := missing(error)) is None:
             raise
         print(f"edgert: {told}", file=sys.stderr)
         return 1

@@ -27,6 +27,7 @@ from edgert.mqtt.address import PORT as BROKER_PORT
 from edgert.mqtt.address import split_broker
 
 FLEET = "demo"
+GATEWAY_FILE = "gateway.toml"
 SPARK_TOOK = "spark-start-seconds"
 LOOPBACK = "127.0.0.1"
 _OURS = (
@@ -141,7 +142,7 @@ def prepare(options: Options) -> Setup:
     else:
         host, port = LOOPBACK, free_port(options.broker_port)
     setup = Setup(options, data, gateway_name(data), host, port, free_port(options.web_port), flow_name, document)
-    (data / "gateway.toml").write_text(gateway_toml(setup))
+    (data / GATEWAY_FILE).write_text(gateway_toml(setup))
     (data / "central.toml").write_text(central_toml(setup))
     return setup
 
@@ -191,7 +192,7 @@ def free_port(wanted: int) -> int:
 def gateway_name(data: Path) -> str:
     """The name given at the first start in this folder (results are counted under it), else this host's."""
     try:
-        known = tomllib.loads((data / "gateway.toml").read_text())["gateway"]["id"]
+        known = tomllib.loads((data / GATEWAY_FILE).read_text())["gateway"]["id"]
         if isinstance(known, str) and known:
             return known
     except (OSError, ValueError, KeyError, TypeError):
@@ -251,7 +252,7 @@ def commands(setup: Setup) -> dict[str, list[str]]:
     central = ["--config", str(setup.data / "central.toml")]
     found = {
         "broker": [*python, "edgert.demo.broker", "--port", str(setup.broker_port)],
-        "gateway": [*python, "gateway", "--config", str(setup.data / "gateway.toml")],
+        "gateway": [*python, "gateway", "--config", str(setup.data / GATEWAY_FILE)],
         "collector": [*python, "edgert.central.collector", *central],
         "spark": [*python, "edgert.cli.main", "central", "run", *central],
         "publisher": publisher,
@@ -268,11 +269,11 @@ def further(setup: Setup, program: str) -> list[str]:
         edgert = f"{shlex.quote(sys.executable)} -m edgert"
     elif shutil.which(edgert) is None:
         edgert = shlex.quote(program)
-    root = shlex.quote(str(setup.options.data / setup.tables.name))
-    broker = "" if setup.broker_port == BROKER_PORT and setup.broker_host == LOOPBACK else f" --broker {setup.broker}"
+    data = setup.options.data
+    root, config = (shlex.quote(str(data / name)) for name in (setup.tables.name, GATEWAY_FILE))
     lines = (
         (f"{edgert} central show {setup.flow_name} --root {root}", "the fleet table, without Spark"),
-        (f"{edgert} deploy FLOW.toml --fleet {FLEET}{broker}", "a flow of your own"),
+        (f"{edgert} deploy FLOW.toml --config {config}", "a flow of your own"),
         (setup.url, "the page"),
     )
     width = max(len(line) for line, _ in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ports import free_port
+from edgert.cli import _broker
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.control_plane import ControlConnection
@@ -99,6 +101,7 @@ def test_a_bad_document_is_told_here_and_nothing_is_sent(flow: Path, deploy: Run
         (["--remove", "x", "--fleet", ""], "--fleet: expected a name"),
         (["--remove", "x", "--broker", "h:0"], "--broker: expected HOST[:PORT]"),
         (["none.toml"], "none.toml: expected a readable file"),
+        (["none.toml", "--config", "/none/gateway.toml"], "/none/gateway.toml"),
         (["--remove", "x", "--username", "u", "--password-file", "/none"], "password_file /none"),
     ],
 )
@@ -106,6 +109,27 @@ def test_what_cannot_be_meant_is_said(arguments: list[str], expected: str, deplo
     status, _, err = deploy(*arguments)
     assert status == 1
     assert expected in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--config"], Connection("b.example", 1999, username="u")),
+        (["--config", "--username", "v"], Connection("b.example", 1999, username="v")),
+        (["--config", "--broker", "c"], Connection("c", 1883, username="u")),
+        (["--config", "--broker", "c:5", "--tls"], Connection("c", 5, tls=True, username="u")),
+        (["--tls"], Connection(port=8883, tls=True)),
+        (["--broker", "c"], Connection("c")),
+        ([], Connection()),
+    ],
+)
+def test_options_win_over_the_settings_of_the_gateway(arguments: list[str], expected: Connection) -> None:
+    parser = argparse.ArgumentParser()
+    _broker.add(parser)
+    parser.add_argument("--config", action="store_true")
+    args = parser.parse_args(arguments)
+    settings = Connection("b.example", 1999, username="u") if args.config else None
+    assert _broker.connection(args, settings) == expected
 
 
 def test_without_a_broker_it_says_so_at_once_and_only_that(flow: Path) -> None:
@@ -199,6 +223,9 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
     flow.write_text(GOOD.replace("> 20", "> 25"))
     assert deploy(flow, *where, "--gateway", "g1")[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
+    settings = rig.folder / "of-the-gateway.toml"
+    settings.write_text(f'[gateway]\nid = "g1"\nfleet = "{FLEET}"\n[central]\nport = {rig.broker.port}\n')
+    assert deploy(flow, "--config", settings)[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
     assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: accepted, version 2 is removed\n")
     status, _, error = deploy("--remove", "warm", *where)
     assert status == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -18,34 +19,89 @@ from edgert.cli._parser import Parser
 from edgert.cli.main import build_parser, main
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.mqtt.clients.deployment import Answer, read_answer_untrusted
+from edgert.operators.state import aggregate_calls
 
 ROOT = Path(__file__).parents[2]
-WITHOUT = "import sys; sys.modules.update(dict.fromkeys(('pyarrow', 'deltalake'))); "
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODULES = {"delta-spark": "delta", "protobuf": "google"}
+"""Top-level modules that are called otherwise than their package."""
+EXTRA = re.compile(r"\[([a-z]+)\]")
+AGENT = "from agent.__main__ import main; sys.exit(main(sys.argv[1:]))"
 COLLECTOR = "from edgert.central.collector.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
-def without_pyarrow(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def without(modules: tuple[str, ...], code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program on a machine that does not have these modules."""
+    lacking = f"import sys; sys.modules.update(dict.fromkeys({modules!r})); "
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT + code, *arguments],
+        [sys.executable, "-c", lacking + code, *arguments],
         capture_output=True, check=False, text=True, cwd=ROOT, timeout=60,
     )  # fmt: skip
 
 
 def test_the_collector_without_pyarrow_says_how_to_install_it_and_shows_no_traceback() -> None:
-    done = without_pyarrow(COLLECTOR, "--root", "x")
+    done = without(("pyarrow", "deltalake"), COLLECTOR, "--root", "x")
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert re.match(r"edgert-collector: edgert-collector needs (pyarrow|deltalake); install it with: ", line)
-    command = shlex.split(line.partition("install it with: ")[2])
-    assert command[0] == sys.executable or command[0] == "uv"
-    folder, _, extra = command[-1].partition("[")
-    project = tomllib.loads((Path(folder) / "pyproject.toml").read_text())["project"]
-    assert extra.rstrip("]") in project["optional-dependencies"]
+    assert re.match(r"edgert-collector: (pyarrow|deltalake) is not installed; install it with: ", line)
+    assert pasted(line) == f"{ROOT}[central]"
+
+
+def pasted(hint: str) -> str:
+    """The requirement of the command in a hint, which names the Python that runs."""
+    command = shlex.split(hint.partition(" with: ")[2])
+    assert sys.executable in command
+    return command[-1]
+
+
+def test_the_agent_without_its_packages_says_how_to_install_them_and_so_does_its_check() -> None:
+    modules = ("cryptography", "pyroute2", "zeroconf")
+    started = without(modules, AGENT)
+    assert (started.returncode, started.stdout) == (1, "")
+    [line] = started.stderr.splitlines()
+    assert line.startswith("edgert-agent: not installed: cryptography, pyroute2, zeroconf; install with: ")
+    assert pasted(line) == f"{ROOT}[agent]"
+    checked = without(modules, AGENT, "check")
+    assert checked.returncode == 1
+    [line] = [line for line in checked.stdout.splitlines() if "zeroconf" in line]
+    assert pasted(line) == f"{ROOT}[agent]"
+
+
+def test_a_flow_whose_aggregate_has_no_package_here_is_refused_with_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aggregate_calls, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="datasketches for quantiles") as refused:
+        aggregate_calls.parse_aggregate("q", "quantiles(t)")
+    assert pasted(str(refused.value)) == f"{ROOT}[sketches]"
+
+
+def test_each_module_of_an_extra_is_known_to_the_hints() -> None:
+    named = {
+        MODULES.get(name, name): extra
+        for extra, requirements in PROJECT["optional-dependencies"].items()
+        for name in (re.split(r"[^A-Za-z0-9_-]", requirement)[0] for requirement in requirements)
+        if name != install_hint.NAME
+    }
+    assert named == install_hint.EXTRAS
+
+
+def test_a_folder_that_the_user_may_not_write_to_needs_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert install_hint.command("agent").startswith(f"sudo {sys.executable} -m pip install ")
+
+
+def test_no_page_and_no_message_installs_edgert_from_an_index() -> None:
+    files = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("edgert/**/*.py"), *ROOT.glob("agent/**/*.py")]
+    found = [line for file in files for line in file.read_text().splitlines() if "pip install" in line]
+    assert len(found) > 5
+    assert not [line for line in found if re.search(r"pip install (-\S+ )*['\"]?edgert", line)]
+    assert {extra for line in found for extra in EXTRA.findall(line)} <= {*PROJECT["optional-dependencies"]}
 
 
 def test_the_collector_tells_its_version_and_options_without_pyarrow() -> None:
-    assert without_pyarrow(COLLECTOR, "--version").stdout.startswith("edgert ")
-    assert "--broker" in without_pyarrow(COLLECTOR, "--help").stdout
+    assert without(("pyarrow",), COLLECTOR, "--version").stdout.startswith("edgert ")
+    assert "--broker" in without(("pyarrow",), COLLECTOR, "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -54,7 +110,7 @@ def test_the_collector_tells_its_version_and_options_without_pyarrow() -> None:
         ("/home/a b/edgert", "/home/a b/edgert[demo]"),
         ("/tmp/edgert-1.0-py3-none-any.whl", "edgert[demo] @ file:///tmp/edgert-1.0-py3-none-any.whl"),
         ("git+https://example.org/edgert", "edgert[demo] @ git+https://example.org/edgert"),
-        (None, ".[demo]"),
+        (None, ".[demo]"),  # and a remark on where the command belongs
     ],
 )
 def test_an_extra_comes_from_where_the_package_came_from(
@@ -62,7 +118,8 @@ def test_an_extra_comes_from_where_the_package_came_from(
 ) -> None:
     monkeypatch.setattr(install_hint, "_origin", lambda: origin)
     assert install_hint.requirement("demo") == requirement
-    assert shlex.split(install_hint.command("demo"))[-1] == requirement
+    assert shlex.split(install_hint.command("demo"), comments=True)[-1] == requirement
+    assert ("in the folder of edgert's source" in install_hint.command("demo")) == (origin is None)
 
 
 @pytest.mark.parametrize(

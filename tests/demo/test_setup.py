@@ -4,7 +4,6 @@ import platform
 import shutil
 import socket
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,10 +107,8 @@ def test_what_to_look_at_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(shutil, "which", lambda name: None)
     show, deploy, page = (line.split("  #")[0].strip() for line in further(ready, ".venv/bin/edgert"))
     assert show == f".venv/bin/edgert central show machine --root '{tmp_path / 'my data' / 'tables'}'"
-    assert deploy == ".venv/bin/edgert deploy FLOW.toml --fleet demo --broker 127.0.0.1:1999"
+    assert deploy == f".venv/bin/edgert deploy FLOW.toml --config '{tmp_path / 'my data' / 'gateway.toml'}'"
     assert page == ready.url
-    usual = replace(ready, broker_port=1883)
-    assert "--broker" not in further(usual, ".venv/bin/edgert")[1], "the usual address needs no option"
     monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
     assert further(ready, "/somewhere/edgert")[0].startswith("  edgert central show")
     assert " -m edgert central show" in further(ready, "main.py")[0]

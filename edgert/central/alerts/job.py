@@ -27,6 +27,7 @@ from edgert.central.tables.table import Conflict, TableError, join, list_folders
 from edgert.central.training.publication import Publication
 from edgert.core.errors import EdgertError
 from edgert.core.settings.central import Alerts as Settings
+from edgert.install_hint import command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ def check_packages() -> None:
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
         raise EdgertError(
             "alerts need the Python package protobuf, by which Spark's workers reach their state, and it is not "
-            "installed; install it: pip install 'protobuf>=6.33.5,<7'"
+            f"installed; install it with: {command('central')}"
         )
 
 

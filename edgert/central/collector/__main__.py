@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from edgert.central.collector.main import collect
     except ModuleNotFoundError as error:
-        if (told := missing(error, "edgert-collector")) is None:
+        if (told := missing(error)) is None:
             raise
         print(f"edgert-collector: {told}", file=sys.stderr)
         return 1

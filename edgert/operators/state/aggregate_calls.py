@@ -10,6 +10,7 @@ from typing import Final, Literal, cast
 
 from edgert.core.errors import show
 from edgert.core.results.result_schema import FINALS, RESERVED_COLUMNS
+from edgert.install_hint import command
 
 Function = Literal["count", "sum", "mean", "variance", "min", "max", "distinct", "distinct_set", "quantiles"]
 FUNCTIONS: Mapping[Function, str] = {
@@ -56,7 +57,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     if column is None and function != "count":
         raise ValueError(f"expected {function}(field), got {show(text)}")
     if function in SKETCHES and find_spec("datasketches") is None:
-        raise ValueError(f"expected Python's package datasketches for {function} (pip install 'edgert[sketches]')")
+        raise ValueError(f"expected the package datasketches for {function}; install it with: {command('sketches')}")
     return Aggregate(name, cast(Function, function), column)
 
 
