@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from edgert.core.text.counted import counted
+
 SLOTS: Final = ("A", "B")
 OUTBOX: Final = "outbox"
 RESTARTS: Final = 5
@@ -85,7 +87,7 @@ def bad_parts(status: Mapping[str, Any]) -> dict[str, str]:
     found = {part(one): str(one["text"]) for one in bad}
     central = status.get("central", {})
     if (rows := central.get("outbox_rows", 0)) and not _drains(central):
-        found.setdefault(OUTBOX, f"the outbox does not drain: {rows:,} rows wait, and none was acknowledged yet")
+        found.setdefault(OUTBOX, f"{counted(rows, 'row')} in the outbox, and none was acknowledged yet")
     return found
 
 

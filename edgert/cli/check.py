@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgert.cli._documents import load, registry
 from edgert.core.errors import EdgertError
+from edgert.core.text.counted import counted
 from edgert.flow.loops import POSSIBLE_LOOP, loops
 
 HELP = "check the deployment document of a flow and name every error in it"
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
             status = 1
         else:
             size, interval = len(flow.nodes), flow.checkpoint_interval_s
-            told = f"{size} operators, {flow.delivery}, checkpoint every {interval:g} s"
+            told = f"{counted(size, 'operator')}, {flow.delivery}, checkpoint every {interval:g} s"
             print(f"{file}: flow {flow.name} is good: {told}")
             for loop in loops([flow], flow.name):
                 print(f"{file}: note: {POSSIBLE_LOOP.format(loop)}")

@@ -50,12 +50,13 @@ def run(args: argparse.Namespace) -> int:
     # What the connection has to say is told as our own error.
     logging.getLogger("edgert.mqtt").addHandler(logging.NullHandler())
     changed = threading.Event()
-    deployment = _deployment(args, settings.central if settings else None, name, payload, changed.set)
-    deployment.start()
-    try:
-        print(_carry_out(args, name, deployment, changed))
-    finally:
-        deployment.close()
+    with _broker.errors_name_options(args):
+        deployment = _deployment(args, settings.central if settings else None, name, payload, changed.set)
+        deployment.start()
+        try:
+            print(_carry_out(args, name, deployment, changed))
+        finally:
+            deployment.close()
     return 0
 
 
@@ -70,7 +71,8 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
             raise EdgertError(f"{option}: expected a name of letters, digits, '_', '.' and '-', got {show(value)}")
     if args.remove is not None:
         if not TABLE_NAME.fullmatch(args.remove):
-            raise EdgertError(f"--remove: expected a flow's name, got {show(args.remove)}")
+            name = show(args.remove)
+            raise EdgertError(f"--remove: expected a flow's name of small letters, digits, _ and -, got {name}")
         return args.remove, b""
 
     from edgert.flow.document import load
@@ -152,7 +154,7 @@ def _no_answer(args: argparse.Namespace, name: str, deployment: Deployment, brok
         return f"{start}: {deployment.connection.error or 'the connection was lost'}; nothing was sent"
     match deployment.seen.get(gateway):
         case None:
-            state = "it has never been seen there: is its name right, and its fleet?"
+            state = "no gateway of this name was ever seen there; see --gateway and --fleet"
         case "online":
             state = "its status is online: look at its log"
         case other:

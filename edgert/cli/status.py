@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgert.cli._control import add_socket, ask, duration, size, table
+from edgert.core.text.counted import counted
 
 HELP = "show how the gateway on this board is; exit status 1 where something is not well"
 
@@ -48,17 +49,18 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     kept, limit = sum(flow.get("state_bytes", 0) for flow in status["flows"]), status["state_limit_bytes"]
     keys = f"keys {size(kept)}" + (f" of {size(limit)}" if limit else "")
     yield f"  memory       {size(status['rss_bytes'])} ({keys}), CPU {status['cpu_percent']:.1f} %"
-    taken = f"{ingest['messages']:,} messages, {ingest['unacknowledged']:,} unacknowledged"
+    taken = f"{counted(ingest['messages'], 'message')}, {ingest['unacknowledged']:,} unacknowledged"
     yield f"  sensors      {_link(ingest)}, {taken}"
-    waiting = f"{central['outbox_rows']:,} rows ({size(central['outbox_bytes'])}) in the outbox"
+    waiting = f"{counted(central['outbox_rows'], 'row')} ({size(central['outbox_bytes'])}) in the outbox"
     yield f"  central      {_link(central) if central['enabled'] else 'switched off'}, {waiting}"
     yield f"  checkpoints  {checkpoint['commits']:,}, the last took {checkpoint['last_ms']:.1f} ms"
     for slot in status["slots"]:
         state = f"process {slot['pid']}" if slot["running"] else "does not run"
         memory = f", {size(slot['rss_bytes'])}" if "rss_bytes" in slot else ""
-        yield f"  slot {slot['slot']}       {state}{memory}, {slot['instances']} instances, {slot['restarts']} restarts"
+        counts = f"{counted(slot['instances'], 'instance')}, {counted(slot['restarts'], 'restart')}"
+        yield f"  slot {slot['slot']}       {state}{memory}, {counts}"
     if dropped := sum(drop["rows"] for drop in status["drops"]):
-        yield f"  dropped      {dropped:,} rows (--json says where and why)"
+        yield f"  dropped      {counted(dropped, 'row')} (--json says where and why)"
     if status["flows"]:
         yield ""
         yield from table(

@@ -25,9 +25,9 @@ def split_broker(text: str, default_port: int = PORT) -> tuple[str, int]:
     if (fault := scheme_fault(text)) is not None:
         raise EdgertError(f"--broker: expected {fault}, got {show(text)}")
     host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
+    if not colon or text.endswith("]") or (":" in host and not host.endswith("]")):  # no port: also of an IPv6 address
         host, port = text, str(default_port)
     host = host.strip("[]")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise EdgertError(f"--broker: expected HOST[:PORT], got {show(text)}")
+    if not host or set(host) & set(" /@") or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise EdgertError(f"--broker: expected HOST[:PORT], such as broker.example:1883, got {show(text)}")
     return host, int(port)

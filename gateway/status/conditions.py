@@ -9,10 +9,12 @@ source that is connected and silent is no fault: sensors may report once a day. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
+from edgert.core.text.counted import counted
 from gateway.status.all_dropped import AllDropped
 
 Level = Literal["good", "idle", "warning", "bad"]
@@ -78,11 +80,16 @@ def ago(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
+def of_broker(broker: str, reason: str) -> str:
+    """The reason with the broker's address, once."""
+    return reason if broker in re.split(":? ", reason) else f"{broker}: {reason}"
+
+
 def _sensors(ingest: Mapping[str, Any]) -> Condition:
     broker, error = ingest.get("broker") or "(none)", ingest.get("error", "")
     if not ingest.get("connected"):
         why = "; ".join(filter(None, (ingest.get("failed"), error))) or "no connection yet"
-        return Condition("sensors", "", "bad", DISCONNECTED, f"{broker}: {why}")
+        return Condition("sensors", "", "bad", DISCONNECTED, of_broker(broker, why))
     refused = [f"subscription to {filter_} refused: {why}" for filter_, why in ingest.get("refused", {}).items()]
     found = []
     if (paused_s := ingest.get("paused_s", 0.0)) >= PAUSED_S:
@@ -107,10 +114,11 @@ def _central(central: Mapping[str, Any], fleet: str) -> Condition:
         return Condition("central", "", "idle", "off")
     broker, error = central.get("broker", ""), central.get("error", "")
     rows, waited = central.get("outbox_rows", 0), central.get("unacknowledged_s") or 0.0
-    wait = f"{rows:,} rows wait in the outbox" if rows else "the outbox is empty"
+    wait = f"{counted(rows, 'result row')} in the outbox" if rows else "the outbox is empty"
     level: Level = "bad" if waited >= UNACKNOWLEDGED_BAD_S else "warning"
     if not central.get("connected"):
-        return Condition("central", "", level, DISCONNECTED, f"{broker}: {error or 'no connection yet'}; {wait}")
+        why = of_broker(broker, error or "no connection yet")
+        return Condition("central", "", level, DISCONNECTED, f"{why}; {wait}")
     if waited >= UNACKNOWLEDGED_WARNING_S:
         reason = (
             f"{broker}: connected, but no collector has acknowledged a result for {ago(waited)}; {wait}; "

@@ -94,7 +94,7 @@ NO_COLLECTOR = {"connected": True, "outbox_rows": 7, "last_ack_age_s": None, "un
         (DRAINS, AWAY, "central: c: no connection yet"),
         (EMPTY, AWAY, "central: c: no connection yet"),
         (AWAY, AWAY, ""),
-        (DRAINS, UNACKNOWLEDGED, "the outbox does not drain: 7 rows wait"),
+        (DRAINS, UNACKNOWLEDGED, "7 rows in the outbox, and none was acknowledged yet"),
         (DRAINS, NO_COLLECTOR, "no collector has acknowledged a result for 90 s"),
         (EMPTY, UNACKNOWLEDGED, ""),
         (EMPTY, NO_COLLECTOR, ""),

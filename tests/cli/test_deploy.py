@@ -100,9 +100,16 @@ def test_a_bad_document_is_told_here_and_nothing_is_sent(flow: Path, deploy: Run
         (["--remove", "x", "--gateway", "+"], "--gateway: expected a name"),
         (["--remove", "x", "--fleet", ""], "--fleet: expected a name"),
         (["--remove", "x", "--broker", "h:0"], "--broker: expected HOST[:PORT]"),
+        (["--remove", "x", "--broker", "h 1883"], "--broker: expected HOST[:PORT]"),
+        (["--remove", "x", "--broker", "user@h"], "--broker: expected HOST[:PORT]"),
+        (["--remove", "TYPO"], "a flow's name of small letters, digits, _ and -, got 'TYPO'"),
+        (["--remove", "x", "--tls", "--ca-file", "/none"], "edgert: --ca-file /none: No such file or directory\n"),
+        (["--remove", "x", "--ca-file", "/none"], "--ca-file: expected --tls beside it"),
+        (["--remove", "x", "--tls", "--key-file", "k"], "--key-file: expected --cert-file beside it"),
+        (["--remove", "x", "--password-file", "p"], "--password-file: expected --username beside it"),
         (["none.toml"], "none.toml: expected a readable file"),
         (["none.toml", "--config", "/none/gateway.toml"], "/none/gateway.toml"),
-        (["--remove", "x", "--username", "u", "--password-file", "/none"], "password_file /none"),
+        (["--remove", "x", "--username", "u", "--password-file", "/none"], "--password-file /none"),
     ],
 )
 def test_what_cannot_be_meant_is_said(arguments: list[str], expected: str, deploy: Run) -> None:
@@ -160,6 +167,13 @@ def test_a_broker_that_says_nothing_is_given_up(flow: Path, deploy: Run) -> None
 
 
 @pytest.mark.integration
+def test_tls_to_a_plain_port_names_the_options(flow: Path, deploy: Run, mosquitto: MakeBroker) -> None:
+    status, _, err = deploy(flow, "--broker", f"127.0.0.1:{mosquitto().port}", "--tls", "--timeout-s", 60)
+    assert status == 1
+    assert "or leave out --tls; nothing was sent" in err
+
+
+@pytest.mark.integration
 def test_a_false_password_is_said(flow: Path, deploy: Run, tmp_path: Path, mosquitto: MakeBroker) -> None:
     broker = mosquitto(users={"u": "right"})
     secret = tmp_path / "secret"
@@ -167,7 +181,11 @@ def test_a_false_password_is_said(flow: Path, deploy: Run, tmp_path: Path, mosqu
     where = ("--broker", f"127.0.0.1:{broker.port}", "--username", "u", "--password-file", secret)
     status, _, err = deploy(flow, *where, "--timeout-s", 60)
     assert status == 1
-    assert "not authorized" in err.lower()
+    assert err.startswith(
+        f"edgert: the broker at 127.0.0.1:{broker.port} refused: not authorized (0x87); set --username"
+    )
+    assert err.lower().count("authorized") == 1
+    assert "username and" not in err.replace("--username and", "")
     assert "wrong" not in err
 
 
@@ -194,7 +212,7 @@ def test_without_exactly_one_gateway_online_those_seen_are_named(
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ({}, "it has never been seen there"),
+        ({}, "no gateway of this name was ever seen there"),
         ({"g1": "offline"}, "its status is offline"),
         ({"g1": "online"}, "its status is online: look at its log"),
     ],

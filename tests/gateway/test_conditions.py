@@ -14,7 +14,7 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report
 from gateway.status.all_dropped import CLOCK
-from gateway.status.conditions import Condition, conditions, worst
+from gateway.status.conditions import Condition, conditions, of_broker, worst
 from gateway.status.recently import Achieved, AcknowledgementWait, Looks, MessageRate
 from tests.gateway.status_example import example_status
 from tests.runtime.test_flow_run import DOCUMENT, flow_run
@@ -167,7 +167,7 @@ def test_a_dead_collector_is_seen_by_what_is_not_acknowledged(seconds: float, le
     found = of(status, "central")
     assert found.level == level
     if level != "good":
-        assert "437 rows wait in the outbox" in found.reason
+        assert "437 result rows in the outbox" in found.reason
         assert "is edgert-collector running" in found.reason
     assert level != "bad" or "for 7 min" in found.reason
 
@@ -254,3 +254,9 @@ def test_a_database_that_has_lost_something_is_a_warning() -> None:
     status["database"] = {"path": "gateway.db", "lost": "the database gateway.db is gone"}
     found = of(status, "database")
     assert (found.level, str(found)) == ("warning", "database: the database gateway.db is gone")
+
+
+def test_the_address_of_a_broker_stands_once_in_a_reason() -> None:
+    said = of_broker("b:1883", "no connection to b:1883: Connection refused")
+    assert said == "no connection to b:1883: Connection refused"
+    assert of_broker("b:1883", "closed by the broker") == "b:1883: closed by the broker"

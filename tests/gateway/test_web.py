@@ -225,7 +225,7 @@ def test_a_failing_checkpoint_makes_the_gateway_unready_but_a_central_side_that_
     status["central"].update(connected=False, error="connection refused")
     assert reasons(judged(status)) == []
     assert reasons(judged(status), "warning") == [
-        "central: 127.0.0.1:1883: connection refused; 20 rows wait in the outbox"
+        "central: 127.0.0.1:1883: connection refused; 20 result rows in the outbox"
     ]
     status["checkpoint"]["error"] = "disk full"
     assert reasons(judged(status)) == ["checkpoint: disk full"]

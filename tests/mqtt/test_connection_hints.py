@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings.connection import Connection
@@ -67,6 +68,20 @@ def test_a_broker_on_the_command_line_too() -> None:
         split_broker("mqtt://b:1883")
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("b", ("b", 1883)),
+        ("b:1999", ("b", 1999)),
+        ("::1", ("::1", 1883)),
+        ("[::1]", ("::1", 1883)),
+        ("[::1]:1999", ("::1", 1999)),
+    ],
+)
+def test_an_address_is_a_host_with_or_without_a_port(text: str, address: tuple[str, int]) -> None:
+    assert split_broker(text) == address
+
+
 @pytest.mark.integration
 @in_loop
 async def test_tls_to_a_plain_port_and_the_reverse_of_a_real_broker(
@@ -76,6 +91,17 @@ async def test_tls_to_a_plain_port_and_the_reverse_of_a_real_broker(
     ca = certificates.path("ca.crt")
     await _says(plain, Tls(ca_file=ca), TLS_TO_PLAIN)
     await _says(secure, None, PLAIN_TO_TLS)
+
+
+@in_loop
+async def test_an_address_where_nobody_listens_is_told_without_a_number_of_the_system() -> None:
+    port = free_port()
+    client = MqttClient(Address("127.0.0.1", port), SessionOptions("x"), Handlers())
+    await client.start()
+    await until(lambda: bool(client.status.error), "the error")
+    await client.stop()
+    assert client.status.error.startswith(f"cannot connect to 127.0.0.1:{port}: Connect")
+    assert "Errno" not in client.status.error
 
 
 async def _says(broker: Broker, tls: Tls | None, hint: str) -> None:

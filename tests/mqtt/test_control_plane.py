@@ -147,7 +147,7 @@ def test_no_broker_a_refusal_and_a_false_certificate_are_told_apart(
     secret = mosquitto(certificates=certificates)
     for port, settings, expected in (
         (nobody, {}, f"no connection to 127.0.0.1:{nobody}: Connection refused"),
-        (locked.port, {}, "the broker refused: Not authorized"),
+        (locked.port, {}, f"the broker at 127.0.0.1:{locked.port} refused: not authorized (0x87)"),
         (secret.port, {"tls": True}, "certificate verify failed"),
     ):
         with connection(port, settings=settings) as made:

@@ -11,6 +11,7 @@ from edgert.cli._control import add_socket, ask
 from edgert.cli._documents import load, registry
 from edgert.cli.explain import running
 from edgert.core.errors import EdgertError
+from edgert.core.text.counted import counted
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import uncopied
 
@@ -50,11 +51,11 @@ def run(args: argparse.Namespace) -> int:
     flow = load(Path(args.flow), known)
     physical = plan(flow, known, args.fusion or "full", fission=args.fission != "off")
     print(f"flow {flow.name}, {flow.delivery}, checkpoint every {flow.checkpoint_interval_s:g} s")
-    print(f"\n{len(flow.nodes)} operators\n{explain.logical(flow)}")
+    print(f"\n{counted(len(flow.nodes), 'operator')}\n{explain.logical(flow)}")
     count, parts = len(physical.instances), len(list(physical.parts()))
-    counted = f"{count} instances" if count > 1 else "1 instance"
+    instances = counted(count, "instance")
     of_parts = f" of {parts} parts" if parts > count else ""
-    print(f"\n{counted}{of_parts}\n{explain.physical(physical, known)}")
+    print(f"\n{instances}{of_parts}\n{explain.physical(physical, known)}")
     if args.code:
         for instance in (part for copies in physical.sets() for part in copies[0].parts or copies[:1]):
             if instance.kind == "stateless":

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from edgert.core.text.counted import counted
+
 Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 
 
@@ -46,7 +48,8 @@ def pause(made: Mapping[str, Any]) -> str:
     if "paused_bytes" not in made:
         return said
     ahead, paused = (f"{made[name] / 1e3:,.0f} kB" for name in ("ahead_bytes", "paused_bytes"))
-    return f"{said} while {made['rows_delayed']:,} rows waited; {ahead} of state were sent before that, {paused} in it"
+    rows = counted(made["rows_delayed"], "row")
+    return f"{said} while {rows} waited; {ahead} of state were sent before that, {paused} in it"
 
 
 def _drain(args: argparse.Namespace, call: Call, verb: str) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from edgert.cli import _broker
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
+from edgert.core.text.counted import counted
 
 WAIT_S: Final = 30.0
 QUIET_S: Final = 3.0
@@ -90,7 +91,7 @@ def _result(args: argparse.Namespace, told: Told, wanted: str) -> int:
     if args.json:
         print(json.dumps({"list": wanted, "have": have, "without": without}))
     else:
-        print(f"{len(have)} boards have the list {wanted}; others get it when they connect")
+        print(f"the list {wanted} is on {counted(len(have), 'board')}; others get it when they connect")
         if without:
             print(f"online without it: {', '.join(without)} (edgert-revoked.service in their log)")
     return 1 if without else 0

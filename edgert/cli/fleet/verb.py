@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from edgert.cli import _broker
 from edgert.cli._control import AGENT_CONFIG, ask_agent
 from edgert.cli.fleet import acl, boards, flows, keys, revoked, update
 
@@ -43,7 +44,8 @@ def _add_socket(action: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    status: int = args.act(args)
+    with _broker.errors_name_options(args):
+        status: int = args.act(args)
     return status
 
 

@@ -247,7 +247,7 @@ class ControlConnection:
             if not self._replacing and self._versions.refused(reason.value, time.monotonic()):
                 self._change_version()
             else:
-                self._note(f"the broker refused: {reason}; {sentence(reason.value, self._client_id)}")
+                self._note(f"the broker at {self.address} refused: {sentence(reason.value, self._client_id)}")
             return
         self.limits.connected(client, properties)
         self._versions.accepted()

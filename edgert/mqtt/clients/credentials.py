@@ -68,6 +68,8 @@ def tls_context(settings: Connection) -> ssl.SSLContext:
     try:
         context = client_context(settings.ca_file, settings.cert_file, settings.key_file)
     except (OSError, ssl.SSLError) as error:
-        files = ", ".join(f for f in (settings.ca_file, settings.cert_file, settings.key_file) if f)
-        raise EdgertError(f"TLS files {files or '(of the system)'}: {error}") from error
+        named = {name: getattr(settings, name) for name in ("ca_file", "cert_file", "key_file")}
+        files = ", ".join(f"{name} {file}" for name, file in named.items() if file)
+        why = error.strerror if not isinstance(error, ssl.SSLError) else error
+        raise EdgertError(f"{files or 'the certificates of the system'}: {why}") from error
     return context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
@@ -197,7 +198,8 @@ class MqttClient:
         await asyncio.get_running_loop().create_connection(lambda: wire, address.host, address.port, ssl=context)
 
     def _told(self, error: Exception) -> str:
-        text = str(error) or "no answer in time"
+        plain = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
+        text = plain or str(error) or "no answer in time"
         refused = isinstance(error, ConnectionRefusedError)
         return text + hint(text, tls=self.address.tls is not None, port=self.address.port, accepted=not refused)
 
