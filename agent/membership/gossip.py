@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.membership.members import State
-from agent.membership.messages import Claim, Message, encode
+from agent.membership.messages import Claim, MembershipMessage, encode
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class GossipQueue:
         """Number of sections of state that wait."""
         return len(self._states)
 
-    def add_claim(self, message: Message, *key: str) -> None:
+    def add_claim(self, message: MembershipMessage, *key: str) -> None:
         """Spread what a member is (alive, suspect, dead, left)."""
         self._put(
             self._claims, message, key, urgent=not (isinstance(message, Claim) and message.state is State.SUSPECT)
         )
 
-    def add_state(self, message: Message, *key: str) -> None:
+    def add_state(self, message: MembershipMessage, *key: str) -> None:
         """Spread a section of a member's state."""
         self._put(self._states, message, key, urgent=False)
 
@@ -72,7 +72,7 @@ class GossipQueue:
             del self._claims[key]
 
     def _put(
-        self, where: dict[tuple[str, ...], _Item], message: Message, key: tuple[str, ...], *, urgent: bool
+        self, where: dict[tuple[str, ...], _Item], message: MembershipMessage, key: tuple[str, ...], *, urgent: bool
     ) -> None:
         self._order += 1
         where[key] = _Item(encode(message), self._order, urgent)

@@ -92,7 +92,7 @@ class Known:
     version: int
 
 
-Message = Ping | Ack | PingRequest | Nack | Claim | SectionUpdate | Known
+MembershipMessage = Ping | Ack | PingRequest | Nack | Claim | SectionUpdate | Known
 _KINDS: Final[dict[int, type[Any]]] = {
     0: Ping,
     1: Ack,
@@ -106,7 +106,7 @@ _NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 _FIELDS: Final = {kind: tuple(f.name for f in fields(kind)) for kind in _NUMBERS}
 
 
-def encode(message: Message) -> bytes:
+def encode(message: MembershipMessage) -> bytes:
     """One message as MessagePack."""
     kind = type(message)
     return pack([_NUMBERS[kind], *[getattr(message, name) for name in _FIELDS[kind]]])
@@ -122,7 +122,7 @@ def body(parts: list[bytes]) -> bytes:
     return head + b"".join(parts)
 
 
-def decode_untrusted(payload: bytes, max_bytes: int = 1_400) -> list[Message]:
+def decode_untrusted(payload: bytes, max_bytes: int = 1_400) -> list[MembershipMessage]:
     """The messages of a body. Raises `ProtocolError` naming the first message that is not as it must be."""
     try:
         items = unpack_untrusted(payload, max_bytes, MAX_ITEMS)
@@ -133,7 +133,7 @@ def decode_untrusted(payload: bytes, max_bytes: int = 1_400) -> list[Message]:
     return [_message(item, index) for index, item in enumerate(items)]
 
 
-def _message(item: object, index: int) -> Message:
+def _message(item: object, index: int) -> MembershipMessage:
     kind = item[0] if isinstance(item, list) and item else None
     made = _KINDS.get(kind) if type(kind) is int else None
     if made is None or not isinstance(item, list):
@@ -145,7 +145,7 @@ def _message(item: object, index: int) -> Message:
         values = [convert(value) for convert, value in zip(check, item[1:], strict=True)]
     except ValueError as error:
         raise ProtocolError(f"message {index}, kind {kind}: {error}") from None
-    message: Message = made(*values)
+    message: MembershipMessage = made(*values)
     return message
 
 

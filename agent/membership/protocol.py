@@ -20,7 +20,7 @@ from agent.membership.messages import (
     Ack,
     Claim,
     Known,
-    Message,
+    MembershipMessage,
     Nack,
     Ping,
     PingRequest,
@@ -273,7 +273,7 @@ class Membership:
 
     # Packets
 
-    def _send(self, peer: Peer, to: Member | None, message: Message, better: Sequence[str] = ()) -> None:
+    def _send(self, peer: Peer, to: Member | None, message: MembershipMessage, better: Sequence[str] = ()) -> None:
         """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system), and
         the receiver what it does not know about the members `better`."""
         parts = [encode(message)]
@@ -304,7 +304,7 @@ class Membership:
         for member in self.roster.choose(self.parameters.refutation_fanout, lambda m: m.present):
             self._outputs.append(Datagram(member.peer, payload))
 
-    def _receive(self, message: Message, sender: Peer, now: float, outdated: Sequence[Claim] = ()) -> None:
+    def _receive(self, message: MembershipMessage, sender: Peer, now: float, outdated: Sequence[Claim] = ()) -> None:
         """`outdated`: claims of the same packet that ours replace; a ping is answered with ours."""
         match message:
             case Claim():
@@ -382,7 +382,7 @@ class Membership:
         """Take in the answer to our table. Raises `ProtocolError` if it is malformed."""
         self._merge(tables.read_untrusted(payload), now)
 
-    def _merge(self, messages: list[Message], now: float) -> None:
+    def _merge(self, messages: list[MembershipMessage], now: float) -> None:
         """A death in a table is taken as a suspicion: whoever lives after a split gets the time to refute it."""
         for message in messages:
             if isinstance(message, Claim):

@@ -14,7 +14,7 @@ from agent.membership.messages import (
     MAX_TABLE_BYTES,
     Claim,
     Known,
-    Message,
+    MembershipMessage,
     SectionUpdate,
     body,
     decode_untrusted,
@@ -35,7 +35,7 @@ def table(roster: Roster) -> bytes:
     return zlib.compress(body(parts), LEVEL)
 
 
-def answer(roster: Roster, messages: Sequence[Message]) -> bytes:
+def answer(roster: Roster, messages: Sequence[MembershipMessage]) -> bytes:
     """News for the sender of a table with these messages: claims and sections that it lacks."""
     claims = {m.name: m for m in messages if isinstance(m, Claim)}
     known = {(m.name, m.section): (m.epoch, m.version) for m in messages if isinstance(m, Known | SectionUpdate)}
@@ -50,7 +50,7 @@ def answer(roster: Roster, messages: Sequence[Message]) -> bytes:
     return zlib.compress(body(parts), LEVEL)
 
 
-def read_untrusted(payload: bytes) -> list[Message]:
+def read_untrusted(payload: bytes) -> list[MembershipMessage]:
     """The messages of a table, or of the answer to one. Raises `ProtocolError`; takes no more memory than
     `MAX_TABLE_BYTES` whatever the bytes say."""
     unpacking = zlib.decompressobj()

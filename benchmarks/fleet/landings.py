@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from benchmarks.outage.rows import COLUMNS, RATE, SCHEMA, Rows
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.collector.main import HOLD_BYTES
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.show import select
@@ -57,11 +57,11 @@ class Fleet:
         """When the windows begin that end in a second (s since the epoch)."""
         return self._start + second * self._window_s
 
-    def opens(self) -> list[Message]:
+    def opens(self) -> list[ResultMessage]:
         """What opens each gateway's epoch."""
         return [self._message(OpenBatch(**self._number(name), schema=self._schema)) for name in self._sequences]
 
-    def second(self, second: int) -> list[Message]:
+    def second(self, second: int) -> list[ResultMessage]:
         """The messages of those gateways that ship in a second (counted from 0, each asked for once, in order)."""
         messages = []
         for at, name in enumerate(self._sequences):
@@ -96,8 +96,8 @@ class Fleet:
             "flow_version": 1,
         }
 
-    def _message(self, batch: OpenBatch | RowsBatch) -> Message:
-        return Message(results_topic(_FLEET, batch.gateway, FLOW), pack_result(batch))
+    def _message(self, batch: OpenBatch | RowsBatch) -> ResultMessage:
+        return ResultMessage(results_topic(_FLEET, batch.gateway, FLOW), pack_result(batch))
 
 
 class Landings:
@@ -106,7 +106,7 @@ class Landings:
     def __init__(self, root: Path) -> None:
         self._collector = Collector("bench", Landing(str(root)), SystemClock(), 60.0, HOLD_BYTES)
 
-    def land(self, messages: Sequence[Message]) -> None:
+    def land(self, messages: Sequence[ResultMessage]) -> None:
         """Raises `RuntimeError` if something did not land."""
         self._collector.handle(messages)
         counters = self._collector.counters

@@ -123,10 +123,10 @@ class Pong(NamedTuple):
     token: int
 
 
-Message = Hello | Refuse | Resume | Skip | Data | Ack | Credit | Close | Ping | Pong
+LinkMessage = Hello | Refuse | Resume | Skip | Data | Ack | Credit | Close | Ping | Pong
 
 
-def encode(message: Message) -> bytes:
+def encode(message: LinkMessage) -> bytes:
     """One frame. Raises ValueError where it is longer than any receiver takes."""
     fields: list[Any] = [_KINDS[type(message)]]
     for value in message:
@@ -148,13 +148,13 @@ class Decoder:
         self.max_frame = max_frame
         self._buffer = bytearray()
 
-    def feed_untrusted(self, chunk: bytes, most: int | None = None) -> list[Message]:
+    def feed_untrusted(self, chunk: bytes, most: int | None = None) -> list[LinkMessage]:
         """The messages that are whole now, at most `most`; the others come with the next call. Raises `ProtocolError`
         where the bytes are no message of this protocol; the decoder is of no use then."""
         buffer = self._buffer
         buffer += chunk
         at = 0
-        messages: list[Message] = []
+        messages: list[LinkMessage] = []
         while len(buffer) - at >= _LENGTH.size and (most is None or len(messages) < most):
             (length,) = _LENGTH.unpack_from(buffer, at)
             if length > self.max_frame:
@@ -173,7 +173,7 @@ class Decoder:
         return rest
 
 
-def decode_untrusted(packed: bytes) -> Message:
+def decode_untrusted(packed: bytes) -> LinkMessage:
     """The message in a frame without its length. Raises `ProtocolError`."""
     try:
         fields = unpack_untrusted(packed, MAX_FRAME, _MAX_FIELDS)
@@ -194,7 +194,7 @@ def decode_untrusted(packed: bytes) -> Message:
     return _made(make, rest)
 
 
-def _made(make: type[Any], rest: list[Any]) -> Message:
+def _made(make: type[Any], rest: list[Any]) -> LinkMessage:
     if make is Resume:
         channel, flow, *numbers, credit = rest
         return Resume(channel, flow, Number(*numbers[:2]), Number(*numbers[2:]), credit)
@@ -203,9 +203,9 @@ def _made(make: type[Any], rest: list[Any]) -> Message:
         return Data(channel, Number(epoch, sequence), body)
     if make is Skip or make is Ack:
         channel, epoch, sequence = rest
-        message: Message = make(channel, Number(epoch, sequence))
+        message: LinkMessage = make(channel, Number(epoch, sequence))
         return message
-    plain: Message = make(*rest)
+    plain: LinkMessage = make(*rest)
     return plain
 
 

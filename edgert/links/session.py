@@ -15,7 +15,7 @@ from edgert.links.messages import (
     Credit,
     Data,
     Decoder,
-    Message,
+    LinkMessage,
     Number,
     Ping,
     Pong,
@@ -348,6 +348,6 @@ class Session:
         if credit := receiver.grant():
             self._say(credit)
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: LinkMessage) -> None:
         if self._wire is not None:
             self._wire.output.append(encode(message))

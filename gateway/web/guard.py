@@ -7,10 +7,10 @@ from typing import Any
 
 from edgert.core.text.hosts import is_loopback
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+App = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -44,11 +44,11 @@ class Guard:
         self._app = app
         self._only_loopback = is_loopback(bound_host)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_guarded(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *HEADERS]
             await send(message)
@@ -58,7 +58,7 @@ class Guard:
             return
         await self._app(scope, receive, send_guarded)
 
-    def _is_for_us(self, scope: Message) -> bool:
+    def _is_for_us(self, scope: AsgiMessage) -> bool:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         return len(hosts) == 1 and is_loopback(host_name_untrusted(hosts[0]))
 

@@ -12,7 +12,7 @@ import zstandard
 from edgert.central.collector import collector as collector_module
 from edgert.central.collector import known_gateway
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Inbox, Message
+from edgert.central.collector.inbox import ResultInbox, ResultMessage
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
@@ -27,9 +27,9 @@ from tests.central.results_examples import FLOW, Gateway, contribution
 EPOCH = 1 << 32
 
 
-def message(result: LandingBatch | Hello, gateway: str | None = None) -> Message:
+def message(result: LandingBatch | Hello, gateway: str | None = None) -> ResultMessage:
     assert isinstance(result, OpenBatch | RowsBatch | GapBatch | Hello)
-    return Message(results_topic("f", gateway or result.gateway, result.flow), pack_result(result))
+    return ResultMessage(results_topic("f", gateway or result.gateway, result.flow), pack_result(result))
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_nothing_is_acknowledged_while_a_table_cannot_be_written(
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x80", b"{}", bytes(range(256))])
 def test_garbage_is_kept_for_people_and_hurts_nobody(collector: Collector, tmp_path: Path, payload: bytes) -> None:
     g = Gateway("g1")
-    (said,) = collector.handle([Message(results_topic("f", "g1", FLOW), payload), message(g.open())])
+    (said,) = collector.handle([ResultMessage(results_topic("f", "g1", FLOW), payload), message(g.open())])
     assert said.acks == {(FLOW, EPOCH, 0): 1}
     assert collector.counters.malformed == 1
     assert (tmp_path / "quarantine" / "_delta_log").is_dir()
@@ -162,28 +162,28 @@ def test_result_under_another_gateway_s_topic_is_not_taken(collector: Collector)
 
 
 def test_full_inbox_makes_the_network_wait_and_then_drops() -> None:
-    inbox = Inbox(most_bytes=10, patience_s=0.01)
-    assert inbox.put(Message("t", b"x" * 50))  # alone, even a large one fits
-    assert not inbox.put(Message("t", b"x"))
+    inbox = ResultInbox(most_bytes=10, patience_s=0.01)
+    assert inbox.put(ResultMessage("t", b"x" * 50))  # alone, even a large one fits
+    assert not inbox.put(ResultMessage("t", b"x"))
     assert inbox.dropped == 1
     assert len(inbox.take(0, 0, 0)) == 1
-    assert inbox.put(Message("t", b"x"))
+    assert inbox.put(ResultMessage("t", b"x"))
 
 
 def test_a_message_that_waited_meanwhile_is_not_gathered_for_as_long_again() -> None:
     now = [100.0]
-    inbox = Inbox(most_bytes=1_000, monotonic=lambda: now[0])
-    inbox.put(Message("t", b"1"))
+    inbox = ResultInbox(most_bytes=1_000, monotonic=lambda: now[0])
+    inbox.put(ResultMessage("t", b"1"))
     now[0] += 3_600.0
-    inbox.put(Message("t", b"2"))
+    inbox.put(ResultMessage("t", b"2"))
     assert len(inbox.take(3_600.0, 1_000, 0)) == 2, "at once"
 
 
 def test_so_much_is_gathered_as_it_is_before_compression() -> None:
-    inbox = Inbox(most_bytes=1_000)
-    inbox.put(Message("t", compressed(bytes(5_000))))
+    inbox = ResultInbox(most_bytes=1_000)
+    inbox.put(ResultMessage("t", compressed(bytes(5_000))))
     assert len(inbox.take(3_600.0, 5_000, 0)) == 1
-    inbox.put(Message("t", zstandard.FRAME_HEADER + b"damaged"))
+    inbox.put(ResultMessage("t", zstandard.FRAME_HEADER + b"damaged"))
     assert len(inbox.take(3_600.0, 11, 0)) == 1
 
 
@@ -223,14 +223,14 @@ def test_a_result_that_was_damaged_in_its_compressed_form_goes_to_quarantine(col
     g = Gateway("g1")
     whole = message(g.rows(*[contribution(0, "a", 1.0)] * 50))
     assert whole.payload.startswith(zstandard.FRAME_HEADER)
-    collector.handle([Message(whole.topic, whole.payload[:-9])])
+    collector.handle([ResultMessage(whole.topic, whole.payload[:-9])])
     assert collector.counters.malformed == 1
 
 
 def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
-    inbox = Inbox(most_bytes=1, patience_s=60.0)
-    inbox.put(Message("t", b"1"))
-    network = threading.Thread(target=inbox.put, args=(Message("t", b"2"),))
+    inbox = ResultInbox(most_bytes=1, patience_s=60.0)
+    inbox.put(ResultMessage("t", b"1"))
+    network = threading.Thread(target=inbox.put, args=(ResultMessage("t", b"2"),))
     network.start()
     assert [m.payload for m in inbox.take(0, 1, 60.0)] == [b"1"]
     assert [m.payload for m in inbox.take(0, 1, 60.0)] == [b"2"]
@@ -334,7 +334,7 @@ def test_a_result_in_pieces_lands_as_a_whole_one(collector: Collector) -> None:
     g = Gateway("g1")
     collector.handle([message(g.open())])
     whole = message(g.rows(contribution(0, "a", 1.0)))
-    pieces = [Message(whole.topic, p) for p in cut(whole.payload, 20, "g1", FLOW, (EPOCH, 0, 2))]
+    pieces = [ResultMessage(whole.topic, p) for p in cut(whole.payload, 20, "g1", FLOW, (EPOCH, 0, 2))]
     assert len(pieces) > 3
     assert collector.handle(pieces[:-1]) == []
     (said,) = collector.handle(pieces[-1:])

@@ -9,7 +9,7 @@ import pytest
 
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, FlowBackoff
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.table import Table, TableError
@@ -23,9 +23,9 @@ BAD = ("bad", EPOCH, 0)
 GOOD = ("good", EPOCH, 0)
 
 
-def message(result: LandingBatch | Hello) -> Message:
+def message(result: LandingBatch | Hello) -> ResultMessage:
     assert not isinstance(result, RefusedBatch)
-    return Message(results_topic("f", result.gateway, result.flow), pack_result(result))
+    return ResultMessage(results_topic("f", result.gateway, result.flow), pack_result(result))
 
 
 class Pair:
@@ -43,10 +43,10 @@ class Pair:
     def start(self) -> None:
         self.collector = Collector("c1", Landing(str(self.root)), self.clock, 10.0, 1 << 20)
 
-    def rows(self, g: Gateway) -> Message:
+    def rows(self, g: Gateway) -> ResultMessage:
         return message(g.rows(contribution(0, "a", 1.0)))
 
-    def handle(self, *messages: Message) -> dict[tuple[str, int, int], int]:
+    def handle(self, *messages: ResultMessage) -> dict[tuple[str, int, int], int]:
         return {key: n for a in self.collector.handle(messages) for key, n in a.acks.items()}
 
 
@@ -121,8 +121,8 @@ def test_a_fault_of_what_all_flows_share_makes_all_wait(pair: Pair, monkeypatch:
 def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_bounded() -> None:
     backoff, tried = FlowBackoff(most_bytes=10), []
     assert backoff.failed("f", "why", 0.0)
-    assert backoff.keep("f", Message("t", bytes(6)))
-    assert not backoff.keep("f", Message("t", bytes(6)))
+    assert backoff.keep("f", ResultMessage("t", bytes(6)))
+    assert not backoff.keep("f", ResultMessage("t", bytes(6)))
     assert backoff.retry(0.4) == []
     at = 0.0
     while at < 60.0:
@@ -135,7 +135,7 @@ def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_b
                 assert backoff.keep("f", m)
     assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 30.5, 45.5]
     backoff.forget(lambda message: True)
-    assert backoff.keep("f", Message("t", bytes(10)))
+    assert backoff.keep("f", ResultMessage("t", bytes(10)))
     assert len(backoff.retry(100.0)) == 1
     backoff.worked("f")
     assert backoff.over(100.0) == ["f"]
@@ -174,7 +174,7 @@ def test_malformed_messages_that_cannot_be_kept_hold_up_no_results(
         append(table, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Table, "append", read_only)
-    junk = [Message(results_topic("f", "g9", "x"), b"junk")] * 30
+    junk = [ResultMessage(results_topic("f", "g9", "x"), b"junk")] * 30
     assert pair.handle(*junk, pair.rows(pair.good)) == {GOOD: 3}
     assert pair.handle(pair.rows(pair.good)) == {GOOD: 4}
     assert not pair.collector.waits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing.landing import Landing
 from edgert.core.results.results import GapBatch, pack_acknowledgement, pack_result, results_topic
 from edgert.store.outbox.outbox import LOST
@@ -35,7 +35,7 @@ class Way:
 
     async def exchange(self) -> None:
         await self.rig.turn()
-        messages = [Message(results_topic("fleet", "g1", "f"), pack_result(m)) for m in self.rig.sent]
+        messages = [ResultMessage(results_topic("fleet", "g1", "f"), pack_result(m)) for m in self.rig.sent]
         for acknowledgement in self.collector.handle(messages):
             await self.rig.uplink.acknowledged_untrusted(pack_acknowledgement(acknowledgement))
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.collector.partition_leases import PartitionLeases
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.lease import LeaseLost, claims
@@ -229,5 +229,5 @@ def test_no_lease_no_commit_and_what_was_waiting_is_asked_for_again(tmp_path: Pa
     assert max(said.acks.values()) == 3
 
 
-def _message(result: OpenBatch | RowsBatch) -> Message:
-    return Message(results_topic("f", result.gateway, result.flow), pack_result(result))
+def _message(result: OpenBatch | RowsBatch) -> ResultMessage:
+    return ResultMessage(results_topic("f", result.gateway, result.flow), pack_result(result))

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.checks import check_rows
 from edgert.central.landing.landing import Landing
@@ -40,8 +40,8 @@ def packed(gateway: Gateway, **body: Any) -> bytes:
     return bytes(msgpack.packb({"v": 1, **gateway.number(0), **body}))
 
 
-def sent(gateway: str, payload: bytes) -> Message:
-    return Message(results_topic("f", gateway, FLOW), payload)
+def sent(gateway: str, payload: bytes) -> ResultMessage:
+    return ResultMessage(results_topic("f", gateway, FLOW), payload)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_fault_over_a_message_does_not_end_the_collector(
 ) -> None:
     take = Collector._take
 
-    def breaks(self: Collector, message: Message, result: Any) -> None:
+    def breaks(self: Collector, message: ResultMessage, result: Any) -> None:
         if result.gateway == "g1":
             raise RuntimeError("what nobody thought of")
         take(self, message, result)

@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.acceptance import Acceptance, Verdict
 from edgert.central.landing.landing import Landing
@@ -33,7 +33,9 @@ ON_THE_WAY = 1_500
 async def exchange(rig: Rig, collector: Collector, draw: random.Random) -> None:
     """One turn over a link that loses messages and swaps them, both ways."""
     await rig.turn()
-    messages = [Message(results_topic("fleet", "g1", "f"), pack_result(m)) for m in rig.sent if draw.random() < 0.8]
+    messages = [
+        ResultMessage(results_topic("fleet", "g1", "f"), pack_result(m)) for m in rig.sent if draw.random() < 0.8
+    ]
     draw.shuffle(messages)
     for acknowledgement in collector.handle(messages):
         if draw.random() < 0.8:

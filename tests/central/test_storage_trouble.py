@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException
 from edgert.central.alerts.job import READER, AlertJob
 from edgert.central.alerts.rules import parse
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.fleet import job as fleet_job
 from edgert.central.landing.landing import Landing
 from edgert.central.spark import leased_job as jobs
@@ -95,7 +95,7 @@ def test_collector_whose_landing_folder_cannot_be_listed_waits_and_then_answers(
 ) -> None:
     Landing(str(tmp_path)).land([Gateway("g1").open()])
     collector = Collector("c1", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000)
-    hello = Message(results_topic("f", "g1", FLOW), pack_result(Hello(gateway="g1", flow=FLOW)))
+    hello = ResultMessage(results_topic("f", "g1", FLOW), pack_result(Hello(gateway="g1", flow=FLOW)))
     monkeypatch.setattr(fs, "FileSelector", fails)
     assert collector.handle([hello]) == []
     assert collector.waits

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.collector.turns import FIRST_QUOTA, LEAST_QUOTA, Turns
 from edgert.central.landing.hourly_budget import HourlyBudget
 
 
-def of(gateway: str, payload: bytes = b"") -> Message:
-    return Message(f"edgert/v1/f/@results/3/{gateway}/air", payload)
+def of(gateway: str, payload: bytes = b"") -> ResultMessage:
+    return ResultMessage(f"edgert/v1/f/@results/3/{gateway}/air", payload)
 
 
 def test_the_gateway_that_cost_least_comes_first() -> None:

@@ -22,7 +22,7 @@ from edgert.links.messages import (
     Data,
     Decoder,
     Hello,
-    Message,
+    LinkMessage,
     Number,
     Ping,
     Pong,
@@ -36,7 +36,7 @@ from tests.examples import examples
 from tests.links.worlds import FLOW, is_protocol_error_or_nothing
 
 N = Number(2**62, 2**40)
-EXAMPLES: list[Message] = [
+EXAMPLES: list[LinkMessage] = [
     Hello(1, "fleet", "gw-1"), Refuse("no"), Resume(1, FLOW, NOTHING, N, 2**20), Skip(1, N), Data(2, N, b"body"),
     Data(2**32 - 1, Number(1, 1), b""), Ack(1, N), Credit(1, 2**50), Close(7), Ping(3), Pong(3),
 ]  # fmt: skip

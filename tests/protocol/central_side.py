@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from edgert.central.collector.collector import Collector
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.lineage import Opening, counted
@@ -33,17 +33,17 @@ class CentralBroker:
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
-        self.results: deque[Message] = deque()
+        self.results: deque[ResultMessage] = deque()
         self.acks: deque[bytes] = deque()
         self.away = False
 
     def publish(self, topic: str, payload: bytes) -> bool:
         """A gateway's. False: there is no connection."""
         if not self.away:
-            self.results.append(Message(topic, payload))
+            self.results.append(ResultMessage(topic, payload))
         return not self.away
 
-    def take(self, most: int, disorder: bool) -> list[Message]:
+    def take(self, most: int, disorder: bool) -> list[ResultMessage]:
         """What the collectors get next; with `disorder` some of it twice, or later than what came after it."""
         taken = [self.results.popleft() for _ in range(min(most, len(self.results)))]
         if disorder and taken:
@@ -79,7 +79,7 @@ class CentralSide:
         """It was killed: all that it held is gone."""
         self.collectors[number] = self._collector(number)
 
-    def handle(self, messages: list[Message], number: int, race: bool = False) -> None:
+    def handle(self, messages: list[ResultMessage], number: int, race: bool = False) -> None:
         """With `race` the next collector gets the same, and is quicker."""
         if race:
             other = (number + 1) % len(self.collectors)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from edgert.central.collector.flow_backoff import FlowBackoff
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.central.collector.known_gateway import Counters, KnownGateway
 from edgert.central.collector.messages import partition_of_topic, read_untrusted
 from edgert.central.collector.reassembly import Reassembly
@@ -92,7 +92,7 @@ class Collector:
         """Why `_junk` could not be kept."""
         self.counters = Counters()
 
-    def handle(self, messages: Sequence[Message]) -> list[Acknowledgement]:
+    def handle(self, messages: Sequence[ResultMessage]) -> list[Acknowledgement]:
         """Take messages, commit what is in order, and return what to publish.
 
         Never raises for what messages or tables are: a table that cannot be read or written is told in
@@ -184,7 +184,7 @@ class Collector:
         """True if the last call ended since its time was over: the next one may follow at once."""
         return self._late
 
-    def _take_untrusted(self, message: Message) -> None:
+    def _take_untrusted(self, message: ResultMessage) -> None:
         """Takes one message. A fault of one message delays no other; where a shared table fails, the message comes
         first in the next call."""
         try:
@@ -195,7 +195,7 @@ class Collector:
                 if payload is None:
                     return
                 # instead of the last piece, should it have to be taken once more
-                message = Message(message.topic, payload)
+                message = ResultMessage(message.topic, payload)
                 result = read_untrusted(message)
                 if isinstance(result, Piece):
                     raise PayloadError("expected a result in pieces, got pieces of a piece")
@@ -221,7 +221,7 @@ class Collector:
         if not self._backoff.keep(result.flow, message):
             self.counters.not_held += 1
 
-    def _take(self, message: Message, result: Result) -> None:
+    def _take(self, message: ResultMessage, result: Result) -> None:
         gateway = self._meet(result.gateway, result.flow)
         gateway.partition = partition_of_topic(message.topic)
         if isinstance(result, Hello):
@@ -355,7 +355,7 @@ class Collector:
         if self._backoff.failed(flow, why, self._clock.monotonic()):
             log.error("results of flow %s wait, others go on: %s", flow, why)
 
-    def _malformed(self, message: Message, reason: str) -> None:
+    def _malformed(self, message: ResultMessage, reason: str) -> None:
         self.counters.malformed += 1
         if len(self._junk) < _JUNK_PER_CALL:
             self._junk.append((message.topic, message.payload, reason))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 
 WAIT_S: Final = 0.5
 WAIT_MOST_S: Final = 15.0
@@ -32,7 +32,7 @@ class _Trouble:
     rests: bool = True
     worked: bool = False
     """Since it rests no more."""
-    kept: list[Message] = field(default_factory=list)
+    kept: list[ResultMessage] = field(default_factory=list)
 
 
 class FlowBackoff:
@@ -69,7 +69,7 @@ class FlowBackoff:
         if flow in self._flows:
             self._flows[flow].worked = True
 
-    def keep(self, flow: str, message: Message) -> bool:
+    def keep(self, flow: str, message: ResultMessage) -> bool:
         """A message for a flow that rests; False: there is no room for it."""
         if self._bytes + len(message.payload) > self._most_bytes:
             return False
@@ -77,9 +77,9 @@ class FlowBackoff:
         self._flows[flow].kept.append(message)
         return True
 
-    def retry(self, now: float) -> list[Message]:
+    def retry(self, now: float) -> list[ResultMessage]:
         """Those that rested long enough are to be used again; what was kept for them."""
-        freed: list[Message] = []
+        freed: list[ResultMessage] = []
         for trouble in self._flows.values():
             if trouble.rests and trouble.until <= now:
                 trouble.rests = False
@@ -100,7 +100,7 @@ class FlowBackoff:
             del self._flows[flow]
         return mended
 
-    def forget(self, of_others: Callable[[Message], bool]) -> None:
+    def forget(self, of_others: Callable[[ResultMessage], bool]) -> None:
         """Drop messages that are not ours any more."""
         for trouble in self._flows.values():
             gone = [message for message in trouble.kept if of_others(message)]

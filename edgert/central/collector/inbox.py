@@ -12,14 +12,14 @@ from edgert.core.errors import PayloadError
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ResultMessage:
     """One MQTT message."""
 
     topic: str
     payload: bytes
 
 
-class Inbox:
+class ResultInbox:
     """A full inbox makes the network wait for a while, and so the broker, then drops: the outbox sends again."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Inbox:
         self._most_bytes = most_bytes
         self._monotonic = monotonic
         self._patience_s = patience_s
-        self._messages: list[Message] = []
+        self._messages: list[ResultMessage] = []
         self._changed = threading.Condition()
         self._bytes = 0
         self._content = 0
@@ -38,7 +38,7 @@ class Inbox:
         self._closed = False
         self.dropped = 0
 
-    def put(self, message: Message) -> bool:
+    def put(self, message: ResultMessage) -> bool:
         """Add a message; waits while there is no room. False if it was dropped (counted in `dropped`)."""
         size = len(message.payload)
         with self._changed:
@@ -54,7 +54,7 @@ class Inbox:
             self._changed.notify_all()
             return True
 
-    def take(self, gather_s: float, gather_bytes: int, patience_s: float) -> list[Message]:
+    def take(self, gather_s: float, gather_bytes: int, patience_s: float) -> list[ResultMessage]:
         """Everything that comes within `gather_s` of the first message, or until `gather_bytes` (not compressed) are
         there. A message that has waited while others were worked on does not wait so long once more.
 

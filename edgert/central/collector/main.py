@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgert.central.collector.collector import MOST_GATEWAYS, Collector
-from edgert.central.collector.inbox import Inbox, Message
+from edgert.central.collector.inbox import ResultInbox, ResultMessage
 from edgert.central.collector.macs import ResultMacs
 from edgert.central.collector.messages import partition_of_topic
 from edgert.central.collector.partition_leases import PartitionLeases
@@ -66,7 +66,7 @@ class Program:
         self._root = root
         self._fleet = own.fleet
         self._gather_s = own.gather_s
-        self._inbox = Inbox(INBOX_BYTES)
+        self._inbox = ResultInbox(INBOX_BYTES)
         holder = f"{own.id}:{own_name()}"
         self._lease_s = own.lease_s
         self._leases = PartitionLeases(root, holder, own.lease_s) if own.lease_s else None
@@ -97,7 +97,7 @@ class Program:
         """On the broker's thread."""
         content = self._macs.payload_untrusted(payload, topic)
         if content is not None:
-            self._inbox.put(Message(topic, content))
+            self._inbox.put(ResultMessage(topic, content))
 
     def stop(self) -> None:
         """End after the commit under way. May be called from a signal handler's thread."""
@@ -144,7 +144,7 @@ class Program:
                 said = str(error)
                 self._stopping.wait(RETRY_S)
 
-    def _handle(self, messages: list[Message]) -> None:
+    def _handle(self, messages: list[ResultMessage]) -> None:
         """Land and acknowledge what is ours, and stop taking what is ours no more."""
         if self._leases is None:
             self._keep(self._collector.handle(messages))

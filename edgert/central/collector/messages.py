@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 from edgert.core.errors import PayloadError, show
 from edgert.core.results.pieces import Piece
 from edgert.core.results.results import Result, unpack_result_untrusted
@@ -13,7 +13,7 @@ def partition_of_topic(topic: str) -> str:
     return topic.rsplit("/", 3)[-3] if topic.count("/") >= 3 else ""
 
 
-def read_untrusted(message: Message) -> Result | Piece:
+def read_untrusted(message: ResultMessage) -> Result | Piece:
     """The result, or piece of one, in a message. Raises `PayloadError`, also where its topic is another gateway's."""
     result = unpack_result_untrusted(message.payload)
     _check_topic(message.topic, result)

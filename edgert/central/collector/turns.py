@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from edgert.central.collector.inbox import Message
+from edgert.central.collector.inbox import ResultMessage
 
 MOST_BYTES: Final = 64 << 20
 """Of all messages that wait. Beyond, the newest message of the longest queue goes: its gateway sends it again."""
@@ -30,7 +30,7 @@ _FORGET: Final = 20_000
 
 @dataclass(slots=True)
 class _Queue:
-    messages: deque[Message] = field(default_factory=deque)
+    messages: deque[ResultMessage] = field(default_factory=deque)
     bytes: int = 0
 
 
@@ -56,7 +56,7 @@ class Turns:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def add(self, message: Message) -> None:
+    def add(self, message: ResultMessage) -> None:
         """A message at the end of its gateway's queue."""
         name = gateway_of_topic(message.topic)
         self._enter(name)
@@ -66,11 +66,11 @@ class Turns:
             self._remove(longest, self._queues[longest].messages.pop())
             self.dropped += 1
 
-    def put_back(self, message: Message) -> None:
+    def put_back(self, message: ResultMessage) -> None:
         """A message that could not be taken yet comes first of its gateway's."""
         self._put(gateway_of_topic(message.topic), message, at_front=True)
 
-    def take(self, gateway: str) -> Message | None:
+    def take(self, gateway: str) -> ResultMessage | None:
         """The gateway's first message."""
         if gateway not in self._queues:
             return None
@@ -109,7 +109,7 @@ class Turns:
             self._spent = {name: spent for name, spent in self._spent.items() if spent > self._floor}
             self._quotas = {name: quota for name, quota in self._quotas.items() if name in self._spent}
 
-    def keep(self, ours: Callable[[Message], bool]) -> None:
+    def keep(self, ours: Callable[[ResultMessage], bool]) -> None:
         """Drop all messages that are not `ours`."""
         for gateway in list(self._queues):
             messages = self._queues.pop(gateway).messages
@@ -117,20 +117,20 @@ class Turns:
             for message in filter(ours, messages):
                 self._put(gateway, message, at_front=False)
 
-    def _only(self, message: Message) -> bool:
+    def _only(self, message: ResultMessage) -> bool:
         return self._bytes == _size(message)
 
     def _enter(self, gateway: str) -> None:
         if gateway not in self._queues:
             self._spent[gateway] = max(self.spent(gateway), self._floor)
 
-    def _put(self, gateway: str, message: Message, *, at_front: bool) -> None:
+    def _put(self, gateway: str, message: ResultMessage, *, at_front: bool) -> None:
         queue = self._queues.setdefault(gateway, _Queue())
         (queue.messages.appendleft if at_front else queue.messages.append)(message)
         queue.bytes += _size(message)
         self._bytes += _size(message)
 
-    def _remove(self, gateway: str, message: Message) -> None:
+    def _remove(self, gateway: str, message: ResultMessage) -> None:
         queue = self._queues[gateway]
         queue.bytes -= _size(message)
         self._bytes -= _size(message)
@@ -138,5 +138,5 @@ class Turns:
             del self._queues[gateway]
 
 
-def _size(message: Message) -> int:
+def _size(message: ResultMessage) -> int:
     return len(message.payload) + _OVERHEAD

@@ -44,7 +44,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Message:
+class OutgoingMessage:
     topic: str
     payload: bytes
     retain: bool
@@ -72,7 +72,7 @@ class Outgoing:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_in_flight = max_in_flight
-        self._messages: dict[int, Message] = {}
+        self._messages: dict[int, OutgoingMessage] = {}
         self._waiting: deque[int] = deque()
         self._bytes = 0
 
@@ -87,7 +87,7 @@ class Outgoing:
     def __contains__(self, packet_id: int) -> bool:
         return packet_id in self._messages
 
-    def add(self, packet_id: int, message: Message) -> None:
+    def add(self, packet_id: int, message: OutgoingMessage) -> None:
         """Raises PublishRefused when the bounds are reached."""
         size = self._bytes + len(message.payload)
         if len(self._messages) >= self._max_messages or size > self._max_bytes:

@@ -8,7 +8,7 @@ from edgert.mqtt.hang_ups.unproven import Unproven
 from edgert.mqtt.packets.packets import MAX_PACKET_ID, V5
 from edgert.mqtt.session.events import Event, Published
 from edgert.mqtt.session.options import SessionOptions
-from edgert.mqtt.session.outgoing import Limits, Message, Outgoing, PublishRefused, refusal
+from edgert.mqtt.session.outgoing import Limits, Outgoing, OutgoingMessage, PublishRefused, refusal
 from edgert.mqtt.session.subscribing import Subscribing
 
 
@@ -27,7 +27,7 @@ class Sending:
         if not self.hang_ups.topics.admits(topic, now):
             raise PublishRefused("expected a topic that the broker takes, got one at which it hangs up")
 
-    def unacknowledged(self, message: Message, level: int) -> tuple[bytes, bool]:
+    def unacknowledged(self, message: OutgoingMessage, level: int) -> tuple[bytes, bool]:
         """The packet of a message at QoS 0, to be written now; and whether a ping has to follow it. Raises
         PublishRefused where the broker does not take it, or may hang up at it while something else is under way that
         would be blamed."""
@@ -41,7 +41,7 @@ class Sending:
         self.unproven.sent(topic)
         return packet, watched
 
-    def add(self, packet_id: int, message: Message, connected: bool) -> None:
+    def add(self, packet_id: int, message: OutgoingMessage, connected: bool) -> None:
         """A message at QoS 1, which waits for its turn. Raises PublishRefused where the broker of this connection does
         not take it, ValueError for one that cannot be encoded."""
         size = len(message.encode(V5, packet_id))

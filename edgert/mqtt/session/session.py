@@ -36,7 +36,7 @@ from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Publi
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, Verdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
-from edgert.mqtt.session.outgoing import Limits, Message, PublishRefused
+from edgert.mqtt.session.outgoing import Limits, OutgoingMessage, PublishRefused
 from edgert.mqtt.session.packet_ids import PacketIds
 from edgert.mqtt.session.requests import Requests
 from edgert.mqtt.session.sending import Sending
@@ -242,7 +242,7 @@ class Session:
         the broker hangs up, or ValueError for a topic with wildcards.
         """
         self._sending.check(topic, self._now)
-        message, connected = Message(topic, payload, retain, properties), self.state is State.CONNECTED
+        message, connected = OutgoingMessage(topic, payload, retain, properties), self.state is State.CONNECTED
         if qos == 0:
             if not connected:
                 raise PublishRefused("expected a connection for a message of QoS 0, got none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from agent.membership.members import State
-from agent.membership.messages import Ack, Claim, Known, Message, Nack, Ping, PingRequest, SectionUpdate
+from agent.membership.messages import Ack, Claim, Known, MembershipMessage, Nack, Ping, PingRequest, SectionUpdate
 
 NAMES = st.sampled_from(["me", "other", "board-1", "board-2", "b.3_x"])
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -14,7 +14,7 @@ FLOATS = st.floats(-1e9, 1e9, allow_nan=False)
 CLAIMS = st.builds(
     Claim, NAMES, SMALL, SMALL, st.sampled_from(list(State)), st.just("127.0.0.1"), st.integers(1, 65_535), NAMES
 )
-MESSAGES: st.SearchStrategy[Message] = st.one_of(
+MESSAGES: st.SearchStrategy[MembershipMessage] = st.one_of(
     st.builds(Ping, NUMBERS, NAMES),
     st.builds(Ack, NUMBERS, st.lists(FLOATS, max_size=16).map(tuple)),
     st.builds(PingRequest, NUMBERS, NAMES),

@@ -14,7 +14,7 @@ import pytest
 
 from agent.membership.keys import KeyRing
 from agent.membership.members import Peer, State
-from agent.membership.messages import Ack, Claim, Message, Ping, PingRequest, SectionUpdate, body, encode
+from agent.membership.messages import Ack, Claim, MembershipMessage, Ping, PingRequest, SectionUpdate, body, encode
 from agent.membership.packets import MAX_DATAGRAM, Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
@@ -108,7 +108,7 @@ def sealed_nonsense(draw: random.Random, bodies: list[bytes], member: Sealer) ->
         yield member.seal(bytes(changed[: draw.randrange(1, len(changed) + 1)]), US)
 
 
-def _untrue(draw: random.Random) -> Message:
+def _untrue(draw: random.Random) -> MembershipMessage:
     """About members that there are, and about others."""
     name = draw.choice(["us", "m", "board-3", f"n{draw.randrange(200)}"])
     number = draw.choice([0, 1, draw.randrange(2**40)])
