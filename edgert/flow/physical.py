@@ -249,7 +249,7 @@ def _fields_behind(flow: Flow, registry: Registry, *, by_name: bool = False) -> 
         for name, use in registry[node.type].uses(node):
             reads = use.reads
             if by_name:
-                reads = (reads or frozenset()) | (use.keeps or frozenset())
+                reads = (reads or use.names) | (use.keeps or frozenset())
             wanted[name] += (_through(use, after), reads, frozenset(key for key, _ in keys))
     return behind
 

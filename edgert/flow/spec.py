@@ -47,6 +47,8 @@ class FieldUse:
     """Fields that it adds or replaces; None: not known beforehand."""
     keeps: frozenset[str] | None = None
     """Fields that pass through, if they arrive; None: all of them, the empty set: none (a window makes new rows)."""
+    names: frozenset[str] = frozenset()
+    """Fields that it looks at by name, beside all that arrive."""
 
 
 ALL_FIELDS: Final = FieldUse(reads=None, writes=None)

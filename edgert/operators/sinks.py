@@ -48,7 +48,8 @@ def _check_publish(node: Node, flow: Flow) -> Iterable[Problem]:
 
 def _publish_fields(node: Node) -> FieldUse:
     alone, topic = node.parameters["payload_field"], node.parameters["topic"]
-    return FieldUse(reads=frozenset((alone, *topic.names)) if alone else None)
+    named = frozenset(topic.names)
+    return FieldUse(reads=named | {alone} if alone else None, names=named)
 
 
 _UNWRITABLE = (ValueError, TypeError, OverflowError)

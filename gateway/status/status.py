@@ -13,7 +13,7 @@ import psutil
 import edgert
 from edgert.core.batch import Row
 from edgert.core.ids import epoch_ordinal
-from edgert.flow.plan import PhysicalInstance
+from edgert.flow.plan import PhysicalInstance, uncopied
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.report import Report
@@ -21,7 +21,7 @@ from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 from gateway.status.conditions import conditions, worst
 from gateway.status.recently import AcknowledgementWait, Looks, MessageRate, Recent
-from gateway.status.together import edges_of, is_large, reports_of, shown_name
+from gateway.status.together import edges_of, is_large, never_seen, reports_of, shown_name
 
 Where = tuple[str, str, str]
 """(flow, operator, reason); empty where it is of none."""
@@ -239,21 +239,24 @@ def _operator(run: FlowRun, place: Place, told: Report, recent: Recent) -> dict[
 def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
     """Input of the flow's sources: the newest malformed payload, fields that never came, time that stands still."""
     malformed: dict[str, Any] | None = None
-    never_seen, still = [], []
+    still = []
+    sources: dict[str, list[Report]] = {}
     for name, told in reports.items():
         if run.places[name].planned.kind != "source":
             continue
         bad = told.input.get("malformed")
         if bad and (malformed is None or bad["age_s"] < malformed["age_s"]):
             malformed = {"operator": shown_name(run, name), **bad}
-        if told.input.get("never_seen"):
-            fields, seen = told.input["never_seen"], told.input["seen"]
-            never_seen.append({"operator": shown_name(run, name), "fields": fields, "seen": seen})
+        sources.setdefault(uncopied(name)[0], []).append(told)
         if told.input.get("still"):
             still.append(told.input["still"])
     return {
         "malformed": malformed,
-        "never_seen": never_seen,
+        "never_seen": [
+            {"operator": name, "fields": found["never_seen"], "seen": found["seen"]}
+            for name, copies in sources.items()
+            if (found := never_seen(copies))
+        ],
         "still": min(still, key=itemgetter(1), default=None),  # the copy that holds the others back
         "window_s": max((float(node.parameters.get("size_s", 0.0)) for node in run.flow.nodes.values()), default=0.0),
     }

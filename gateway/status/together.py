@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
@@ -21,6 +21,8 @@ _ADDED: Final = (
     "rows_in", "rows_out", "failures", "retries", "dead_letters", "turns", "busy_s", "queued_s", "scheduling_s",
     "queue_rows", "queue_bytes", "held_bytes",
 )  # fmt: skip
+_OF_ALL: Final = ("never_seen", "seen")
+"""Entries of a source's input that no copy can tell alone."""
 
 
 def is_large(run: FlowRun) -> bool:
@@ -60,9 +62,17 @@ def together(reports: Sequence[Report]) -> Report:
         queue_age_s=max(one.queue_age_s for one in reports),
         drops=dict(drops),
         latency=[sum(counts) for counts in zip(*(one.latency for one in reports), strict=True)],
-        input={name: told for one in newest_last for name, told in one.items()},
+        input={n: told for one in newest_last for n, told in one.items() if n not in _OF_ALL} | never_seen(reports),
         at=max(one.at for one in reports),
     )
+
+
+def never_seen(copies: Sequence[Report]) -> dict[str, Any]:
+    """`never_seen` and `seen` of the copies of a source that had rows: a field that came to one of them was seen."""
+    told = [one.input for one in copies if one.rows_in]
+    missing = [set(one.get("never_seen", ())) for one in told]
+    fields = sorted(set.intersection(*missing)) if missing else []
+    return {"never_seen": fields, "seen": sorted({name for one in told for name in one["seen"]})} if fields else {}
 
 
 def _age(told: Mapping[str, Mapping[str, float]]) -> float:

@@ -15,7 +15,7 @@ from edgert.runtime.instance.report import Report
 from gateway.control import figures as figures_module
 from gateway.control.figures import figures
 from gateway.status.status import Status
-from gateway.status.together import MOST_PLACES, together
+from gateway.status.together import MOST_PLACES, never_seen, together
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
@@ -102,3 +102,13 @@ def test_of_reports_counts_are_added_rest_is_the_mean_and_age_the_greatest() -> 
     found = together([one, other])
     assert (found.rows_in, found.idle_s, found.queue_age_s, found.held_bytes, found.at) == (3, 3.0, 0.5, 12, 2.0)
     assert (found.drops, found.latency, found.input) == ({"late": 3}, [1, 3], {"malformed": bad})
+
+
+def test_a_field_that_came_to_one_copy_was_seen() -> None:
+    asleep = Report()
+    garden = Report(rows_in=9, input={"never_seen": ["lux", "tmep"], "seen": ["hum", "temp"]})
+    hall = Report(rows_in=9, input={"never_seen": ["tmep"], "seen": ["lux", "temp"]})
+    both = {"never_seen": ["tmep"], "seen": ["hum", "lux", "temp"]}
+    assert never_seen([asleep, garden, hall]) == together([garden, asleep, hall]).input == both
+    assert never_seen([garden, hall, Report(rows_in=1)]) == {}  # which has not looked long enough
+    assert never_seen([asleep]) == {}

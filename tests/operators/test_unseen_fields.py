@@ -63,3 +63,17 @@ def test_only_names_that_come_from_the_source_are_looked_for() -> None:
     }
     flow = from_plain({"name": "f", "operators": operators}, REGISTRY)
     assert fields_named(flow, REGISTRY, "in") == {"tmep", "hum", "lux"}
+
+
+def test_the_fields_of_a_topic_are_looked_for_too() -> None:
+    operators = {
+        "in": {"type": "mqtt_source", "topic": "x/{source}"},
+        "out": {"type": "publish", "input": "in", "topic": "y/{rom}/{source}"},
+    }
+    assert fields_named(from_plain({"name": "f", "operators": operators}, REGISTRY), REGISTRY, "in") == {"rom"}
+
+
+def test_a_field_of_nested_objects_is_seen() -> None:
+    watching = watch("env.temp", "env.tmep")
+    fed(watching, 30, b'{"env":{"temp":1}}')
+    assert watching.never_seen(100.0) == ["env.tmep"]
