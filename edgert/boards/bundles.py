@@ -13,6 +13,7 @@ from edgert.boards import files
 from edgert.boards.authority import Authority, Issued
 from edgert.boards.table import OF_THE_CA, Board, Document
 from edgert.core.errors import EdgertError
+from edgert.core.text_files import ENCODING
 from edgert.flow.document import to_toml
 
 FILE: Final = "edgert.toml"
@@ -87,7 +88,7 @@ def document(authority: Authority, name: str, settings: Document, identity: Issu
 def _identity(authority: Authority, name: str, text: bytes, now: datetime) -> Issued | None:
     """The identity in an earlier file, if it is still good."""
     try:
-        keys = tomllib.loads(text.decode())[OF_THE_CA]
+        keys = tomllib.loads(text.decode(ENCODING))[OF_THE_CA]
         found = Issued(keys["certificate"].encode(), keys["key"].encode())
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 from collections.abc import Iterator
@@ -32,9 +33,9 @@ def write(path: Path, content: bytes, mode: int = PRIVATE) -> None:
 
 
 def read(path: Path, what: str) -> bytes:
-    """The content of a file. Raises `EdgertError` with `what` it should be."""
+    """The content of a text file, without a byte-order mark. Raises `EdgertError` with `what` it should be."""
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise EdgertError(f"{path}: expected {what}: {error.strerror or error}") from error
 

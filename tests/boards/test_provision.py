@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,16 @@ def test_a_second_run_leaves_good_bundles_alone_and_mends_the_others(fleet: Flee
     assert fleet.bundle("g1").read_text() == first["g1"]
     assert fleet.bundle("g3").read_text() != first["g3"]
     assert states(fleet.provision()) == dict.fromkeys(first, "kept")
+
+
+def test_an_editor_that_puts_byte_order_marks_in_front_of_all_files_costs_no_certificate(fleet: Fleet) -> None:
+    fleet.provision()
+    before = tomllib.loads(fleet.bundle("g1").read_text())["identity"]
+    for path in (*fleet.ca.iterdir(), fleet.table, fleet.common, fleet.bundle("g1")):
+        if path.is_file() and path.suffix != ".json":
+            path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert states(fleet.provision()) == {"g1": "updated", "g2": "kept", "g3": "kept"}
+    assert tomllib.loads(fleet.bundle("g1").read_text())["identity"] == before
 
 
 def test_a_changed_setting_keeps_the_certificate(fleet: Fleet) -> None:
