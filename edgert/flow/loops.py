@@ -27,7 +27,7 @@ READING: Final = ("codec", "value_type", "time", "time_field", "time_unit", "tim
 POSSIBLE_LOOP: Final = "the flow may read what it publishes, and each message would make another: {}"
 
 
-class Place(NamedTuple):
+class FlowOperator(NamedTuple):
     """An operator of a flow."""
 
     flow: str
@@ -40,7 +40,7 @@ class Loop:
 
     way: tuple[str, ...]
     """For people: topics and flows by turns."""
-    publisher: Place
+    publisher: FlowOperator
     """The operator that closes it."""
     parameter: str
     """Where that operator's topic stands in the document."""
@@ -55,10 +55,10 @@ class Loop:
 class _Step(NamedTuple):
     """From a source to the next source."""
 
-    source: Place
-    publisher: Place
+    source: FlowOperator
+    publisher: FlowOperator
     topic: str
-    target: Place
+    target: FlowOperator
     filter: str
     certain: bool
     parameter: str = "topic"
@@ -70,7 +70,7 @@ def loops(flows: Iterable[Flow], through: str) -> list[Loop]:
     steps = [*_steps(flows), *_dead_letters(flows)]
     rows = [step for step in steps if step.certain and step.parameter == "topic"]
     unread = [step for step in steps if step.certain and step.parameter == "dead_letter"]
-    found: dict[tuple[Place, str], Loop] = {}
+    found: dict[tuple[FlowOperator, str], Loop] = {}
     for certain, among in ((True, rows), (True, unread), (False, steps)):
         for step in among:
             closing = (step.publisher, step.parameter)
@@ -106,7 +106,7 @@ def _way_back(first: _Step, steps: list[_Step]) -> list[_Step] | None:
 
 def _steps(flows: Iterable[Flow]) -> Iterator[_Step]:
     flows = tuple(flows)
-    sources = [(Place(flow.name, node.name), _template(node)) for flow in flows for node in _sources(flow)]
+    sources = [(FlowOperator(flow.name, node.name), _template(node)) for flow in flows for node in _sources(flow)]
     for flow in flows:
         for node in flow.nodes.values():
             topic = _template(node) if node.type == "publish" else None
@@ -116,20 +116,25 @@ def _steps(flows: Iterable[Flow]) -> Iterator[_Step]:
                 for target, wanted in sources:
                     fit = _fit(topic.text, wanted.filter) if wanted else 0
                     if wanted and fit:
-                        publisher = Place(flow.name, node.name)
+                        publisher = FlowOperator(flow.name, node.name)
                         yield _Step(
-                            Place(flow.name, origin), publisher, topic.text, target, wanted.filter, sure and fit == SURE
+                            FlowOperator(flow.name, origin),
+                            publisher,
+                            topic.text,
+                            target,
+                            wanted.filter,
+                            sure and fit == SURE,
                         )
 
 
 def _dead_letters(flows: Iterable[Flow]) -> Iterator[_Step]:
     """Steps of messages that a source cannot read, and of rows on which an operator fails."""
     flows = tuple(flows)
-    readers = [(Place(flow.name, node.name), node) for flow in flows for node in _sources(flow)]
+    readers = [(FlowOperator(flow.name, node.name), node) for flow in flows for node in _sources(flow)]
     for flow in flows:
         errors = flow.on_error.topic.text.replace("{flow}", flow.name) if flow.on_error.topic else ""
         for node in _sources(flow):
-            source = Place(flow.name, node.name)
+            source = FlowOperator(flow.name, node.name)
             for topic, parameter in ((str(node.parameters.get("dead_letter", "")), "dead_letter"), (errors, ERRORS)):
                 for target, reader in readers:
                     wanted = _template(reader)

@@ -32,7 +32,7 @@ always kept, and bounded by the point at which the gateway stops reading. No bat
 STOOD_STILL: Final = "change of plan, QoS 0"
 """The reason of drops for such input that came while the flow stood still for another plan, and was not kept."""
 
-Place = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[str, Sequence[int]]]
+PlacementFunction = Callable[[Mapping[str, int], Sequence[tuple[str, str]], int], Mapping[str, Sequence[int]]]
 """See `edgert.scheduling.locality_fairness`."""
 
 
@@ -312,7 +312,7 @@ class SlottedFlow:
         return dict(+drops)
 
 
-def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
+def assign(run: FlowRun, place: PlacementFunction, slots: Sequence[int]) -> Assignment:
     """Returns a location for every operator copy of a flow: that of the run's assignment, else the one that its
     document asks for, else that of `place`. `slots`: in the order in which they are filled."""
     sets = [copies for copies in run.plan.sets() if run.on_board(copies[0])]
@@ -329,7 +329,7 @@ def assign(run: FlowRun, place: Place, slots: Sequence[int]) -> Assignment:
 
 
 def scheduled(
-    flow: str, sets: Sequence[Sequence[PhysicalInstance]], place: Place, slots: Sequence[int]
+    flow: str, sets: Sequence[Sequence[PhysicalInstance]], place: PlacementFunction, slots: Sequence[int]
 ) -> dict[str, int]:
     """Returns the slot of each instance by name: the one that its document asks for, else that of `place`. `sets`: the
     copies of each instance together; `slots`: in the order in which they are filled."""
