@@ -20,7 +20,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from gateway.hosts.in_process import InProcess
-from gateway.ingest.delivery import Reader
+from gateway.ingest.inbox import Reader
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import Source
 

@@ -21,7 +21,7 @@ import msgspec
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import show
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest.delivery import Reader
+from gateway.ingest.inbox import Reader
 from gateway.ingest.subscriptions import Source
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from gateway.base.tasks import Tasks
 from gateway.hosts.host import Host
 from gateway.ingest.broker_drops import BrokerDrops
 from gateway.ingest.client import sensors_client
-from gateway.ingest.delivery import Inbox
+from gateway.ingest.inbox import Inbox
 from gateway.ingest.inflight_window import InflightWindow
 from gateway.ingest.known_session import KnownSession, unused_id
 from gateway.ingest.pressure import Pressure

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from gateway.ingest.delivery import Inbox
+from gateway.ingest.inbox import Inbox
 from gateway.ingest.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Final
 
 from edgert.core.clock import Clock
 from edgert.mqtt.clients.transport import MqttClient
-from gateway.ingest.delivery import Inbox
+from gateway.ingest.inbox import Inbox
 from gateway.ingest.inflight_window import InflightWindow
 
 UNCOMMITTED_BYTES: Final = 4_194_304

@@ -10,7 +10,7 @@ from edgert.core.batch import RawBatch
 from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
 from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.instance.instance import Instance
-from gateway.ingest.delivery import NOWHERE, Reader, Route
+from gateway.ingest.inbox import NOWHERE, Reader, Route
 from gateway.ingest.input_counters import InboxCounters
 from gateway.ingest.subscriptions import Source, Subscriptions
 

@@ -22,7 +22,7 @@ from edgert.mqtt.packets.packets import Subscription
 from edgert.mqtt.topics import covers, merge_filters
 from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
-from gateway.ingest.delivery import Reader
+from gateway.ingest.inbox import Reader
 
 NEVER, ALWAYS = 2, 0
 """Retain handling of MQTT 5 (section 3.8.3.1). In 3.1.1 a broker cannot be told: `NEVER` only says what we want."""

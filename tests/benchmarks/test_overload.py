@@ -16,7 +16,7 @@ from benchmarks.overload.offer import MOST_ROWS, Offer
 from benchmarks.overload.picture import draw
 from benchmarks.overload.watch import ledger
 from benchmarks.report import Options, Report
-from gateway.ingest.delivery import size_of
+from gateway.ingest.inbox import size_of
 
 ROWS = 15_000
 """More than a source's queue holds."""

@@ -19,7 +19,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.events import Connected
 from edgert.operators.registry import REGISTRY
-from gateway.ingest.delivery import Route
+from gateway.ingest.inbox import Route
 from gateway.ingest.subscriptions import Subscriptions
 from tests.gateway.test_begun_anew import daemon, ends
 from tests.gateway.whole_gateway import Gateway, document

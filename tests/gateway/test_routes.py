@@ -10,7 +10,7 @@ import pytest
 from edgert.core.checkpoint.position import Position
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest import routes
-from gateway.ingest.delivery import Reader
+from gateway.ingest.inbox import Reader
 from gateway.ingest.routes import Routes
 from gateway.ingest.subscriptions import Source, Subscriptions
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgert.core.checkpoint.position import Position
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest.delivery import Reader
+from gateway.ingest.inbox import Reader
 from gateway.ingest.subscriptions import ALWAYS, NEVER, Source, Subscriptions
 
 

@@ -31,7 +31,7 @@ from gateway.flows.retire import LastTurns
 from gateway.hosts import host
 from gateway.hosts.host import Entries
 from gateway.hosts.in_process import InProcess, kept
-from gateway.ingest.delivery import Inbox, Route
+from gateway.ingest.inbox import Inbox, Route
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
 from gateway.uplink.uplink import Uplink

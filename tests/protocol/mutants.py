@@ -20,7 +20,7 @@ from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import EarlyResults
 from gateway.hosts.in_process import PoolCheckpoints
 from gateway.hosts.slotted_flow import SlottedFlow
-from gateway.ingest.delivery import Inbox, Route
+from gateway.ingest.inbox import Inbox, Route
 from gateway.ingest.packet_ids import SENT, IdTable
 from gateway.ingest.routes import Routes
 from gateway.ingest.subscriptions import Subscriptions

@@ -19,7 +19,7 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from gateway.ingest.delivery import MESSAGE_BYTES, Reader
+from gateway.ingest.inbox import MESSAGE_BYTES, Reader
 from tests.runtime.pools import Pass, instance
 
 

@@ -33,7 +33,7 @@ from edgert.runtime.instance.queue import Entry
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.policies import POLICIES
 from gateway.flows.models import Models
-from gateway.ingest.delivery import Reader
+from gateway.ingest.inbox import Reader
 from tests.examples import examples
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S

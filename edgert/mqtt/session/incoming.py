@@ -1,5 +1,5 @@
 """How the broker's messages at QoS 1 and 2 are answered. Which of them have come before is the application's to know:
-only what it has committed tells that after its death (`gateway.ingest.delivery`)."""
+only what it has committed tells that after its death (`gateway.ingest.inbox`)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest.delivery import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
+from gateway.ingest.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
 
 
 def message(packet_id: int, payload: bytes = b"x", **more: Any) -> Publish:

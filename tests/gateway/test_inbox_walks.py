@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest.delivery import NOWHERE, Inbox, Reader, Route
+from gateway.ingest.inbox import NOWHERE, Inbox, Reader, Route
 from tests.publishes import in_runs
 
 WINDOW = 4
