@@ -21,7 +21,6 @@ from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.source import Source
 from edgert.operators.state.partitioning import Divider
 from edgert.runtime.instance.edges import Marks, Spread, Target
-from edgert.runtime.instance.elsewhere import stands_for
 from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue
@@ -184,7 +183,7 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: 
     make = registry[node.type].logic
     if make is None:
         raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")
-    if not here and (other := stands_for(planned, registry)):
+    if not here and (other := _stand_in(planned, registry)):
         return other
     needed = fields_needed(physical.flow, registry, node.name) if planned.kind == "source" else None
     named = fields_named(physical.flow, registry, node.name) if planned.kind == "source" else frozenset()
@@ -204,3 +203,27 @@ def schema_of(physical: Plan) -> Schema | None:
     window = next(part for part in physical.parts() if part.operators == ship.inputs)
     aggregates: Iterable[Any] = window.parameters["aggregates"]
     return Schema(window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates))
+
+
+class StandIn(Logic):
+    """Stands for the logic of an operator of this library that runs in another process: it takes nothing, and holds
+    nothing in memory.
+
+    The graph of a flow is built whole in each process that it runs in, and in the daemon that feeds them. What all of
+    them use of it is real everywhere: sources (what is known of devices), chains (models are checked by them) and our
+    sinks.
+    """
+
+
+class ForeignStandIn(StandIn):
+    """The stand-in for a package's operator, and treated as one: see `edgert.operators.base.logic.foreign`."""
+
+    __module__ = "elsewhere"
+
+
+def _stand_in(planned: PhysicalInstance, registry: Registry) -> Logic | None:
+    """The stand-in for the logic of one planned, unfused instance; None if the real logic is needed."""
+    ours = registry[planned.nodes[0].type].ours
+    if planned.kind in ("source", "stateless") or (ours and planned.kind == "sink"):
+        return None
+    return StandIn() if ours else ForeignStandIn()
