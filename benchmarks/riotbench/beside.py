@@ -26,8 +26,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool.pool import Pool
-from edgert.runtime.pool.pools import make_pool
+from edgert.runtime.pool.pool import Pool, make_pool
 
 WARM_UP: Final = 50
 """Batches of a hundred that each side is given before."""

@@ -7,6 +7,7 @@ of them together with the next choice), never per row, and never while an operat
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,8 +23,8 @@ from edgert.runtime.pool.activity import Activity
 from edgert.runtime.pool.quiesce import Quiesce
 from edgert.runtime.pool.thread_roles import MOST_WORKERS, MayRun, ThreadRoles, fast
 from edgert.scheduling.congestion_aware import CongestionAware
-from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
-from edgert.scheduling.policies import Policy
+from edgert.scheduling.consumption import CONSUMPTIONS, SLOW_S, Consumption, at_most
+from edgert.scheduling.policies import POLICIES, Policy
 
 log = logging.getLogger(__name__)
 
@@ -352,3 +353,9 @@ class Pool(Quiesce):
         except Exception:
             instance.logic.drops["not sent"] += len(messages)
             log.exception("messages of %s could not be handed to the connection", instance.name)
+
+
+def make_pool(clock: Clock, *, policy: str, consumption: str, consumption_rows: int, workers: int, send: Send) -> Pool:
+    """The arguments are as in the settings (`edgert.core.settings.gateway.Pool`)."""
+    take = CONSUMPTIONS[consumption](consumption_rows)
+    return Pool(clock, workers=workers, policy=POLICIES[policy](random.random), consumption=take, send=send)
