@@ -70,7 +70,7 @@ def _give_back_memory() -> None:
 def _serve(settings: GatewaySettings) -> None:
     import uvloop
 
-    from edgert.runtime.garbage import Garbage
+    from edgert.runtime.interpreter import Garbage
     from gateway.daemon import Daemon
 
     async def serve() -> None:

@@ -23,8 +23,8 @@ from edgert.mqtt.clients.credentials import read_mac_key
 from edgert.operators.base.logic import PlainMessage
 from edgert.operators.base.memory import state_bytes
 from edgert.operators.registry import with_installed
-from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
+from edgert.runtime.interpreter import Garbage
 from edgert.runtime.pool.pool import make_pool
 from edgert.runtime.ticks import IDLE_TICK_S, TICK_S
 from edgert.store.database import Database

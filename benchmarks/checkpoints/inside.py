@@ -18,7 +18,7 @@ from benchmarks.checkpoints.engine import Engine
 from benchmarks.checkpoints.flow import LONG_S, Messages, document, shuffled
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
-from edgert.runtime.garbage import Garbage
+from edgert.runtime.interpreter import Garbage
 
 WINDOW_S: Final = 60.0
 """Of the flow whose wear is measured: each key is shipped once a minute."""

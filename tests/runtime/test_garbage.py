@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import gc
-from edgert.runtime.garbage import EVERY_S, Garbage
+from edgert.runtime.interpreter import EVERY_S, Garbage
 
 looks = []
 gc.callbacks.append(lambda phase, info: phase == "start" and looks.append(info["generation"]))

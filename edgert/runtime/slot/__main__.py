@@ -30,8 +30,8 @@ from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.base.logic import PlainMessage
 from edgert.operators.base.memory import Memory
-from edgert.runtime.garbage import Garbage
 from edgert.runtime.instance.instance import Instance
+from edgert.runtime.interpreter import Garbage
 from edgert.runtime.pool.activity import Activity
 from edgert.runtime.pool.pool import Pool, make_pool
 from edgert.runtime.slot.run import SlotRun
