@@ -1,4 +1,4 @@
-"""The queueing model of EdgeWise (section 5): what rate a flow can bear, and how long rows wait.
+"""The queueing model of EdgeWise (section 5): what rate a flow can bear.
 
 Instance i gets q_i rows per row that enters the flow and needs c_i CPU seconds for each (1 / µ_i); of C cores it gets
 the weight w_i, Σ w_i = C.
@@ -22,12 +22,6 @@ def input_ratios(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int,
     return ratios
 
 
-def demands_s(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, float]:
-    """q_i c_i per instance: CPU seconds that it needs per row that enters the flow."""
-    ratios = input_ratios(downstream, profiles)
-    return {k: q * profiles.get(k, UNKNOWN).cost_s for k, q in ratios.items()}
-
-
 def balanced_weights(demands: Mapping[int, float], cores: float) -> dict[int, float]:
     """The weights that make the sustainable rate greatest: w_i ∝ q_i c_i (equation 4 and below)."""
     total = sum(demands.values())
@@ -37,10 +31,3 @@ def balanced_weights(demands: Mapping[int, float], cores: float) -> dict[int, fl
 def sustainable_rate(demands: Mapping[int, float], weights: Mapping[int, float]) -> float:
     """Rows per second that may enter before some queue grows for ever: the least w_i / (q_i c_i) (equation 3)."""
     return min((weights[k] / d for k, d in demands.items() if d > 0), default=math.inf)
-
-
-def queue_time_s(arrivals_per_s: float, services_per_s: float) -> float:
-    """T_Q = λ / (µ (µ - λ)), Poisson arrivals and exponential service (equation 7); infinite if λ ≥ µ."""
-    if arrivals_per_s >= services_per_s:
-        return math.inf
-    return arrivals_per_s / (services_per_s * (services_per_s - arrivals_per_s))

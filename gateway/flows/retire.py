@@ -23,12 +23,7 @@ from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
 
-HOLD_S = 60.0
-"""Seconds in which a flow that is to be replaced or removed must reach a batch boundary."""
-HOLD_TURN_S, BETWEEN_S = 2.0, 0.1
-"""Seconds of one try to reach the batch boundary, and between two tries, when the other flows get checkpoints."""
-STILL_S = 60.0
-"""A flow that works off its queues is given up if no turn of it ends for so many seconds: an operator hangs."""
+HOLD_S: Final = 60.0
 WHY: Final = "an operator or a slot of it hangs, or a slot of it is starting again; try again"
 LONG_S: Final = 10.0
 """Seconds after which the log says that a flow is still working off its queues."""
@@ -48,12 +43,18 @@ class Retirement:
 
     def __init__(self, flow_registry: FlowRegistry, host: Host, checkpointer: Checkpointer, send: Send) -> None:
         self._flow_registry, self._host, self._checkpointer, self._send = flow_registry, host, checkpointer, send
+        self.hold_s = HOLD_S
+        """Seconds in which a flow that is to be replaced or removed must reach a batch boundary."""
+        self.hold_turn_s, self.between_s = 2.0, 0.1
+        """Seconds of one try to reach it, and between two tries, when the other flows get checkpoints."""
+        self.still_s = 60.0
+        """A flow that works off its queues is given up if no turn of it ends for so many seconds: an operator hangs."""
 
     @asynccontextmanager
     async def stopped(self, run: FlowRun) -> AsyncIterator[None]:
         """No checkpoint is made, and the flow stands still at a batch boundary with what a checkpoint needs in
         `run.pending`; where the body raises it goes on. Raises `EdgertError` for a flow that comes to none in time."""
-        ends, fault = time.monotonic() + HOLD_S, ""
+        ends, fault = time.monotonic() + self.hold_s, ""
         while True:
             async with self._flow_registry.alone():
                 if not self._flow_registry.is_current(run):
@@ -69,15 +70,15 @@ class Retirement:
                     return
             if time.monotonic() >= ends:
                 raise EdgertError(f"flow {run.flow.name} comes to no batch boundary{fault}: {WHY}")
-            await asyncio.sleep(BETWEEN_S)
+            await asyncio.sleep(self.between_s)
 
     @asynccontextmanager
     async def held(self, old: FlowRun) -> AsyncIterator[Held]:
         """No checkpoint is made, and the flow stands still for good. A flow that came to no batch boundary within
-        `HOLD_S`, though it had the chance, is stuck and is left to itself.
+        `hold_s`, though it had the chance, is stuck and is left to itself.
 
         Raises `EdgertError` for a flow that may still come to a batch boundary, before anything is changed."""
-        name, fault, ends = old.flow.name, "", time.monotonic() + HOLD_S
+        name, fault, ends = old.flow.name, "", time.monotonic() + self.hold_s
         while True:
             async with self._flow_registry.alone():
                 before = fault
@@ -99,9 +100,11 @@ class Retirement:
             if late:
                 raise EdgertError(f"flow {name} does not stop: {WHY}")
             if fault and fault != before:
-                log.error("flow %s cannot be stopped, which is tried again for up to %.0f s: %s", name, HOLD_S, fault)
+                log.error(
+                    "flow %s cannot be stopped, which is tried again for up to %.0f s: %s", name, self.hold_s, fault
+                )
             # a try that fails at once leaves in memory what the other operators have said
-            await asyncio.sleep(HOLD_TURN_S if fault else BETWEEN_S)
+            await asyncio.sleep(self.hold_turn_s if fault else self.between_s)
 
     async def _tried(self, stop: Callable[[FlowRun, threading.Lock, float], bool], run: FlowRun) -> tuple[bool, str]:
         """(whether the flow stands still after one try, the fault that it raised or ""). If the caller is cancelled
@@ -110,7 +113,7 @@ class Retirement:
 
         def attempt() -> None:
             nonlocal stands
-            stands = stop(run, self._checkpointer.feeding, HOLD_TURN_S)
+            stands = stop(run, self._checkpointer.feeding, self.hold_turn_s)
             run.stands_since = time.monotonic() - run.pause_s
 
         try:
@@ -147,7 +150,7 @@ class Retirement:
                 if last is None:
                     turns = LastTurns(await registry.store(lambda: self._host.checkpoints.drain(old)), self._send)
                     async with registry.others_go_on():
-                        await on_a_thread(turns, name)
+                        await on_a_thread(turns, name, self.still_s)
                     last = turns
                 return await registry.store(lambda: old.form(registry.drops.due(old))), ""
             except StoreError as error:
@@ -184,9 +187,9 @@ class LastTurns:
                 self._send(instance, messages)
 
 
-async def on_a_thread(turns: LastTurns, name: str) -> None:
+async def on_a_thread(turns: LastTurns, name: str, still_s: float) -> None:
     """Runs them on a thread of their own, which no end of the process waits for. Raises `TimeoutError` when no turn
-    has ended for `STILL_S`."""
+    has ended for `still_s`."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -212,9 +215,9 @@ async def on_a_thread(turns: LastTurns, name: str) -> None:
     said = False
     try:
         while not done.done():
-            await asyncio.wait({done}, timeout=min(1.0, STILL_S))
+            await asyncio.wait({done}, timeout=min(1.0, still_s))
             now = time.monotonic()
-            if not done.done() and now - turns.at >= STILL_S:
+            if not done.done() and now - turns.at >= still_s:
                 raise TimeoutError
             if not said and now - began >= LONG_S:
                 said = True

@@ -15,7 +15,6 @@ from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.events import Subscribed
 from edgert.mqtt.topics import covers
 from edgert.operators.base.logic import Logic
-from gateway.flows import retire
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
@@ -58,8 +57,8 @@ async def test_a_new_version_right_after_a_restart_takes_the_redeliveries_that_t
 
 @in_loop
 async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retire, "HOLD_S", 0.05)
     gateway = Gateway(tmp_path / "db")
+    gateway.flows.retirement.hold_s = 0.05
     await gateway.flows.deploy(document(), "mqtt")
     entered, leave = threading.Event(), threading.Event()
     run = gateway.flows.runs["f"]

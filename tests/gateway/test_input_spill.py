@@ -257,13 +257,10 @@ async def test_one_that_is_tried_for_long_is_tried_less_often(tmp_path: Path) ->
 
 @pytest.mark.parametrize("replaced", [True, False])
 @in_loop
-async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(
-    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retire, "HOLD_S", 0.0)
-    monkeypatch.setattr(retire, "HOLD_TURN_S", 0.05)
+async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(replaced: bool, tmp_path: Path) -> None:
     world = Blocking(tmp_path / "db")
     gateway = world.gateway
+    gateway.flows.retirement.hold_s, gateway.flows.retirement.hold_turn_s = 0.0, 0.05
     await world.deploy()
     world.feed(9)
     await world.go_on()
@@ -293,12 +290,10 @@ async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(
 
 
 @in_loop
-async def test_checkpoints_of_others_are_made_while_it_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retire, "HOLD_TURN_S", 0.05)
-    monkeypatch.setattr(retire, "BETWEEN_S", 0.05)
+async def test_checkpoints_of_others_are_made_while_it_is_waited_for(tmp_path: Path) -> None:
     world = Blocking(tmp_path / "db")
+    retirement = world.gateway.flows.retirement
+    retirement.hold_turn_s = retirement.between_s = 0.05
     await world.deploy()
     await world.block()
     await world.checkpoint()

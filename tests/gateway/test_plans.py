@@ -15,7 +15,6 @@ from edgert.flow.physical import plan
 from edgert.flow.plan import Location
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
-from gateway.flows import retire
 from gateway.flows.plans import FLEET, moved
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
@@ -137,8 +136,8 @@ async def test_a_flow_goes_on_when_the_change_is_cancelled_while_it_comes_to_sta
 async def test_a_flow_that_comes_to_no_batch_boundary_is_refused_with_all_that_may_be_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retire, "HOLD_S", 0.0)
     gateway = Gateway(tmp_path / "db")
+    gateway.flows.retirement.hold_s = 0.0
     await gateway.flows.deploy(document(), "mqtt", AT)
     monkeypatch.setattr(gateway.host.checkpoints, "stop_for_plan", lambda *_: False)
     with pytest.raises(EdgertError, match="or a slot of it hangs, or a slot of it is starting again; try again"):

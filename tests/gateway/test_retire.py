@@ -19,15 +19,13 @@ from tests.waiting import in_loop
 Halt = Callable[..., bool]
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retire, "HOLD_TURN_S", 0.001)
-    monkeypatch.setattr(retire, "BETWEEN_S", 0.0)
-
-
-async def stuck(path: Path, monkeypatch: pytest.MonkeyPatch, tries: Callable[[Halt], Halt]) -> Gateway:
+async def stuck(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tries: Callable[[Halt], Halt], hold_s: float = retire.HOLD_S
+) -> Gateway:
     """A flow with an open window that counts as blocked, and has for long. `tries` gives the host's `halt`."""
     gateway = Gateway(path)
+    retirement = gateway.flows.retirement
+    retirement.hold_s, retirement.hold_turn_s, retirement.between_s = hold_s, 0.001, 0.0
     await gateway.flows.deploy(document(), "mqtt")
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
@@ -61,8 +59,7 @@ async def test_one_that_was_blocked_for_long_is_waited_for_all_the_same(
 async def test_one_whose_slot_is_started_again_is_not_left_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retire, "HOLD_S", 0.0)
-    gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: lambda *_: False)
+    gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: lambda *_: False, hold_s=0.0)
     with monkeypatch.context() as patch:
         patch.setattr(gateway.host.checkpoints, "is_up", lambda run: False)
         with pytest.raises(EdgertError, match="try again"):
@@ -78,12 +75,11 @@ async def test_one_whose_slot_is_started_again_is_not_left_to_itself(
 async def test_one_whose_state_cannot_be_taken_can_be_replaced_and_removed(
     replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retire, "HOLD_S", 0.0)
 
     def raises(*_: Any) -> bool:
         raise RuntimeError("no state")
 
-    gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: raises)
+    gateway = await stuck(tmp_path / "db", monkeypatch, lambda halt: raises, hold_s=0.0)
     gateway.checkpointer.input_spill.succeeded(gateway.flows.runs["f"])  # as at a start, which makes no checkpoint yet
     if replaced:
         assert await gateway.flows.deploy(document(description="repaired"), "file") == 2

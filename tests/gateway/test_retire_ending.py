@@ -13,7 +13,6 @@ from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
-from gateway.flows import retire
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
@@ -65,7 +64,7 @@ async def test_while_a_flow_is_brought_to_its_end_the_others_are_checkpointed(
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     await both(gateway)
-    monkeypatch.setattr(retire, "STILL_S", 0.2)  # turns end all the time: it is not given up
+    gateway.flows.retirement.still_s = 0.2  # turns end all the time: it is not given up
     stands = Stands(gateway, monkeypatch, turning=True)
     change = asyncio.ensure_future(gateway.flows.deploy(document(description="new"), "mqtt"))
     assert await asyncio.to_thread(stands.began.wait, 10.0)
@@ -89,7 +88,7 @@ async def test_a_flow_that_is_blocked_on_its_way_to_its_end_is_given_up(
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     await both(gateway)
-    monkeypatch.setattr(retire, "STILL_S", 0.05)
+    gateway.flows.retirement.still_s = 0.05
     stands = Stands(gateway, monkeypatch)
     assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
     (gap,) = gaps(gateway)

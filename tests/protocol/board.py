@@ -62,7 +62,7 @@ def at_once() -> Iterator[None]:
     async def inline(call: Callable[..., Any], *given: Any) -> Any:
         return call(*given)
 
-    async def ends(turns: LastTurns, name: str) -> None:
+    async def ends(turns: LastTurns, name: str, still_s: float) -> None:
         turns.run()
 
     async def to_its_end(work: Awaitable[Any]) -> Any:
@@ -75,8 +75,6 @@ def at_once() -> Iterator[None]:
         mock.patch("gateway.registry.registry.to_its_end", to_its_end),
         mock.patch("gateway.flows.retire.to_its_end", to_its_end),
         mock.patch.object(flow_run, "HOLD_S", 0.0),
-        mock.patch("gateway.flows.retire.HOLD_S", 0.0),
-        mock.patch("gateway.flows.retire.HOLD_TURN_S", 0.0),
         mock.patch("gateway.uplink.uplink.BACKLOG", 1),
     ):
         yield
@@ -165,6 +163,7 @@ class Board:
         self.flows = Flows(
             REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, self.FUSION
         )  # fmt: skip
+        self.flows.retirement.hold_s = self.flows.retirement.hold_turn_s = 0.0
         self.uplink.on_epoch = self.flows.epoch_renamed
         self.turns: list[tuple[Instance, Turn[Instance]]] = []
         """Under way: an operator that blocks."""

@@ -96,6 +96,9 @@ class MemoryTable:
                 self.let_others()
         return stored is not None
 
+    def at(self) -> int:
+        return -1 if self._seen is None else self._seen
+
     def settle(self) -> None:
         """It has no disk."""
 

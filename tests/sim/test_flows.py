@@ -8,8 +8,8 @@ from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion, plan
 from edgert.operators.registry import REGISTRY
 from edgert.scheduling.profile import Profile
-from edgert.scheduling.queueing import demands_s
 from edgert.sim.flows import DECODER_S, PART_S, TURN_S, WAKE_S, model, rows_per_row
+from tests.sim.formulas import demands_s
 
 TWO = from_plain(
     {

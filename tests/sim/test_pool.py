@@ -13,8 +13,9 @@ from edgert.scheduling.consumption import CONSUMPTIONS, at_most, everything
 from edgert.scheduling.in_turn import RoundRobin
 from edgert.scheduling.policies import POLICIES
 from edgert.scheduling.profile import Profile
-from edgert.scheduling.queueing import balanced_weights, demands_s, input_ratios, queue_time_s, sustainable_rate
+from edgert.scheduling.queueing import balanced_weights, input_ratios, sustainable_rate
 from edgert.sim.pool import COLD_AFTER_S, Simulation, exponential, poisson, regular
+from tests.sim.formulas import demands_s, queue_time_s
 
 CHAIN = {0: [1], 1: [2], 2: []}
 UNEVEN = {0: Profile(0.001, 1.0), 1: Profile(0.006, 0.5), 2: Profile(0.002, 1.0)}
