@@ -66,22 +66,77 @@ class _Step(NamedTuple):
 
 def loops(flows: Iterable[Flow], through: str) -> list[Loop]:
     """The loops that flow `through` closes, the certain ones first; one for each topic of it."""
-    flows = tuple(flows)
-    steps = [*_steps(flows), *_dead_letters(flows)]
-    rows = [step for step in steps if step.certain and step.parameter == "topic"]
-    unread = [step for step in steps if step.certain and step.parameter == "dead_letter"]
-    found: dict[tuple[FlowOperator, str], Loop] = {}
-    for certain, among in ((True, rows), (True, unread), (False, steps)):
-        for step in among:
-            closing = (step.publisher, step.parameter)
-            if step.source.flow != through or closing in found:
-                continue
-            way = _way_back(step, among)
-            if way is not None:
-                shown = tuple(text for s in way for text in (_shown(s), s.topic))
-                closes = (*shown, f"{step.source.flow}.{step.source.operator}")
-                found[closing] = Loop(closes, step.publisher, step.parameter, step.filter, certain)
-    return sorted(found.values(), key=lambda loop: not loop.certain)
+    return Search(flows).loops(through)
+
+
+class Search:
+    """The ways among some flows. Only those of flows that are asked for, or that these lead to, are looked at."""
+
+    def __init__(self, flows: Iterable[Flow]) -> None:
+        self._flows: dict[str, list[Flow]] = {}
+        self._readers = _Readers()
+        self._found: dict[str, list[_Step]] = {}
+        for flow in flows:
+            self._flows.setdefault(flow.name, []).append(flow)
+            self._readers.add(flow)
+
+    def loops(self, through: str) -> list[Loop]:
+        """As the function."""
+        found: dict[tuple[FlowOperator, str], Loop] = {}
+        for certain, parameter in ((True, "topic"), (True, "dead_letter"), (False, "")):
+            for step in self._steps(through, parameter):
+                closing = (step.publisher, step.parameter)
+                if closing in found:
+                    continue
+                way = self._way_back(step, parameter)
+                if way is not None:
+                    shown = tuple(text for s in way for text in (_shown(s), s.topic))
+                    closes = (*shown, f"{step.source.flow}.{step.source.operator}")
+                    found[closing] = Loop(closes, step.publisher, step.parameter, step.filter, certain)
+        return sorted(found.values(), key=lambda loop: not loop.certain)
+
+    def _way_back(self, first: _Step, parameter: str) -> list[_Step] | None:
+        """Steps that lead from the source of `first` to itself, `first` at the beginning; the shortest."""
+        ways, seen = [[first]], {first.target}
+        for way in ways:  # grows while it is walked
+            at = way[-1].target
+            if at == first.source:
+                return way
+            for step in self._steps(at.flow, parameter):
+                if step.source == at and (step.target not in seen or step.target == first.source):
+                    seen.add(step.target)
+                    ways.append([*way, step])
+        return None
+
+    def _steps(self, name: str, parameter: str) -> list[_Step]:
+        """Those from the sources of a flow: the certain ones by a `parameter`, or all ("")."""
+        if name not in self._found:
+            flows = self._flows.get(name, ())
+            rows = [step for flow in flows for step in _steps(flow, self._readers)]
+            self._found[name] = [*rows, *(step for flow in flows for step in _dead_letters(flow, self._readers))]
+        found = self._found[name]
+        return [s for s in found if s.certain and s.parameter == parameter] if parameter else found
+
+
+class _Readers:
+    """Sources by the first level of their filters."""
+
+    def __init__(self) -> None:
+        self._by_level: dict[str, list[tuple[FlowOperator, Node, str]]] = {}
+
+    def add(self, flow: Flow) -> None:
+        for node in _sources(flow):
+            if template := _template(node):
+                first = template.filter.partition("/")[0]
+                self._by_level.setdefault(first, []).append((FlowOperator(flow.name, node.name), node, template.filter))
+
+    def of(self, topic: str) -> Iterator[tuple[FlowOperator, Node, str, int]]:
+        """(place, source, its filter, how the topic fits) of each source that may read a topic."""
+        first = topic.partition("/")[0]
+        for level in self._by_level if "{" in first else (first, "+", "#"):
+            for place, node, wanted in self._by_level.get(level, ()):
+                if fit := topics_fit(topic, wanted):
+                    yield place, node, wanted, fit
 
 
 def _shown(step: _Step) -> str:
@@ -90,57 +145,28 @@ def _shown(step: _Step) -> str:
     return f"{step.source.flow}.{step.publisher.operator}" + (" (dead_letter)" if step.parameter != "topic" else "")
 
 
-def _way_back(first: _Step, steps: list[_Step]) -> list[_Step] | None:
-    """Steps that lead from the source of `first` to itself, `first` at the beginning; the shortest."""
-    ways, seen = [[first]], {first.target}
-    for way in ways:  # grows while it is walked
-        at = way[-1].target
-        if at == first.source:
-            return way
-        for step in steps:
-            if step.source == at and (step.target not in seen or step.target == first.source):
-                seen.add(step.target)
-                ways.append([*way, step])
-    return None
+def _steps(flow: Flow, readers: _Readers) -> Iterator[_Step]:
+    for node in flow.nodes.values():
+        topic = _template(node) if node.type == "publish" else None
+        if topic is None:
+            continue
+        publisher = FlowOperator(flow.name, node.name)
+        for origin, sure in _origins(flow, node).items():
+            for target, _, wanted, fit in readers.of(topic.text):
+                yield _Step(
+                    FlowOperator(flow.name, origin), publisher, topic.text, target, wanted, sure and fit == SURE
+                )
 
 
-def _steps(flows: Iterable[Flow]) -> Iterator[_Step]:
-    flows = tuple(flows)
-    sources = [(FlowOperator(flow.name, node.name), _template(node)) for flow in flows for node in _sources(flow)]
-    for flow in flows:
-        for node in flow.nodes.values():
-            topic = _template(node) if node.type == "publish" else None
-            if topic is None:
-                continue
-            for origin, sure in _origins(flow, node).items():
-                for target, wanted in sources:
-                    fit = _fit(topic.text, wanted.filter) if wanted else 0
-                    if wanted and fit:
-                        publisher = FlowOperator(flow.name, node.name)
-                        yield _Step(
-                            FlowOperator(flow.name, origin),
-                            publisher,
-                            topic.text,
-                            target,
-                            wanted.filter,
-                            sure and fit == SURE,
-                        )
-
-
-def _dead_letters(flows: Iterable[Flow]) -> Iterator[_Step]:
+def _dead_letters(flow: Flow, readers: _Readers) -> Iterator[_Step]:
     """Steps of messages that a source cannot read, and of rows on which an operator fails."""
-    flows = tuple(flows)
-    readers = [(FlowOperator(flow.name, node.name), node) for flow in flows for node in _sources(flow)]
-    for flow in flows:
-        errors = flow.on_error.topic.text.replace("{flow}", flow.name) if flow.on_error.topic else ""
-        for node in _sources(flow):
-            source = FlowOperator(flow.name, node.name)
-            for topic, parameter in ((str(node.parameters.get("dead_letter", "")), "dead_letter"), (errors, ERRORS)):
-                for target, reader in readers:
-                    wanted = _template(reader)
-                    if topic and wanted and _fit(topic, wanted.filter):
-                        certain = parameter == "dead_letter" and _reads(node) == _reads(reader)
-                        yield _Step(source, source, topic, target, wanted.filter, certain, parameter)
+    errors = flow.on_error.topic.text.replace("{flow}", flow.name) if flow.on_error.topic else ""
+    for node in _sources(flow):
+        source = FlowOperator(flow.name, node.name)
+        for topic, parameter in ((str(node.parameters.get("dead_letter", "")), "dead_letter"), (errors, ERRORS)):
+            for target, reader, wanted, _ in readers.of(topic) if topic else ():
+                certain = parameter == "dead_letter" and _reads(node) == _reads(reader)
+                yield _Step(source, source, topic, target, wanted, certain, parameter)
 
 
 def _reads(source: Node) -> list[object]:
@@ -175,7 +201,7 @@ MAYBE: Final = 1
 SURE: Final = 2
 
 
-def _fit(topic: str, filter_: str) -> int:
+def topics_fit(topic: str, filter_: str) -> int:
     """0 if no topic of a sink's template `topic` matches the filter, `SURE` if all do, else `MAYBE`."""
     wanted, levels = filter_.split("/"), topic.split("/")
     if levels[0].startswith("$") and wanted[0] in ("+", "#"):

@@ -13,7 +13,7 @@ from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitE
 from edgert.flow.check import loop_problem
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.loops import POSSIBLE_LOOP, loops
+from edgert.flow.loops import POSSIBLE_LOOP, Search, loops
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
@@ -240,7 +240,7 @@ class Flows:
                 f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
-        self._refuse_loop(flow)
+        await self._refuse_loop(flow)
         self.plans.check_copies(flow, assignment)
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
         # compiling takes long for a large document; the broker's messages are taken in meanwhile
@@ -263,19 +263,21 @@ class Flows:
         log.info("flow %s version %d runs", flow.name, stored.version)
         return stored.version
 
-    def _refuse_loop(self, flow: Flow) -> None:
+    async def _refuse_loop(self, flow: Flow) -> None:
         """Raises `DocumentError` for a flow that certainly reads what it publishes, also by way of other flows; warns
         where it only may."""
         others = [run.flow for name, run in self.runs.items() if name != flow.name]
-        found = loops([flow, *others], flow.name)
+        found = await asyncio.to_thread(loops, [flow, *others], flow.name)
         if certain := [loop_problem(loop) for loop in found if loop.certain]:
             raise DocumentError(f"flow {flow.name}", certain)
         for loop in found:
             log.warning("flow %s: %s", flow.name, POSSIBLE_LOOP.format(loop))
 
-    def possible_loops(self, flow: Flow) -> list[str]:
-        """Loops by which a running flow may read its own messages, in words."""
-        return [str(loop) for loop in loops([run.flow for run in list(self.runs.values())], flow.name)]
+    def possible_loops(self) -> dict[str, list[str]]:
+        """Loops by which running flows may read their own messages, in words, by flow."""
+        flows = [run.flow for run in list(self.runs.values())]
+        search = Search(flows)
+        return {flow.name: [str(loop) for loop in search.loops(flow.name)] for flow in flows}
 
     async def _now_from(self, name: str, origin: str) -> None:
         """Records that the same document came over MQTT, too, and is retained: its file no longer counts."""

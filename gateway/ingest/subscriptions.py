@@ -132,8 +132,11 @@ class Subscriptions:
     def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
         """Other sources. A flow that has none left may come back, and is known then."""
         self.sources = [s for s in self.sources if s not in remove] + list(add)
-        for flow in {s.flow for s in self.sources}:
-            reads = sorted({s.filter for s in self.sources if s.flow == flow})
+        filters: dict[str, set[str]] = {}
+        for source in self.sources:
+            filters.setdefault(source.flow, set()).add(source.filter)
+        for flow, names in filters.items():
+            reads = sorted(names)
             before = self.read.setdefault(flow, reads)
             if before != reads:
                 self._leave(flow, before, reads)

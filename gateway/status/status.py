@@ -198,8 +198,7 @@ class Status:
     def _possible_loops(self, name: str) -> list[str]:
         flows = {flow: run.version for flow, run in list(self._flows.runs.items())}
         if self._loops[0] != flows:
-            runs = list(self._flows.runs.values())
-            self._loops = flows, {run.flow.name: self._flows.possible_loops(run.flow) for run in runs}
+            self._loops = flows, self._flows.possible_loops()
         return self._loops[1].get(name, [])
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from edgert.core.errors import DocumentError
 from edgert.core.text.topic_template import matches
+from edgert.flow import loops as module
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.loops import loops
+from edgert.flow.loops import Search, loops
 from edgert.operators.registry import REGISTRY
 
 
@@ -158,3 +159,20 @@ def test_a_loop_is_told_where_messages_come_back_and_nowhere_else(flows: list[Fl
     found = loops(flows, "a")
     assert any(loop.certain for loop in found) == (reached({"out"}) or reached({"in0"}))
     assert bool(found) == reached({"out", "in0"})
+
+
+def test_flows_whose_topics_do_not_meet_cost_a_look_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [0]
+    fits = module.topics_fit
+
+    def counted(topic: str, wanted: str) -> int:
+        looks[0] += 1
+        return fits(topic, wanted)
+
+    monkeypatch.setattr(module, "topics_fit", counted)
+    many = [flow(f"f{n}", "room/{source}", "out/{source}") for n in range(300)]
+    search = Search(many)
+    assert not any(search.loops(one.name) for one in many)
+    assert looks[0] <= len(many)
+    assert not loops([*many, flow("new", "hall/x", "room/y")], "new")
+    assert looks[0] <= 5 * len(many)
