@@ -17,7 +17,7 @@ from edgert.core.errors import DocumentError, EdgertError, show
 
 if TYPE_CHECKING:
     from edgert.core.settings.connection import Connection
-    from edgert.mqtt.clients.deployment import Answer, Deployment
+    from edgert.mqtt.clients.deployment import Deployment, DeploymentAnswer
 
 HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its answer"
 QUIET_S: Final = 0.5
@@ -164,7 +164,7 @@ def _no_answer(args: argparse.Namespace, name: str, deployment: Deployment, brok
     return f"{start}; {state}. The document waits at the broker until it connects (take it back: --remove {name})"
 
 
-def _told(name: str, gateway: str, answer: Answer, *, removed: bool) -> str:
+def _told(name: str, gateway: str, answer: DeploymentAnswer, *, removed: bool) -> str:
     if not answer.accepted:
         runs = f"; version {answer.running_version} runs on" if answer.running_version is not None else ""
         raise DocumentError(f"gateway {gateway} refused flow {name}{runs}", answer.problems)

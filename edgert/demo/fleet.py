@@ -23,7 +23,7 @@ from edgert.flow.document import load
 from edgert.flow.graph import Flow
 from edgert.flow.plan import operator_copies
 from edgert.flow.spec import Registry
-from edgert.mqtt.clients.deployment import Answer
+from edgert.mqtt.clients.deployment import DeploymentAnswer
 from edgert.operators.registry import with_installed
 
 WEB_PORT, LINK_PORT, AGENT_PORT = 8081, 7844, 7946
@@ -33,7 +33,7 @@ ANSWER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class DemoBoard:
     """One gateway and its agent."""
 
     number: int
@@ -53,11 +53,11 @@ class Board:
         return self.folder / "agent" / "agent.sock"
 
 
-def boards(setup: Setup) -> list[Board]:
+def boards(setup: Setup) -> list[DemoBoard]:
     """The boards of the demo, the first with the sensors; none where there is one gateway only."""
     if setup.options.gateways < 2:
         return []
-    made, taken = list[Board](), set[int]()
+    made, taken = list[DemoBoard](), set[int]()
 
     def port(wanted: int) -> int:
         found = free_port(wanted)
@@ -71,11 +71,11 @@ def boards(setup: Setup) -> list[Board]:
         name = setup.gateway if first else f"{setup.gateway}-{number}"
         folder = setup.data / ("gateway" if first else f"gateway-{number}")
         web = setup.web_port if first else port(WEB_PORT + number - 2)
-        made.append(Board(number, name, folder, web, port(LINK_PORT + number - 1), port(AGENT_PORT + number - 1)))
+        made.append(DemoBoard(number, name, folder, web, port(LINK_PORT + number - 1), port(AGENT_PORT + number - 1)))
     return made
 
 
-def write(setup: Setup, made: list[Board]) -> None:
+def write(setup: Setup, made: list[DemoBoard]) -> None:
     """The programs' files, and the fleet's key."""
     key = setup.data / "fleet.key"
     if not key.exists():
@@ -89,7 +89,7 @@ def write(setup: Setup, made: list[Board]) -> None:
         (setup.data / f"agent-{board.number}.toml").write_text(_agent_toml(board, made[0], key))
 
 
-def _agent_toml(board: Board, first: Board, key: Path) -> str:
+def _agent_toml(board: DemoBoard, first: DemoBoard, key: Path) -> str:
     text = json.dumps
     seeds = "" if board is first else f'"{LOOPBACK}:{first.agent_port}"'
     return f"""# Written by `edgert demo` at each start.
@@ -112,7 +112,7 @@ enabled = false
 """
 
 
-def commands(setup: Setup, made: list[Board]) -> dict[str, list[str]]:
+def commands(setup: Setup, made: list[DemoBoard]) -> dict[str, list[str]]:
     """Command lines of the boards' children, by name; the first gateway is `gateway`."""
     python = [sys.executable, "-m"]
     found: dict[str, list[str]] = {}
@@ -123,7 +123,7 @@ def commands(setup: Setup, made: list[Board]) -> dict[str, list[str]]:
     return found
 
 
-def pins(flow: Flow, registry: Registry, made: list[Board]) -> dict[str, str]:
+def pins(flow: Flow, registry: Registry, made: list[DemoBoard]) -> dict[str, str]:
     """Operator -> gateway: sinks on the last board, operators with state on the second, the rest on the first."""
     on: dict[str, str] = {}
     for name, node in flow.nodes.items():
@@ -140,14 +140,14 @@ class FleetDeployment:
     """Deploys the demo's flow through the first board's agent, as `edgert fleet deploy` does, as soon as all boards are
     there. `answer` is None until then."""
 
-    def __init__(self, setup: Setup, made: list[Board]) -> None:
+    def __init__(self, setup: Setup, made: list[DemoBoard]) -> None:
         self._made = made
         registry, _ = with_installed()
         self._flow = load(setup.document, registry, what=setup.flow_name)
         self._pins = pins(self._flow, registry, made)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="deployment", daemon=True)
-        self.answer: Answer | None = None
+        self.answer: DeploymentAnswer | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -163,11 +163,13 @@ class FleetDeployment:
                 return
             try:
                 if self._all_there():
-                    self.answer = Answer(True, int(self._deploy()["plan"]))
+                    self.answer = DeploymentAnswer(True, int(self._deploy()["plan"]))
                     return
             except EdgertError as error:
                 why = str(error)
-        self.answer = Answer(False, problems=(Problem("fleet", "all boards within a minute", why or "no answer"),))
+        self.answer = DeploymentAnswer(
+            False, problems=(Problem("fleet", "all boards within a minute", why or "no answer"),)
+        )
 
     def _all_there(self) -> bool:
         members = call(self._made[0].agent_socket, "fleet.status")["members"]

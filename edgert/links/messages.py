@@ -140,7 +140,7 @@ def encode(message: LinkMessage) -> bytes:
     return _LENGTH.pack(len(packed)) + packed
 
 
-class Decoder:
+class LinkDecoder:
     """Cuts a peer's bytes into messages. It holds one unfinished frame at most."""
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:

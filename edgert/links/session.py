@@ -14,7 +14,7 @@ from edgert.links.messages import (
     Close,
     Credit,
     Data,
-    Decoder,
+    LinkDecoder,
     LinkMessage,
     Number,
     Ping,
@@ -67,7 +67,7 @@ Event = Received | Acknowledged | FellBehind
 
 
 @dataclass(slots=True)
-class Counters:
+class LinkCounters:
     """Counters of one peer, since the process began."""
 
     connections: int = 0
@@ -84,7 +84,7 @@ class Counters:
 class _Wire:
     """State of one connection."""
 
-    decoder: Decoder = field(default_factory=Decoder)
+    decoder: LinkDecoder = field(default_factory=LinkDecoder)
     output: list[bytes] = field(default_factory=list)
     heard: float = 0.0
     pinged: float = 0.0
@@ -103,7 +103,7 @@ class Session:
     def __init__(self) -> None:
         self.senders: dict[str, Sender] = {}
         self.receivers: dict[str, Receiver] = {}
-        self.counters = Counters()
+        self.counters = LinkCounters()
         self._wire: _Wire | None = None
         self._handlers: dict[type[Any], Callable[[_Wire, Any, float], Event | None]] = {
             Resume: self._on_resume,

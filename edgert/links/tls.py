@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.ids import GATEWAY_NAME
-from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Decoder, Hello, Refuse, encode
+from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Hello, LinkDecoder, Refuse, encode
 from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class TlsLink(asyncio.Protocol):
         self.address = ""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.Transport | None = None
-        self._decoder = Decoder(MAX_HELLO)
+        self._decoder = LinkDecoder(MAX_HELLO)
         self._first: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._on_data: Callable[[bytes], None] | None = None
         self._on_writable: Callable[[], None] = lambda: None

@@ -19,7 +19,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.base.logic import Build, Emission, Logic, Now
-from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, Bounded
+from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, BoundedKeys
 from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
 
 At = tuple[float, Any]
@@ -50,7 +50,7 @@ class JoinObservations(Logic):
         super().__init__()
         self._least = len({"time", "source", *fields})
         """Fields that each has."""
-        self.bounded: Bounded[Row] = Bounded(OPEN_BYTES + FIELD_BYTES * self._least, most_keys=max_open)
+        self.bounded: BoundedKeys[Row] = BoundedKeys(OPEN_BYTES + FIELD_BYTES * self._least, most_keys=max_open)
         self.memory = self.bounded.memory
         self.open: dict[At, Row] = self.bounded.kept
         self.watermark = NO_WATERMARK

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Board(NamedTuple):
+class SimulatedBoard(NamedTuple):
     """A kind of board."""
 
     slower: float
 
 
-BOARDS: Mapping[str, Board] = {
-    "here": Board(1.0),
-    "pi5": Board(1.7),
-    "pi4": Board(4.0),
-    "pi3": Board(9.0),
-    "odroid-xu4": Board(6.0),
-    "odroid-n2": Board(3.5),
+BOARDS: Mapping[str, SimulatedBoard] = {
+    "here": SimulatedBoard(1.0),
+    "pi5": SimulatedBoard(1.7),
+    "pi4": SimulatedBoard(4.0),
+    "pi3": SimulatedBoard(9.0),
+    "odroid-xu4": SimulatedBoard(6.0),
+    "odroid-n2": SimulatedBoard(3.5),
 }

@@ -36,7 +36,7 @@ from gateway.hosts.slot_checkpoints import SlotCheckpoints
 from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slot_recovery import SlotDeaths
-from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Answer, Fed, SlottedFlow, assign
+from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Fed, SlotAnswer, SlottedFlow, assign
 from gateway.hosts.weights import Weights
 
 log = logging.getLogger(__name__)
@@ -328,7 +328,7 @@ class Slots:
             _, checkpoint, queues, deltas, rows, reports, fault, state = rest
             counted = {name: Report.from_plain(plain) for name, plain in reports.items()}
             with hosted.lock:
-                answer = Answer(queues, counted, fault, state)
+                answer = SlotAnswer(queues, counted, fault, state)
                 hosted.answer(process.number, checkpoint, answer, deltas, frames.unpack_rows(rows))
         elif kind == frames.RESULTS:
             with hosted.lock:

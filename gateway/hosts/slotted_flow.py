@@ -57,7 +57,7 @@ class Fed:
         return isinstance(self.batch, RawBatch) and not self.batch.owed
 
 
-class Answer(NamedTuple):
+class SlotAnswer(NamedTuple):
     """A slot's answer to a checkpoint."""
 
     queues: dict[str, Any] | None
@@ -101,7 +101,7 @@ class SlottedFlow:
     """When the slots were asked for that, on the performance counter."""
     rewriting: bool = False
     """True if the checkpoint under way takes all state anew, since the stored state is damaged."""
-    answers: dict[int, Answer] = field(default_factory=dict)
+    answers: dict[int, SlotAnswer] = field(default_factory=dict)
     """Answers to the checkpoint under way, by slot."""
     rows: list[Row] = field(default_factory=list)
     """To be shipped with the next capture that is whole."""
@@ -208,7 +208,9 @@ class SlottedFlow:
             # of links nothing is spilled: what is not committed is sent again
             self.fed = deque(f for f in self.fed if f.number > self.spilling or f.batch is None or not f.batch.owed)
 
-    def answer(self, slot: int, checkpoint: int, answer: Answer, deltas: dict[str, Any], rows: Sequence[Row]) -> None:
+    def answer(
+        self, slot: int, checkpoint: int, answer: SlotAnswer, deltas: dict[str, Any], rows: Sequence[Row]
+    ) -> None:
         """Takes a slot's answer to a checkpoint. An answer that comes too late does not count for that checkpoint, but
         its state changes and results were taken out of the flow and are kept for the next one."""
         self.run.taken.append(deltas)

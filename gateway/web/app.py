@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway.web.agent import AskAgent, no_agent
-from gateway.web.exposition import Collector, render
+from gateway.web.exposition import Exposition, render
 from gateway.web.guard import App, Guard
 from gateway.web.health import reasons
 
@@ -104,7 +104,7 @@ def make(
     """The application, and its event streams (to be closed before the server stops)."""
     snapshots = Snapshots(status)
     events = Events(snapshots, interval_s)
-    collector = Collector(status)
+    collector = Exposition(status)
 
     async def api_status(request: Request) -> Response:
         return Response(snapshots.json(), media_type=JSON, headers=_NO_STORE)

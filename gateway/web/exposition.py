@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 
-class Collector:
+class Exposition:
     """Turns the status of the moment into Prometheus families, whenever it is asked."""
 
     def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
@@ -42,7 +42,7 @@ def _add(family: Family, sample: Sample) -> None:
     family.add_sample(sample.metric.name, labels, sample.value)
 
 
-def render(collector: Collector) -> tuple[bytes, str]:
+def render(collector: Exposition) -> tuple[bytes, str]:
     """The text and its content type."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest

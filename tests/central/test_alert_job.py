@@ -24,7 +24,7 @@ from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, Verdict
 from edgert.central.landing.landing import Landing
 from edgert.central.spark import leased_job as jobs
 from edgert.central.spark import streams
-from edgert.central.spark.metrics import METRICS, Collector, markdown, served
+from edgert.central.spark.metrics import METRICS, StreamMetrics, markdown, served
 from edgert.central.spark.streams import CannotStart, Stream
 from edgert.central.tables.lease import claims
 from edgert.central.tables.readers import Readers
@@ -201,7 +201,7 @@ class Sample:
 
 
 def scraped(job: AlertJob) -> list[Sample]:
-    families = Collector(lambda: status(cast(Any, job), job)).collect()
+    families = StreamMetrics(lambda: status(cast(Any, job), job)).collect()
     return [Sample(s.name, s.labels, s.value) for family in families for s in family.samples]
 
 

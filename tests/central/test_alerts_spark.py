@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.alerts.job import AlertJob
 from edgert.central.alerts.rules import parse
-from edgert.central.alerts.streams import Bounds
+from edgert.central.alerts.streams import QuantileBounds
 from edgert.central.alerts.table import CLEARED, RAISED, TABLE
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
@@ -254,7 +254,7 @@ def test_bounds_are_of_single_readings_where_there_are_sketches_else_of_the_valu
 
     def bounds(text: str, table: str = FLOW) -> Any:
         (rule,) = parse(text)
-        return Bounds(rule, world.root, table).of_now(world.spark)
+        return QuantileBounds(rule, world.root, table).of_now(world.spark)
 
     plain = ODD.replace("margin = 0.5", "margin = 0.0")
     # Windows' means go from 980 to 1019, and readings from 0 to 1999, ranks of which a sketch tells to 1.3 %.

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from edgert.central.collector.known_gateway import Counters
+from edgert.central.collector.known_gateway import GatewayCounters
 from edgert.central.collector.macs import ResultMacs
 from edgert.core.clock import VirtualClock
 from edgert.core.results.macs import gateway_key, is_authentic, split_untrusted, with_macs
@@ -23,7 +23,7 @@ def of(gateway: str, central: bytes = NEW) -> list[bytes]:
 
 class Collector:
     def __init__(self, *keys: bytes, accept_unsigned: bool = False) -> None:
-        self.counters, self.clock = Counters(), VirtualClock()
+        self.counters, self.clock = GatewayCounters(), VirtualClock()
         self.macs = ResultMacs(FLEET, keys, accept_unsigned, self.counters, self.clock)
 
     def takes(self, message: bytes, topic: str = TOPIC) -> bool:

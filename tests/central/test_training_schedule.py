@@ -21,7 +21,7 @@ from edgert.central.tables.models import Registry
 from edgert.central.training.document import parse
 from edgert.central.training.publication import NotPublished
 from edgert.central.training.schedule import Trainer, is_due, judged
-from edgert.central.training.train import Figures
+from edgert.central.training.train import TrainingFigures
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.flow.document import to_toml
@@ -75,9 +75,9 @@ ON_COMMON_ROWS, ON_OWN_ROWS, NOT_AT_ALL = "there", "on its own", "cannot be comp
 def test_a_model_is_published_only_if_it_was_found_to_be_no_worse(
     figure: float, there: tuple[float, float] | None, now: models.Version | None, good: bool, why: str
 ) -> None:
-    found = there and tuple(Figures(10, rmse=rmse) for rmse in there)
+    found = there and tuple(TrainingFigures(10, rmse=rmse) for rmse in there)
     trained: Any = SimpleNamespace(
-        training=parse(to_toml(DOCUMENT)), on_holdout=Figures(10, rmse=figure), compare=lambda _: found
+        training=parse(to_toml(DOCUMENT)), on_holdout=TrainingFigures(10, rmse=figure), compare=lambda _: found
     )
     published, reason = judged(trained, now, now)
     assert published == good
@@ -87,7 +87,7 @@ def test_a_model_is_published_only_if_it_was_found_to_be_no_worse(
 
 def test_a_version_that_came_meanwhile_and_has_other_columns_is_no_reason_to_publish() -> None:
     trained: Any = SimpleNamespace(
-        training=parse(to_toml(DOCUMENT)), on_holdout=Figures(10, rmse=0.1), compare=lambda _: None
+        training=parse(to_toml(DOCUMENT)), on_holdout=TrainingFigures(10, rmse=0.1), compare=lambda _: None
     )
     with pytest.raises(EdgertError, match="came while another was trained"):
         judged(trained, None, NUMBERS)

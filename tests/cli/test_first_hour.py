@@ -18,7 +18,7 @@ from edgert import install_hint
 from edgert.cli._parser import Parser
 from edgert.cli.main import build_parser, main
 from edgert.core.errors import DocumentError, EdgertError
-from edgert.mqtt.clients.deployment import Answer, read_answer_untrusted
+from edgert.mqtt.clients.deployment import DeploymentAnswer, read_answer_untrusted
 from edgert.operators.state import aggregate_calls
 
 ROOT = Path(__file__).parents[2]
@@ -159,9 +159,9 @@ def test_a_removal_of_a_flow_that_there_is_not_is_an_error() -> None:
     stopped = read_answer_untrusted(b'{"accepted": true, "version": null, "removed": true, "existed": true}')
     assert stopped is not None
     assert "removed" in _told("f", "g1", stopped, removed=True)
-    assert "version 2 is removed" in _told("f", "g1", Answer(True, 2), removed=True)
+    assert "version 2 is removed" in _told("f", "g1", DeploymentAnswer(True, 2), removed=True)
     with pytest.raises(DocumentError):
-        _told("f", "g1", Answer(False), removed=True)
+        _told("f", "g1", DeploymentAnswer(False), removed=True)
 
 
 def test_the_examples_of_the_makefile_are_command_lines_that_work() -> None:

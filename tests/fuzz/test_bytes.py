@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agent.metrics import MetricsServer
 from agent.osched.cooperation.terms import unpack_untrusted as terms_untrusted
 from edgert.boards.revocation import read_list_untrusted, revoked_names_untrusted
-from edgert.central.collector.known_gateway import Counters
+from edgert.central.collector.known_gateway import GatewayCounters
 from edgert.central.collector.macs import ResultMacs
 from edgert.codecs import make
 from edgert.codecs.base import parse_untrusted, repeated_keys_untrusted, text_untrusted
@@ -121,7 +121,7 @@ def test_messages_with_macs(message: bytes) -> None:
     with suppress(PayloadError):
         Macs(KEY).payload_untrusted(message, "t")
     for keys in ((), (KEY,)):
-        counters = Counters()
+        counters = GatewayCounters()
         found = ResultMacs("fleet", keys, False, counters, VirtualClock()).payload_untrusted(message, "t")
         assert found is not None or counters.not_authentic == 1
 

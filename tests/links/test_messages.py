@@ -20,8 +20,8 @@ from edgert.links.messages import (
     Close,
     Credit,
     Data,
-    Decoder,
     Hello,
+    LinkDecoder,
     LinkMessage,
     Number,
     Ping,
@@ -44,17 +44,17 @@ STREAM = b"".join(map(encode, EXAMPLES))
 
 
 def test_whole_byte_by_byte_and_with_a_trailer() -> None:
-    assert Decoder().feed_untrusted(STREAM) == EXAMPLES
-    decoder = Decoder()
+    assert LinkDecoder().feed_untrusted(STREAM) == EXAMPLES
+    decoder = LinkDecoder()
     assert [m for n in range(len(STREAM)) for m in decoder.feed_untrusted(STREAM[n : n + 1])] == EXAMPLES
-    decoder = Decoder()
+    decoder = LinkDecoder()
     assert decoder.feed_untrusted(STREAM + b"\x07\0") == EXAMPLES
     assert decoder.rest() == b"\x07\0"
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=9))
 def test_cut_at_random(cuts: list[int]) -> None:
-    decoder = Decoder()
+    decoder = LinkDecoder()
     at = [0, *sorted(cuts), len(STREAM)]
     got = [m for a, b in pairwise(at) for m in decoder.feed_untrusted(STREAM[a:b])]
     assert got == EXAMPLES
@@ -73,12 +73,12 @@ def test_cut_at_random(cuts: list[int]) -> None:
 def test_an_error_says_what_was_expected(fields: object, expected: str) -> None:
     packed = pack(fields)
     with pytest.raises(ProtocolError, match=f"expected.*{expected}"):
-        Decoder().feed_untrusted(struct.pack("<I", len(packed)) + packed)
+        LinkDecoder().feed_untrusted(struct.pack("<I", len(packed)) + packed)
 
 
 def test_a_frame_that_claims_too_much_is_refused_before_it_comes() -> None:
     with pytest.raises(ProtocolError, match=f"at most {MAX_HELLO} bytes"):
-        Decoder(MAX_HELLO).feed_untrusted(struct.pack("<I", MAX_HELLO + 1))
+        LinkDecoder(MAX_HELLO).feed_untrusted(struct.pack("<I", MAX_HELLO + 1))
     with pytest.raises(ValueError, match="at most"):
         encode(Data(1, N, bytes(MAX_BODY + 2000)))
 

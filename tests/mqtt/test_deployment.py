@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.clients.deployment import Answer, Deployment, digest, read_answer_untrusted
+from edgert.mqtt.clients.deployment import Deployment, DeploymentAnswer, digest, read_answer_untrusted
 
 DOCUMENT = b'name = "f"'
 
@@ -63,7 +63,7 @@ def test_only_the_answer_to_this_write_counts() -> None:
     made.message_untrusted(*state(gateway="g2"))
     before = made.answer
     made.message_untrusted(*state())
-    assert (before, made.answer) == (None, Answer(True, 3, (), 3, digest(DOCUMENT)))
+    assert (before, made.answer) == (None, DeploymentAnswer(True, 3, (), 3, digest(DOCUMENT)))
 
 
 def test_without_a_gateway_it_waits_for_the_choice_among_those_seen() -> None:

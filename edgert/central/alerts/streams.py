@@ -174,7 +174,7 @@ class OutsideStream(RuleStream):
                 f"({', '.join(fit) or 'it has none'}), got {rule.of}"
             )
         self.keys = tuple(name for name, _ in schema.keys)
-        self._bounds = Bounds(rule, root, table)
+        self._bounds = QuantileBounds(rule, root, table)
 
     def frame(self, landing: DataFrame) -> DataFrame:
         name = self.rule.column
@@ -215,7 +215,7 @@ class OutsideStream(RuleStream):
         ]
 
 
-class Bounds:
+class QuantileBounds:
     """Bounds by quantiles of the fleet, made anew now and then from the fleet table with the same windows as the
     landing table: a sum over a minute says nothing of one over an hour."""
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from edgert.central.collector.flow_backoff import FlowBackoff
 from edgert.central.collector.inbox import ResultMessage
-from edgert.central.collector.known_gateway import Counters, KnownGateway
+from edgert.central.collector.known_gateway import GatewayCounters, KnownGateway
 from edgert.central.collector.messages import partition_of_topic, read_untrusted
 from edgert.central.collector.reassembly import Reassembly
 from edgert.central.collector.turns import Turns
@@ -90,7 +90,7 @@ class Collector:
         self._junk: list[tuple[str, bytes, str]] = []
         self._junk_waits = ""
         """Why `_junk` could not be kept."""
-        self.counters = Counters()
+        self.counters = GatewayCounters()
 
     def handle(self, messages: Sequence[ResultMessage]) -> list[Acknowledgement]:
         """Take messages, commit what is in order, and return what to publish.

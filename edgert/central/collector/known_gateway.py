@@ -17,7 +17,7 @@ _STREAMS_PER_GATEWAY: Final = 4_096
 
 
 @dataclass(slots=True)
-class Counters:
+class GatewayCounters:
     """Counters since the start of the collector."""
 
     messages: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from edgert.central.collector.known_gateway import Counters
+from edgert.central.collector.known_gateway import GatewayCounters
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, show
 from edgert.core.log_sampling import LogSampling
@@ -23,7 +23,7 @@ class ResultMacs:
     """`keys`: central keys; any of them is good for a result. Without them MACs are not checked."""
 
     def __init__(
-        self, fleet: str, keys: Sequence[bytes], accept_unsigned: bool, counters: Counters, clock: Clock
+        self, fleet: str, keys: Sequence[bytes], accept_unsigned: bool, counters: GatewayCounters, clock: Clock
     ) -> None:
         self._fleet = fleet
         self._keys = keys

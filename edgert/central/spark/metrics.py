@@ -69,7 +69,7 @@ METRICS: Final = (
 )
 
 
-class Collector:
+class StreamMetrics:
     """Turns the status of the moment into Prometheus families, whenever it is asked."""
 
     def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
@@ -97,7 +97,7 @@ def served(port: int, status: Callable[[], dict[str, Any]]) -> Iterator[None]:
     from prometheus_client import CollectorRegistry, start_http_server
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(status))
+    registry.register(StreamMetrics(status))
     try:
         server, thread = start_http_server(port, HOST, registry)
     except OSError as error:

@@ -17,7 +17,7 @@ from edgert.central.tables.models import PUBLISHED, REJECTED, Registry, Version
 from edgert.central.training import mllib
 from edgert.central.training.document import Training, load
 from edgert.central.training.publication import NotPublished, Publication, changing
-from edgert.central.training.train import Figures, Trained, train
+from edgert.central.training.train import Trained, TrainingFigures, train
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.flow.document import read_untrusted
@@ -84,7 +84,7 @@ def judged(trained: Trained, before: Version | None, now: Version | None) -> tup
     told = f"{mine.told} on the holdout"
     if now is None:
         return True, f"{told}; the first version"
-    theirs = Figures(now.holdout_rows, now.holdout_rmse, now.holdout_r2, now.holdout_accuracy)
+    theirs = TrainingFigures(now.holdout_rows, now.holdout_rmse, now.holdout_r2, now.holdout_accuracy)
     if now.label != trained.training.label or (mine.accuracy is None) != (theirs.accuracy is None):
         return False, f"{told}; version {now.version} tells {now.label} by {theirs.told}, so they cannot be compared"
     figures = trained.compare(json.loads(now.document))

@@ -31,7 +31,7 @@ _NUMBERS: Final = ("byte", "short", "integer", "long", "float", "double", "decim
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TrainingFigures:
     """How good predictions are. `rmse` and `r2` of numbers, `accuracy` of classes; the others are None."""
 
     rows: int
@@ -43,7 +43,7 @@ class Figures:
     def told(self) -> str:
         return f"rmse {self.rmse:.6g}" if self.accuracy is None else f"accuracy {self.accuracy:.6g}"
 
-    def at_least_as_good_as(self, other: Figures) -> bool:
+    def at_least_as_good_as(self, other: TrainingFigures) -> bool:
         """False also where a figure is no number."""
         if self.accuracy is not None and other.accuracy is not None:
             return self.accuracy >= other.accuracy
@@ -64,14 +64,14 @@ class Trained:
     since: dt.datetime
     until: dt.datetime
     left_out: int
-    on_training: Figures
-    on_holdout: Figures
+    on_training: TrainingFigures
+    on_holdout: TrainingFigures
     tables: Mapping[str, int]
     """Table → its version that was read."""
     kept: DataFrame
     """The frame that Spark keeps in memory."""
 
-    def compare(self, other: Mapping[str, Any]) -> tuple[Figures, Figures] | None:
+    def compare(self, other: Mapping[str, Any]) -> tuple[TrainingFigures, TrainingFigures] | None:
         """(the new model's figures, those of a model in its JSON form), both on the rows held out for which the other
         tells something. None: it cannot be compared, by the columns that it looks at or by what it tells.
 
@@ -123,7 +123,7 @@ def _train(spark: SparkSession, root: str, training: Training, now: dt.datetime,
         raise
 
 
-def tried(fitted: Fitted, rows: DataFrame, columns: Mapping[str, Column], *parts: Column) -> list[Figures]:
+def tried(fitted: Fitted, rows: DataFrame, columns: Mapping[str, Column], *parts: Column) -> list[TrainingFigures]:
     """Figures on each part of the rows. Raises `EdgertError` if the JSON does not tell what MLlib tells on all of them:
     it must never be published then."""
     told = mllib.prediction(fitted.document, columns)
@@ -236,7 +236,9 @@ def _divided(rows: DataFrame, training: Training) -> _Divided:
     return _Divided(cut, since, until, left_out)
 
 
-def _figures(rows: DataFrame, tries: Sequence[tuple[Column, Column]], *more: Column) -> tuple[list[Any], list[Figures]]:
+def _figures(
+    rows: DataFrame, tries: Sequence[tuple[Column, Column]], *more: Column
+) -> tuple[list[Any], list[TrainingFigures]]:
     """In one pass: aggregates, and the figures of each (prediction, condition on the rows that count). A prediction is
     null on none of them."""
     label, classes = F.col(LABEL), _tells_class(rows)
@@ -253,11 +255,11 @@ def _figures(rows: DataFrame, tries: Sequence[tuple[Column, Column]], *more: Col
     figures = []
     for count, mean, variance in zip(values, values, values, strict=True):
         if not count:
-            figures.append(Figures(0))
+            figures.append(TrainingFigures(0))
         elif classes:
-            figures.append(Figures(count, accuracy=mean))
+            figures.append(TrainingFigures(count, accuracy=mean))
         else:
-            figures.append(Figures(count, rmse=mean**0.5, r2=1 - mean / variance if variance else None))
+            figures.append(TrainingFigures(count, rmse=mean**0.5, r2=1 - mean / variance if variance else None))
     return told_more, figures
 
 

@@ -26,7 +26,7 @@ def digest(payload: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DeploymentAnswer:
     """A gateway's answer to a write."""
 
     accepted: bool
@@ -39,7 +39,7 @@ class Answer:
     """Of a removal: whether there was such a flow. An older gateway does not say so."""
 
 
-def read_answer_untrusted(payload: bytes) -> Answer | None:
+def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
     """The answer in a flow's state; None if it is none."""
     try:
         state = json.loads(payload)
@@ -54,7 +54,7 @@ def read_answer_untrusted(payload: bytes) -> Answer | None:
         problems = (Problem("document", "an accepted document", "a refusal without a reason"),)
     version, running = _number(state.get("version")), _number(state.get("running_version"))
     existed = state.get("existed", version is not None or not state.get("removed")) is not False
-    return Answer(accepted, version, problems, running, told if isinstance(told, str) else "", existed)
+    return DeploymentAnswer(accepted, version, problems, running, told if isinstance(told, str) else "", existed)
 
 
 def _number(value: object) -> int | None:
@@ -90,7 +90,7 @@ class Deployment:
         """True if the broker has taken our subscriptions: `seen` fills from now on."""
         self.seen: dict[str, str] = {}
         """Gateway → "online" or "offline", as the broker keeps it."""
-        self.answer: Answer | None = None
+        self.answer: DeploymentAnswer | None = None
         self._fleet, self._flow, self._payload = fleet, flow, payload
         self._digest = digest(payload)
         self._on_change = on_change

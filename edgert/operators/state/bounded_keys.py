@@ -26,7 +26,7 @@ PORTIONS: Final = 100
 _TEXTS: Final = frozenset((str, bytes))
 
 
-class Bounded(Generic[Value]):
+class BoundedKeys(Generic[Value]):
     """Values by key, of so many keys and in so much memory, for an operator that forgets what is `too_many`."""
 
     def __init__(self, value_bytes: int, *, most_keys: int | None = None, memory_bytes: int | None = None) -> None:
@@ -82,7 +82,7 @@ class Bounded(Generic[Value]):
         return list(islice(self.kept, count))
 
 
-class ByKey(Bounded[Value]):
+class ByKey(BoundedKeys[Value]):
     """A delta or snapshot has the keys that are `gone`, and under `name` an entry for each other, beginning with it."""
 
     def __init__(
