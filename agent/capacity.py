@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from edgert.limits import Limits
 
 LOOPS: Final = 20_000
 REPETITIONS: Final = 5
+UNKNOWN_MBIT: Final = 100.0
+"""Bandwidth where the kernel tells none."""
 
 
 def speed() -> float:
@@ -40,9 +43,23 @@ def memory(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
     return found["MemTotal"], found["MemAvailable"]
 
 
-def capacity() -> dict[str, Any]:
-    """Cores, speed of one in million loops per second, memory in MiB. Does not change while the agent runs."""
-    return {"cores": len(os.sched_getaffinity(0)), "speed": speed(), "memory_mib": memory()[0]}
+def bandwidth_mbit(net: Path = Path("/sys/class/net")) -> float:
+    """The greatest speed of a network card whose link is up. Bridges and tunnels are no cards."""
+    told = []
+    for card in net.glob("*/device"):
+        with contextlib.suppress(OSError, ValueError):  # of Wi-Fi, and of a card that is switched off
+            told.append(float((card.parent / "speed").read_text()))
+    fastest = max(told, default=0.0)
+    return fastest if fastest > 0 else UNKNOWN_MBIT  # -1: no cable, or a virtual machine
+
+
+def capacity(told_mbit: float = 0.0) -> dict[str, Any]:
+    """Cores, speed of one in million loops per second, memory in MiB, bandwidth. Does not change while the agent runs.
+    `told_mbit`: the bandwidth by the settings, 0 where they leave it to the card."""
+    return {
+        "cores": len(os.sched_getaffinity(0)), "speed": speed(), "memory_mib": memory()[0],
+        "bandwidth_mbit": told_mbit or bandwidth_mbit(),
+    }  # fmt: skip
 
 
 def within(board: Mapping[str, Any], limits: Limits) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Agent:
         chosen = settings.coordinates
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
-        self._capacity = capacity.capacity()
+        self._capacity = capacity.capacity(settings.agent.bandwidth_mbit)
         self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
         self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None

@@ -65,7 +65,7 @@ class FleetAuto:
         async with self._flows.lock(flow):
             parts = await self._flows.running(flow)
             proposal = await self._plans.propose(flow, parts, {})
-            verdict = state.judge(self._clock.monotonic(), proposal.now.rank, proposal.then.rank)
+            verdict = state.judge(self._clock.monotonic(), proposal.now, proposal.then)
             if verdict == "lacks capacity":
                 log.warning(
                     "flow %s: limits of boards are violated by %.2f, and %s finds no placement that keeps them: the"
@@ -83,9 +83,12 @@ class FleetAuto:
             if placed(parts) != proposal.before:
                 return
             moves = ", ".join(f"{operator} to {to}" for operator, to in proposal.moves.items())
-            log.info("flow %s is placed anew: %s (violation %.2f to %.2f, score %.3f to %.3f)", flow, moves,
-                     proposal.now.rank.violation, proposal.then.rank.violation, proposal.now.rank.score,
-                     proposal.then.rank.score)  # fmt: skip
+            now, then = proposal.now, proposal.then
+            log.info(
+                "flow %s is placed anew: %s (violation %.2f to %.2f, score %.3f to %.3f, latency %.0f to %.0f ms)",
+                flow, moves, now.rank.violation, then.rank.violation, now.rank.score, then.rank.score,
+                now.terms.latency_ms, then.terms.latency_ms,
+            )  # fmt: skip
             try:
                 await self._flows.change(flow, parts, proposal.after)
                 self.made += 1

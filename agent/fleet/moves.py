@@ -92,9 +92,8 @@ class FleetMoves:
     @property
     def room(self) -> Room:
         """The part of this board that operators may use."""
-        return Room(
-            self._rings.cores * self._settings.cpu, self._settings.bandwidth_mbit * 125_000 * self._settings.bandwidth
-        )
+        rings, settings = self._rings, self._settings
+        return Room(rings.cores * settings.cpu, rings.bandwidth * settings.bandwidth)
 
     def _takes(self) -> bool:
         enabled = self._settings.enabled and not self.drained

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
 from agent.fleet.flows import FleetFlows, placed
-from agent.fleet.rings import REFERENCE_SPEED
+from agent.fleet.rings import BYTES_PER_MBIT, REFERENCE_SPEED
 from agent.fleet.status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
 from agent.membership.roster import Roster
@@ -33,7 +33,7 @@ SEARCH_S: Final = 0.3
 UNKNOWN_RTT_S: Final = 0.001
 """Round trip of two boards of which neither coordinates nor a measurement are known yet."""
 MOST_TOLD: Final = 1e9
-"""Of cores, speed and memory (MiB): what a board tells beyond is nonsense."""
+"""Of cores, speed, memory (MiB) and bandwidth (Mbit/s): what a board tells beyond is nonsense."""
 PUBLISH: Final = "publish"
 """Operators of this type stay: they publish to the broker of their own board, where the devices are."""
 
@@ -149,16 +149,17 @@ def profile_untrusted(member: Member) -> dict[str, Any] | None:
     """The profile of a board for `agent.placement.problem.build`; None of a board that takes no batches of others, or
     tells nonsense."""
     board = section_untrusted(member, "board")
-    told: list[Any] = [board.get(key) for key in ("cores", "speed", "memory_mib")]
+    told: list[Any] = [board.get(key) for key in ("cores", "speed", "memory_mib", "bandwidth_mbit")]
     numbers = [n for n in told if type(n) in (int, float) and 0 < n < MOST_TOLD]
     link = board.get("link")
-    if len(numbers) < 3 or not isinstance(link, list) or len(link) != 2 or not link[1]:
+    if len(numbers) < len(told) or not isinstance(link, list) or len(link) != 2 or not link[1]:
         return None
-    cores, speed, memory = numbers
+    cores, speed, memory, bandwidth = numbers
     relative = speed / REFERENCE_SPEED
     return {
         "gateway": member.name, "cpu": cores * relative, "speed": relative, "memory": int(memory * 2**20),
         "labels": sorted(labels_untrusted(member)), "slots": 1, "drained": board.get("drained") is True,
+        "bandwidth": bandwidth * BYTES_PER_MBIT,
     }  # fmt: skip
 
 

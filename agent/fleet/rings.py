@@ -17,6 +17,7 @@ from edgert.core.errors import ProtocolError
 SECTION: Final = "ring"
 REFERENCE_SPEED: Final = 20.0
 """Million loops per second (`agent.capacity`) of the core that rings are counted in."""
+BYTES_PER_MBIT: Final = 125_000
 SHOWN_S: Final = (10.0, 60.0, 180.0)
 """How far the means that people see look ahead."""
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -33,6 +34,8 @@ class FleetRings:
         self._speed, self._cores = capacity["speed"] / REFERENCE_SPEED, float(capacity["cores"])
         self.cores = self._cores * self._speed
         """Of this board, in reference cores, as control groups leave them."""
+        self.bandwidth = float(capacity["bandwidth_mbit"]) * BYTES_PER_MBIT
+        """Of this board, in bytes per second."""
         self.forecasts = Forecasts()
         self.rings: Mapping[tuple[str, str], Ring] = {}
         """Flow and instance -> its newest ring."""

@@ -1,9 +1,13 @@
 """When a running flow is placed anew: a decision from evaluations, with hysteresis.
 
-Each change of plan stops the flow for a moment and moves state, so a better score alone is no reason. There are two:
+Each change of plan stops the flow for a moment and moves state, so a better score alone is no reason. There are three,
+each in several looks in a row:
 
-- a limit is violated in several looks in a row, and the new placement violates it clearly less;
-- the score is clearly better in several looks in a row.
+- a limit is violated, and the new placement violates it clearly less;
+- the score is clearly better;
+- the score is no worse, and rows arrive clearly earlier. The weight of latency in the score (10⁻⁶ per ms) decides only
+  between placements that are else equal (FGCS 2025, section 4.2), so it never makes a score clearly better: a link that
+  became slow would keep its flow for ever.
 
 After a board joined, left or died one such look is enough. After a change the flow is left alone for a while. A
 violation that no placement mends is said once: the fleet needs capacity.
@@ -15,7 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.placement.problem.cost import Rank
+from agent.placement.proposal import Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,11 @@ class Hysteresis:
     """A violation must fall by so much, in parts of a board's capacity."""
     least_gain: float = 0.1
     """A score must fall by this part of what it is."""
+    least_earlier: float = 1 / 3
+    """A path's latency must fall by this part of what it is. Less: errors of coordinates (a tenth of the pairs is wrong
+    by 32 % or more) move operators."""
+    least_earlier_ms: float = 10.0
+    """And by so much. Less: boards next to each other change places for nothing that a user notices."""
 
 
 Verdict = Literal["wait", "change", "lacks capacity"]
@@ -62,13 +71,15 @@ class Replacement:
         settled = now - self._boards_since >= rules.settle_s
         return settled and now - self._changed_at >= rules.pause_s and now >= self._next_look
 
-    def judge(self, at: float, now: Rank, then: Rank) -> Verdict:
-        """`now` and `then`: ranks of the placement that runs and of the one that was found."""
-        rules = self.hysteresis
+    def judge(self, at: float, running: Score, found: Score) -> Verdict:
+        """`running` and `found`: the placement that runs and the one that a heuristic found."""
+        rules, now, then = self.hysteresis, running.rank, found.rank
         self._next_look = at + rules.look_s
         relief = now.violation - then.violation
+        gain = now.score - then.score
         pays = relief >= rules.least_relief or (
-            relief > -1e-9 and now.score - then.score >= rules.least_gain * now.score > 0
+            relief > -1e-9
+            and (gain >= rules.least_gain * now.score > 0 or (gain > 0 and self._earlier(running, found)))
         )
         self._agreed = self._agreed + 1 if pays else 0
         if not pays:
@@ -78,6 +89,10 @@ class Replacement:
             return "lacks capacity" if lacks and not said else "wait"
         enough = 1 if self._boards_news else rules.looks
         return "change" if self._agreed >= enough else "wait"
+
+    def _earlier(self, running: Score, found: Score) -> bool:
+        was, rules = running.terms.latency_ms, self.hysteresis
+        return was - found.terms.latency_ms >= max(rules.least_earlier_ms, rules.least_earlier * was)
 
     def changed(self, at: float) -> None:
         """The flow's plan was changed, by whomever, or a change was refused."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any, Final
 
+from agent.capacity import UNKNOWN_MBIT
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.fleet.auto import FleetAuto
@@ -173,9 +174,10 @@ class VirtualAgent:
         now, board, membership = self._clock.monotonic(), self.board, self.membership
         labels = dict(label.partition("=")[::2] for label in self._settings.agent.labels)
         link = [membership.roster.own.address[0], self.gateway.link_port()]
-        self._tell("board", {"cores": cores_of(board), "speed": REFERENCE_SPEED * board.speed,
-                             "memory_mib": board.memory_mb or MEMORY_MB, "link": link, "labels": labels,
-                             "drained": False})  # fmt: skip
+        able = {"cores": cores_of(board), "speed": REFERENCE_SPEED * board.speed,
+                "memory_mib": board.memory_mb or MEMORY_MB,
+                "bandwidth_mbit": self._settings.agent.bandwidth_mbit or UNKNOWN_MBIT}  # fmt: skip
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": False})
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         by = self._settings.coordinates.algorithm
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": by})

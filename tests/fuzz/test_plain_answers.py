@@ -40,7 +40,8 @@ from tests.agent.drivers.test_storm import PATH
 from tests.fuzz.nearly import as_bytes, nearly
 
 BOARD = {
-    "cores": 4, "speed": 1000, "memory_mib": 900, "link": ["10.0.0.1", 7000], "drained": False,
+    "cores": 4, "speed": 1000, "memory_mib": 900, "bandwidth_mbit": 100.0, "link": ["10.0.0.1", 7000],
+    "drained": False,
     "labels": {"site": "north", "gpu": "no"},
 }  # fmt: skip
 MOVES = {"drained": False, "takes": True, "room": [3, 4], "high": [0.5, 2]}

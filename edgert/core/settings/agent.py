@@ -46,6 +46,10 @@ class Agent:
         "none are revoked",
     )
     labels: tuple[str, ...] = setting((), doc="labels of this board as NAME=VALUE, for the placement of operators")
+    bandwidth_mbit: float = setting(
+        0.0, doc="what this board can send to other boards, and as much receive; 0: the speed of its fastest network "
+        "card, 100 where the kernel tells none (Wi-Fi, virtual machines)", unit="Mbit/s", minimum=0,
+    )  # fmt: skip
     gateway_socket: str = setting("", doc="control socket of this board's gateway; empty: where the gateway has it")
     metrics_port: int = setting(
         0, doc="port of Prometheus metrics, on loopback (see metrics-agent.md); 0: none", minimum=0, maximum=PORT
@@ -115,7 +119,6 @@ class Moves:
     )  # fmt: skip
     cpu: float = setting(0.95, doc="part of the board's cores that operators may use", minimum=0.0001, maximum=1)
     bandwidth: float = setting(0.95, doc="part of the network that operators may use", minimum=0.01, maximum=1)
-    bandwidth_mbit: float = setting(100.0, doc="what the board's network carries", unit="Mbit/s", minimum=0.01)
     external: bool = setting(
         True,
         doc="count what other programs use of the board; false: where several gateways share a machine, as each would "

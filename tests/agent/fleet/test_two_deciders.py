@@ -126,7 +126,7 @@ class World:
             flow, rules.heuristic, readings, on, set(RULES), ["read", *rules.held_back(on, LABELS)], profiles,
             lambda a, b: 0.01, Budget(evaluations=100), self.draw.random, rules.for_problem(flow, LABELS),
         )  # fmt: skip
-        if self.replacement.judge(now, found.now.rank, found.then.rank) == "change" and found.moves:
+        if self.replacement.judge(now, found.now, found.then) == "change" and found.moves:
             self._make(now, "coordinator", flow, found.moves)
             self.replacement.changed(now)
 

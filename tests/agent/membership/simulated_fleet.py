@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from agent.interference.ring import PACKED_BYTES
 from agent.membership.events import Changed, Event
@@ -113,7 +114,8 @@ class SimulatedFleet(MembershipNetwork):
         if not board.running:
             return
         machine = board.machine
-        able = {"cores": 4, "speed": 20.0, "memory_mib": 1024, "link": list(board.address), "labels": {}}
+        able: dict[str, Any] = {"cores": 4, "speed": 20.0, "memory_mib": 1024, "bandwidth_mbit": 1000.0}
+        able |= {"link": list(board.address), "labels": {}}
         peaks = {"room": [2.8, 5e6], "high": [round(draw.random(), 2), 0.0], "takes": True, "drained": False}
         machine.publish("board", pack(able))
         machine.publish("coordinate", pack({"at": list(machine.coordinate), "by": "spring"}))

@@ -8,10 +8,15 @@ from itertools import pairwise
 
 import pytest
 
-from agent.placement.problem.cost import Rank
+from agent.placement.heuristics.registry import place
+from agent.placement.problem.budget import Budget
+from agent.placement.problem.cost import Evaluation, Rank, Terms
+from agent.placement.problem.model import Board, Edge, Operator, Problem
+from agent.placement.proposal import Score
 from agent.placement.replacement import Hysteresis, Replacement, Verdict
 
 BOARDS = ("a", "b", "c")
+SAME = Terms(0.0, 0.0, 0.0, 0.0)
 GOOD, BAD, OVERLOADED = Rank(0.0, 1.0), Rank(0.0, 2.0), Rank(0.4, 2.0)
 
 
@@ -26,7 +31,7 @@ def walk(
         if not state.due(now, there):
             continue
         found = ranks[max(t for t in ranks if t <= now)]
-        verdict = state.judge(now, *found)
+        verdict = state.judge(now, *(Score(rank, SAME) for rank in found))
         if verdict != "wait":
             said.append((now, verdict))
         if verdict == "change":
@@ -60,6 +65,35 @@ def test_a_board_that_came_to_stay_is_used_at_the_first_look_and_one_that_flaps_
     assert walk(Replacement(), ranks, 70, {0: BOARDS, 50: (*BOARDS, "d")})[0] == (60.0, "change")
     flapping = {t: BOARDS if t % 10 else BOARDS[:2] for t in range(0, 300, 5)}
     assert walk(Replacement(), {0: (BAD, GOOD)}, 300, flapping) == []
+
+
+def over(slow_ms: float) -> Problem:
+    """`read` and `central` are pinned to `a`; the window fits on `b` or `c`; the way to `b` takes `slow_ms`."""
+    operators = (
+        Operator("read", 0.2, gateways=frozenset("a")), Operator("window", 0.5),
+        Operator("central", 0.1, gateways=frozenset("a")),
+    )  # fmt: skip
+    edges = (Edge("read", "window", 90.0, 9_000.0), Edge("window", "central", 10.0, 500.0))
+    boards = tuple(Board(name, 0.5 if name == "a" else 1.0, 1.0) for name in BOARDS)
+    delays = ((0.0, slow_ms, 3.0), (slow_ms, 0.0, 2.0), (3.0, 2.0, 0.0))
+    return Problem(operators, edges, boards, delays)
+
+
+@pytest.mark.parametrize(("slow_ms", "changed_at"), [(80.0, 120.0), (9.0, 120.0), (7.0, None), (2.0, None)])
+def test_a_link_that_became_slow_is_left_though_nothing_else_is_won(slow_ms: float, changed_at: float | None) -> None:
+    """The link to `b` takes 2 ms each way, and from second 100 on `slow_ms`."""
+    on, state, said = {"read": "a", "window": "b", "central": "a"}, Replacement(), []
+    for second in range(0, 300, 10):
+        if not state.due(now := float(second), BOARDS):
+            continue
+        problem = over(slow_ms if second >= 100 else 2.0)
+        found = place("hybrid", problem, on, Budget(evaluations=300), random.Random(second).random)
+        judged = [Evaluation(problem, problem.assignment(placement)) for placement in (on, found)]
+        if state.judge(now, *(Score(one.rank, one.terms) for one in judged)) == "change":
+            said.append((now, found["window"]))
+            state.changed(now)
+            on = dict(found)
+    assert said == ([] if changed_at is None else [(changed_at, "c")])
 
 
 def test_lack_of_capacity_is_said_once_until_it_was_over() -> None:

@@ -75,6 +75,17 @@ def test_requests_of_agents_cost_less_than_gossip() -> None:
     assert outcome.gossip_bytes_s < 2_000
 
 
+@pytest.mark.parametrize(("mbit", "taker"), [(0.0, "b"), (0.1, "c")])
+def test_operators_go_to_no_board_whose_network_cannot_carry_their_rows(mbit: float, taker: str) -> None:
+    """400 rows/s of 200 bytes are 0.64 Mbit/s. The nearer board takes them only if it can; 0: it tells 100 Mbit/s."""
+    links = [{"between": ["a", "b"], "delay_ms": 1}, {"between": ["a", "c"], "delay_ms": 20}]
+    document = boards(0.3, 2, 2, links=links)
+    document["boards"][1]["agent"] = {"agent": {"bandwidth_mbit": mbit}}
+    said = texts(simulate(job(document, rate=400, heuristic="hybrid", seconds=90)))
+    moves = next(text for text in said if "is placed anew: " in text).partition("(")[0]
+    assert moves.count(" to ") == moves.count(f" to {taker}") > 0
+
+
 def test_an_overloaded_board_gives_operators_to_others_by_a_heuristic() -> None:
     outcome = simulate(job(boards(0.3, 2, 2), rate=400, heuristic="hybrid", seconds=150))
     said = texts(outcome)
