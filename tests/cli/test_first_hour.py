@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -164,10 +166,55 @@ def test_a_removal_of_a_flow_that_there_is_not_is_an_error() -> None:
         _told("f", "g1", DeploymentAnswer(False), removed=True)
 
 
+def examples() -> dict[str, list[str]]:
+    """The arguments of the Makefile's examples, by target."""
+    found = re.findall(r'make (\w+) (?:BOARD=\w+ )?ARGS="([^"]*)"', (ROOT / "Makefile").read_text())
+    return {name: shlex.split(arguments) for name, arguments in found if "NAME" not in arguments}
+
+
 def test_the_examples_of_the_makefile_are_command_lines_that_work() -> None:
-    examples = re.findall(r'make (\w+) ARGS="([^"]*)"', (ROOT / "Makefile").read_text())
-    given = {name: shlex.split(arguments) for name, arguments in examples if "NAME" not in arguments}
-    assert set(given) >= {"demo", "test", "bench"}
+    given = examples()
+    assert set(given) == {"demo", "test", "bench", "bundle"}
     build_parser().parse_args(["demo", *given["demo"]])
-    assert (ROOT / given["test"][0]).is_dir()
+    known = (ROOT / "images/bundle.py").read_text()
+    assert all(f'"{option}"' in known for option in given["bundle"] if option.startswith("--"))
     assert given["bench"][0] in benchmark_names()
+
+
+def test_the_tests_that_the_makefile_names_are_found() -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *examples()["test"]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def shell_blocks() -> list[tuple[str, str]]:
+    """(page, block) of every block of shell in README and docs."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [
+        (str(page.relative_to(ROOT)), textwrap.dedent(block))
+        for page in pages
+        for block in re.findall(r"^ *```sh\n(.*?)^ *```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    ]
+
+
+def edgert_commands(block: str) -> list[list[str]]:
+    """The arguments of each `edgert` command that stands at the beginning of a line."""
+    whole = re.sub(r'"[^"]*"', lambda quoted: quoted[0].replace("\n", " "), block.replace("\\\n", " "))
+    found = []
+    for line in re.findall(r"^(?:sudo )?(?:\S*/)?edgert (.*)", whole, re.M):
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        found.append(list(itertools.takewhile(lambda word: word[0] not in "&|>;", words)))
+    return found
+
+
+def test_every_block_of_shell_on_a_page_can_be_pasted() -> None:
+    """The shell understands it, no prompt stands before a command, and `edgert` takes the options."""
+    blocks = shell_blocks()
+    assert {"README.md", "docs/operate.md", "docs/board.md", "docs/own-sensor.md"} <= {page for page, _ in blocks}
+    for page, block in blocks:
+        done = subprocess.run(["sh", "-n"], input=block, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (page, block, done.stderr)
+        assert not re.search(r"^\$ ", block, re.M), (page, block)
+        for arguments in edgert_commands(block):
+            build_parser().parse_args(arguments)

@@ -20,6 +20,9 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.ports import free_port
+from edgert.core.config import parse
+from edgert.core.settings.central import CollectorSettings
+from edgert.core.settings.gateway import GatewaySettings
 from edgert.flow.document import load
 from edgert.operators.registry import REGISTRY
 from tests.brokers import Broker
@@ -28,7 +31,15 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "own-sensor.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"^```toml\n# file: (\S+)\n(.*?)^```$", TEXT, re.M | re.S))
-LINES = [line for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S) for line in block.splitlines()]
+
+
+def commands(text: str) -> list[str]:
+    return [line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
+
+
+START, SERVICE = TEXT.partition("## Start")[2].split("## As a service")
+LINES = commands(START)
+SERVICE_LINES, INSTALL_LINES = (commands(part) for part in SERVICE.split("## Install"))
 PROGRAMS = {
     "edgert": "edgert",
     "edgert-gateway": "gateway",
@@ -43,21 +54,23 @@ TABLES: dict[str, dict[str, object]] = {
 }
 
 
+def put(file: Path, command: str) -> None:
+    """A program that runs one command."""
+    file.write_text(f"#!/bin/sh\n{command}\n")
+    file.chmod(0o755)
+
+
 class Reader:
     """A shell in a new folder, with other ports than the page has."""
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         self.folder, self.ports = folder, {"1883": str(broker.port), "8080": str(free_port())}
-        commands = folder / "bin"
-        commands.mkdir()
+        programs = folder / "bin"
+        programs.mkdir()
         for name, module in PROGRAMS.items():
-            more = f" --broker 127.0.0.1:{broker.port}" if name == "edgert" else ""
-            # deploy and nothing else takes a broker: the page's reader has it on the usual port
-            script = f'#!/bin/sh\ncase "{name} $1" in "edgert deploy") set -- "$@"{more};; esac\n'
-            (commands / name).write_text(f'{script}exec "{sys.executable}" -m {module} "$@"\n')
-            (commands / name).chmod(0o755)
+            put(programs / name, f'exec "{sys.executable}" -m {module} "$@"')
         kept = {key: value for key, value in os.environ.items() if not key.startswith("EDGERT_")}
-        self.env = kept | {"PATH": f"{commands}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        self.env = kept | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         self.daemons: list[subprocess.Popen[bytes]] = []
         for name, text in FILES.items():
             (folder / name).write_text(self.moved(text), encoding="utf-8")
@@ -129,8 +142,48 @@ def test_every_flow_of_the_page_is_good_and_named_as_its_file(name: str) -> None
 
 
 def test_every_flow_of_the_page_is_deployed_and_every_device_played() -> None:
-    assert {f"edgert deploy {name}" for name in FILES if name != "gateway.toml"} <= set(LINES)
+    assert {f"edgert deploy {name} --config gateway.toml" for name in FILES if name != "gateway.toml"} <= set(LINES)
     assert sum(line.startswith("mosquitto_pub ") for line in LINES) == len(TABLES)
+
+
+@pytest.mark.integration
+def test_install_and_service_as_pasted_put_everything_where_the_units_look(tmp_path: Path) -> None:
+    """`/opt` and `/etc` are folders of the test; pip and systemctl are not run, their arguments are checked."""
+    reader = Reader(tmp_path, Broker([], free_port(), tmp_path))
+    put(tmp_path / "bin/sudo", 'exec "$@"')
+    put(tmp_path / "bin/systemctl", f'echo "$@" >> {tmp_path}/systemctl.said')
+    opt, etc = tmp_path / "opt", tmp_path / "etc"
+    (etc / "systemd/system").mkdir(parents=True)
+    opt.mkdir()
+
+    def paste(line: str, folder: Path) -> None:
+        line = line.replace("/opt/", f"{opt}/").replace("/etc/", f"{etc}/")
+        done = subprocess.run(
+            ["sh", "-c", line], cwd=folder, env=reader.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+    for line in INSTALL_LINES:
+        if "pip install" not in line:
+            paste(line, ROOT)
+            continue
+        assert line == "sudo /opt/edgert/bin/pip install '.[central]'"
+        assert (opt / "edgert/bin/pip").exists()
+        for name in PROGRAMS:
+            (opt / "edgert/bin" / name).symlink_to(tmp_path / "bin" / name)
+    assert SERVICE_LINES[-1] == "sudo /opt/edgert/bin/edgert status"
+    for line in SERVICE_LINES[:-1]:
+        paste(line, tmp_path)
+    assert (tmp_path / "systemctl.said").read_text().splitlines() == [
+        "daemon-reload", "enable --now edgert-gateway edgert-collector"
+    ]  # fmt: skip
+    for unit in ("edgert-gateway", "edgert-collector"):
+        text = (etc / f"systemd/system/{unit}.service").read_text()
+        [program] = re.findall(r"^ExecStart=/opt/(\S+)", text, re.M)
+        assert (opt / program).exists()
+    gateway, collector = ((etc / f"edgert/{name}.toml").read_text() for name in ("gateway", "collector"))
+    assert parse(GatewaySettings, gateway, {}).gateway.data_dir == GatewaySettings().gateway.data_dir
+    assert parse(CollectorSettings, collector, {}) == CollectorSettings()
 
 
 @pytest.mark.integration
