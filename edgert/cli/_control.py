@@ -116,3 +116,11 @@ def size(count: float) -> str:
 def place(slot: int) -> str:
     """Where an instance runs."""
     return "gateway" if slot < 0 else f"slot {slot}"
+
+
+def by_board(assignment: Mapping[str, str]) -> str:
+    """Boards, each with its operators."""
+    boards: dict[str, list[str]] = {}
+    for operator, gateway in assignment.items():
+        boards.setdefault(gateway, []).append(operator)
+    return "; ".join(f"{gateway}: {', '.join(operators)}" for gateway, operators in boards.items())

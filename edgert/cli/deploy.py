@@ -1,4 +1,8 @@
-"""`edgert deploy`: brings a flow to a gateway over MQTT, or removes one, and says what the gateway answers."""
+"""`edgert deploy`: brings a flow to a gateway over MQTT, or removes one, and says what the gateway answers.
+
+With `--fleet` and no board or broker, on a board whose agent belongs to that fleet, the agent gets the flow: the whole
+fleet runs it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,13 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edgert.cli import _broker
+from edgert.cli._control import ask_agent, by_board
+from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
 
 if TYPE_CHECKING:
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
     from edgert.mqtt.clients.deployment import Deployment, DeploymentAnswer
 
 HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its answer"
+HEURISTIC: Final = "hybrid"
+"""Places a flow that was deployed without naming a board."""
+AGENT_S: Final = 180.0
+"""As of `edgert fleet`: a flow has a minute to come to a batch boundary."""
 QUIET_S: Final = 0.5
 """When no further gateway has shown itself for so long, all are taken to be seen."""
 
@@ -28,7 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", type=Path, nargs="?", metavar="FLOWFILE", help="a document, TOML or JSON")
     parser.add_argument("--remove", metavar="NAME", help="remove this flow; its results still leave")
     parser.add_argument("--gateway", default="", metavar="ID", help="default: the only one of the fleet that is online")
-    parser.add_argument("--fleet", metavar="NAME", help="fleet of the gateway (default)")
+    parser.add_argument(
+        "--fleet", metavar="NAME",
+        help="fleet of the gateway (default); without --gateway, --broker and --config, on a board with an agent of it:"
+        " the fleet chooses the boards on which the flow runs",
+    )  # fmt: skip
+    parser.add_argument("--socket", metavar="PATH", help="that agent's control socket; default: that of its settings")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the gateway's settings have its name, fleet and broker"
     )
@@ -37,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    by_fleet = args.fleet is not None and not (args.gateway or args.broker or args.config)
     settings = None
     if args.config is not None:
         from edgert.core.config import load
@@ -46,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
         args.gateway = args.gateway or settings.gateway.id
     if args.fleet is None:
         args.fleet = settings.gateway.fleet if settings else "default"
-    name, payload = _what(args)
+    name, payload, document = _what(args)
+    if by_fleet and (told := _by_agent(args, name, document)):
+        print(told)
+        return 0
     # What the connection has to say is told as our own error.
     logging.getLogger("edgert.mqtt").addHandler(logging.NullHandler())
     changed = threading.Event()
@@ -60,8 +79,33 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _what(args: argparse.Namespace) -> tuple[str, bytes]:
-    """(name of the flow, what to send). Raises `EdgertError` for whatever the gateway would refuse."""
+def _by_agent(args: argparse.Namespace, name: str, document: Mapping[str, Any]) -> str:
+    """Carries it out by this board's agent and returns the sentence to print; empty where no agent answers, it
+    belongs to another fleet, or the flow to be removed is none of the fleet's."""
+
+    def ask(verb: str, asked: Mapping[str, Any] | None = None) -> Any:
+        return ask_agent(verb, asked, AGENT_S, socket=args.socket)
+
+    try:
+        fleet = ask("fleet.status")["fleet"]
+    except ControlError:
+        if args.socket:
+            raise
+        return ""
+    if fleet != args.fleet:
+        return ""
+    if document:
+        asked = {"document": dict(document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}
+        found = ask("fleet.deploy", asked)
+        return f"flow {name} runs in fleet {fleet} by plan {found['plan']}: {by_board(found['assignment'])}"
+    if name not in ask("fleet.flows")["flows"]:
+        return ""
+    ask("fleet.remove", {"flow": name})
+    return f"flow {name} is removed from fleet {fleet}; its results still leave"
+
+
+def _what(args: argparse.Namespace) -> tuple[str, bytes, Mapping[str, Any]]:
+    """(name of the flow, what to send, its document). Raises `EdgertError` for whatever the gateway would refuse."""
     from edgert.core.ids import GATEWAY_NAME, TABLE_NAME
 
     if (args.flow is None) == (args.remove is None):
@@ -73,7 +117,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
         if not TABLE_NAME.fullmatch(args.remove):
             name = show(args.remove)
             raise EdgertError(f"--remove: expected a flow's name of small letters, digits, _ and -, got {name}")
-        return args.remove, b""
+        return args.remove, b"", {}
 
     from edgert.flow.document import load
     from edgert.operators.registry import with_installed
@@ -83,7 +127,8 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes]:
     except OSError as error:
         raise EdgertError(f"{args.flow}: expected a readable file: {error.strerror or error}") from error
     registry, _ = with_installed()
-    return load(payload, registry, what=str(args.flow)).name, payload
+    flow = load(payload, registry, what=str(args.flow))
+    return flow.name, payload, flow.document
 
 
 def _deployment(

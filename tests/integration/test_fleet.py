@@ -14,6 +14,7 @@ from edgert.control.messages import ControlError
 from edgert.flow.document import to_toml
 from tests.integration import truth
 from tests.integration.fleet_world import Fleet, counts_of
+from tests.integration.rig import FLEET
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -55,6 +56,22 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)
     assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
+def test_a_flow_is_deployed_and_removed_without_naming_a_board(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.start()
+    file = fleet.rig.folder / "flow.toml"
+    file.write_text(to_toml(truth.document(interval_s=0.3)))
+    asked = ["--fleet", FLEET, "--socket", str(fleet.agents["g2"].folder / "agent.sock")]
+    assert main(["deploy", str(file), *asked]) == 0
+    told = capsys.readouterr().out
+    assert told == f"flow city-air runs in fleet {FLEET} by plan 1: g2: readings, valid, by-sensor, window, central\n"
+    assert fleet.ask("g3", "fleet.rules", {"flow": "city-air"})["heuristic"] == "hybrid"
+    assert main(["deploy", "--remove", "city-air", *asked]) == 0
+    assert capsys.readouterr().out == f"flow city-air is removed from fleet {FLEET}; its results still leave\n"
+    assert not fleet.where("g1")
 
 
 def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.cli._control import by_board
 from edgert.cli.fleet import moves, plans, top, trace
 from edgert.core.errors import EdgertError
 
@@ -85,7 +86,7 @@ def _deploy(args: argparse.Namespace, call: Call) -> int:
         "heuristic": _heuristic(args.heuristic),
     }
     found = call(args, "fleet.deploy", asked)
-    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}"
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {by_board(found['assignment'])}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
 
@@ -136,7 +137,7 @@ def _flows(args: argparse.Namespace, call: Call) -> int:
         print(json.dumps(found, indent=2))
         return 0
     rows = [
-        (name, str(one["plan"]), one["coordinator"], _states(one["boards"]), _where(one.get("assignment", {})))
+        (name, str(one["plan"]), one["coordinator"], _states(one["boards"]), by_board(one.get("assignment", {})))
         for name, one in sorted(found["flows"].items())
     ]
     head = ("flow", "plan", "coordinator", "state", "operators")
@@ -155,7 +156,7 @@ def not_well(flows: Mapping[str, Any]) -> list[str]:
 
 def _move(args: argparse.Namespace, call: Call) -> int:
     found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
-    said = f"flow {found['flow']} runs by plan {found['plan']}: {_where(found['assignment'])}; {moves.pause(found)}"
+    said = f"flow {found['flow']} runs by plan {found['plan']}: {by_board(found['assignment'])}; {moves.pause(found)}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
 
@@ -201,13 +202,6 @@ def _forget(args: argparse.Namespace, call: Call) -> int:
     for flow, operators in found["lost"].items():
         print(f"flow {flow} lacks {', '.join(operators)}: edgert fleet remove {flow}, then deploy it again")
     return 0
-
-
-def _where(assignment: Mapping[str, str]) -> str:
-    boards: dict[str, list[str]] = {}
-    for operator, gateway in assignment.items():
-        boards.setdefault(gateway, []).append(operator)
-    return "; ".join(f"{gateway}: {', '.join(operators)}" for gateway, operators in boards.items())
 
 
 def _states(boards: Mapping[str, str]) -> str:
