@@ -22,7 +22,7 @@ from edgert.scheduling.consumption import at_most
 from gateway.hosts.in_process import InProcess
 from gateway.ingest.inbox import Reader
 from gateway.ingest.ingest import Ingest
-from gateway.ingest.subscriptions import Source
+from gateway.ingest.subscriptions import SubscribedSource
 
 AHEAD = 4
 """Reads that may wait in the queue: the loop must not be ahead of the worker by more than the queue's budget."""
@@ -48,7 +48,7 @@ class Feed:
         self.run = FlowRun(from_plain(measured(0), registry), registry, 1, 1, Progress(Position()))
         self.pool.add(self.run.all)
         readers = [(p.parameters["topic"].filter, Reader(self.run.progress, i)) for p, (i,) in self.run.sources()]
-        sources = [Source(self.run.flow.name, topic_filter, 0, reader) for topic_filter, reader in readers]
+        sources = [SubscribedSource(self.run.flow.name, topic_filter, 0, reader) for topic_filter, reader in readers]
         with self.ingest.swap((), sources):
             pass
         self.pool.start()

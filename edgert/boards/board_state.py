@@ -38,7 +38,7 @@ FINAL: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class UpdateProgress:
     """How far an update is, or what became of it."""
 
     phase: str
@@ -70,7 +70,7 @@ class BoardState:
     """That runs."""
     refuses: str = ""
     """Why the board takes no updates; empty: it does."""
-    update: Progress | None = None
+    update: UpdateProgress | None = None
     """The last one."""
 
     def text(self) -> str:
@@ -93,7 +93,7 @@ def state_untrusted(content: bytes) -> BoardState | None:
     return BoardState(plain["slot"], plain["version"], refuses, _progress(update) if update is not None else None)
 
 
-def _progress(plain: Any) -> Progress | None:
+def _progress(plain: Any) -> UpdateProgress | None:
     if not isinstance(plain, Mapping) or plain.get("phase") not in PHASES:
         return None
     percent = plain.get("percent")
@@ -102,19 +102,19 @@ def _progress(plain: Any) -> Progress | None:
     return _of(str(plain["phase"]), plain, plain.get("url"), percent)
 
 
-def after_start(events: Sequence[Mapping[str, Any]], pending: Pending | None, slot: str) -> Progress | None:
+def after_start(events: Sequence[Mapping[str, Any]], pending: Pending | None, slot: str) -> UpdateProgress | None:
     """The last update, from the board's history, when the board has started."""
     if pending is not None and pending.target == slot:
-        return Progress("on trial", pending.version, pending.request, pending.url)
+        return UpdateProgress("on trial", pending.version, pending.request, pending.url)
     for event in reversed(events):
         if (phase := OF_EVENT.get(str(event.get("event")))) is not None:
             return _of(phase, event, event.get("bundle"))
     return None
 
 
-def _of(phase: str, plain: Mapping[str, Any], url: object, percent: int | None = None) -> Progress:
+def _of(phase: str, plain: Mapping[str, Any], url: object, percent: int | None = None) -> UpdateProgress:
     version, request, why = (str(plain.get(name) or "")[:MOST_WHY] for name in ("version", "request", "why"))
-    return Progress(phase, version, request, str(url or ""), percent, why)
+    return UpdateProgress(phase, version, request, str(url or ""), percent, why)
 
 
 def wait_before(attempt: int) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from edgert.boards.board_state import GOOD, BoardState, Progress
+from edgert.boards.board_state import GOOD, BoardState, UpdateProgress
 from edgert.core.errors import EdgertError, show
 
 ASK_AGAIN_S: Final = 15.0
@@ -47,7 +47,7 @@ def cut(boards: Sequence[str], percents: Sequence[float]) -> list[list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenBoard:
     """A board as it is known at one moment."""
 
     online: bool = True
@@ -65,7 +65,7 @@ class Track:
     ended: Ended | None = None
     """None: not yet."""
     why: str = ""
-    update: Progress | None = None
+    update: UpdateProgress | None = None
     """As the board told last."""
     request: str = ""
     """That is waited for; empty: the board was not asked yet."""
@@ -105,14 +105,14 @@ class Rollout:
         """True if all boards run the version."""
         return all(track.good for track in self.tracks.values())
 
-    def turn(self, at_s: float, seen: Mapping[str, Seen]) -> list[str]:
+    def turn(self, at_s: float, seen: Mapping[str, SeenBoard]) -> list[str]:
         """Takes what is seen at a time; returns the boards to ask now."""
         ask: list[str] = []
         while not self.over:
             boards = self.waves[self.wave]
             for board in boards:
                 track = self.tracks[board]
-                if track.ended is None and self._board(track, at_s, seen.get(board, Seen(online=False))):
+                if track.ended is None and self._board(track, at_s, seen.get(board, SeenBoard(online=False))):
                     ask.append(board)
             if any(self.tracks[board].ended is None for board in boards):
                 break
@@ -127,7 +127,7 @@ class Rollout:
             for track in self.tracks.values():
                 track.ended = track.ended or "left"
 
-    def _board(self, track: Track, at_s: float, seen: Seen) -> bool:
+    def _board(self, track: Track, at_s: float, seen: SeenBoard) -> bool:
         """Moves one board on: whether it is to be asked now."""
         last = seen.state.update if seen.state else None
         if not track.request:
@@ -147,7 +147,7 @@ class Rollout:
             track.ended, track.why = "timed out", f"not decided after {self._timeout_s:g} s; the last: {told}"
         return False
 
-    def _begin(self, track: Track, at_s: float, seen: Seen, last: Progress | None) -> bool:
+    def _begin(self, track: Track, at_s: float, seen: SeenBoard, last: UpdateProgress | None) -> bool:
         track.began_at = at_s
         if last is not None and not last.decided and last.url == self._url:  # of a command that was cut off
             track.request, track.update, track.asked_at = last.request, last, at_s

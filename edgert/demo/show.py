@@ -38,7 +38,7 @@ class Live:
         self._live.stop()
 
 
-class Lines:
+class DemoLines:
     """A line for each thing that becomes ready, then one every few seconds."""
 
     def __init__(self) -> None:
@@ -63,4 +63,4 @@ class Lines:
 
 def make_display(plain: bool) -> Display:
     """A live display if standard output is a terminal and nobody asked for lines."""
-    return Lines() if plain or not sys.stdout.isatty() else Live()
+    return DemoLines() if plain or not sys.stdout.isatty() else Live()

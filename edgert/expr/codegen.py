@@ -33,7 +33,7 @@ from edgert.expr.tree import (
     Expression,
     Field,
     Literal,
-    Logic,
+    LogicalOperation,
     Membership,
     Negation,
     Not,
@@ -93,7 +93,7 @@ class Scope:
                 return str(e.value is side), known
             case Not():
                 return self._side(e.operand, known, not side)
-            case Logic():
+            case LogicalOperation():
                 return self._all(e, known, side) if (e.operator == "and") is side else self._one(e, known, side)
             case Call(function="is_null"):
                 return self._null_side(e.arguments[0], known, side)
@@ -107,14 +107,14 @@ class Scope:
             return _every([*guards, code if side else f"not {code}"]), known
         return f"(truth({self.value_of(e, known)}) is {side})", known
 
-    def _all(self, e: Logic, known: Known, side: bool) -> tuple[str, Known]:
+    def _all(self, e: LogicalOperation, known: Known, side: bool) -> tuple[str, Known]:
         parts = []
         for operand in e.operands:
             code, known = self._side(operand, known, side)
             parts.append(code)
         return _every(parts), known
 
-    def _one(self, e: Logic, known: Known, side: bool) -> tuple[str, Known]:
+    def _one(self, e: LogicalOperation, known: Known, side: bool) -> tuple[str, Known]:
         parts = [self._side(operand, known, side)[0] for operand in e.operands]
         return "(" + " or ".join(parts) + ")", known
 
@@ -131,7 +131,7 @@ class Scope:
     def _otherwise(self, e: Expression, known: Known) -> Known:
         """Knowledge where the code of `true(e)` was falsy: fields that were tested for null, and are not."""
         match e:
-            case Logic(operator="or"):
+            case LogicalOperation(operator="or"):
                 for operand in e.operands:
                     known = self._otherwise(operand, known)
             case Call(function="is_null", arguments=(Field(),)):
@@ -210,7 +210,7 @@ class Scope:
             case Not():
                 variable = self.fresh()
                 return f"(None if ({variable} := {self.boolean_of(e.operand, known)}) is None else not {variable})"
-            case Logic():
+            case LogicalOperation():
                 return self._logic_value(e, known)
             case Call(function="is_null"):
                 return self._null_side(e.arguments[0], known, True)[0]
@@ -229,7 +229,7 @@ class Scope:
         guards, code, _ = self.strict(e, known)
         return f"({code} if {_every(guards)} else None)" if guards else code
 
-    def _logic_value(self, e: Logic, known: Known) -> str:
+    def _logic_value(self, e: LogicalOperation, known: Known) -> str:
         """Kleene's `and`/`or`: the deciding value if any operand has it, else null if any is null."""
         decides, other = ("False", "True") if e.operator == "and" else ("True", "False")
         variables, tests = [], []

@@ -12,7 +12,7 @@ from edgert.expr.tree import (
     Expression,
     Field,
     Literal,
-    Logic,
+    LogicalOperation,
     Membership,
     Negation,
     Not,
@@ -50,7 +50,7 @@ def _write(expression: Expression) -> tuple[str, int]:
             options = ", ".join(_literal(o.value) for o in expression.options)
             word = "not in" if expression.negated else "in"
             return f"{_inside(expression.operand, _SUM)} {word} [{options}]", _COMPARE
-        case Logic():
+        case LogicalOperation():
             binds = _OR if expression.operator == "or" else _AND
             return f" {expression.operator} ".join(_inside(o, binds + 1) for o in expression.operands), binds
         case Not():

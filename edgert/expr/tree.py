@@ -117,7 +117,7 @@ class Membership(Expression):
 
 
 @dataclass(frozen=True)
-class Logic(Expression):
+class LogicalOperation(Expression):
     """`and` or `or` of two or more operands."""
 
     operator: str
@@ -167,9 +167,9 @@ def join(operator: str, operands: tuple[Expression, ...]) -> Expression:
     """`and`/`or` of the operands; nested ones of the same operator become one."""
     flat: list[Expression] = []
     for operand in operands:
-        same = isinstance(operand, Logic) and operand.operator == operator
+        same = isinstance(operand, LogicalOperation) and operand.operator == operator
         flat.extend(operand.children() if same else (operand,))
-    return Logic(operator, tuple(flat))
+    return LogicalOperation(operator, tuple(flat))
 
 
 def fields(expression: Expression) -> frozenset[str]:

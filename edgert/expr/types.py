@@ -15,7 +15,7 @@ from edgert.expr.tree import (
     Comparison,
     Expression,
     Literal,
-    Logic,
+    LogicalOperation,
     Membership,
     Negation,
     Not,
@@ -50,7 +50,7 @@ def type_of(expression: Expression) -> Type:
         case Membership():
             _membership(expression)
             return Type.BOOLEAN
-        case Logic():
+        case LogicalOperation():
             for operand in expression.operands:
                 _demand(operand, Type.BOOLEAN, f"beside {expression.operator}")
             return Type.BOOLEAN
@@ -65,7 +65,7 @@ def type_of(expression: Expression) -> Type:
 def type_of_shallow(e: Expression) -> Type:
     """BOOLEAN or NUMBER where the node alone says so; ANY otherwise (constant time, unlike `type_of`)."""
     match e:
-        case Comparison() | Membership() | Logic() | Not():
+        case Comparison() | Membership() | LogicalOperation() | Not():
             return Type.BOOLEAN
         case Negation() | Arithmetic():
             return Type.NUMBER

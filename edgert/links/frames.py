@@ -79,7 +79,7 @@ def frame(*parts: Any) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Splitter:
+class FrameSplitter:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:

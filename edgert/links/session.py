@@ -97,7 +97,7 @@ class _Wire:
     last_channel: int = 0
 
 
-class Session:
+class LinkSession:
     """The session with one peer. It outlives its connections."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from edgert.links.frames import Splitter
+from edgert.links.frames import FrameSplitter
 
 READ_BYTES: Final = 262_144
 SOCKET_BYTES: Final = 1_048_576
@@ -40,7 +40,7 @@ class UnixLink:
         self.backlog_bytes = 0
         self._backlog: deque[tuple[memoryview, socket.socket | None]] = deque()
         self._lock = threading.Lock()
-        self._splitter = Splitter()
+        self._splitter = FrameSplitter()
         self.received: deque[socket.socket] = deque()
         """Sockets that came with frames, in their order."""
 

@@ -24,7 +24,7 @@ from edgert.operators.base.fields import field_name, field_names, key_reader
 from edgert.operators.base.inline import Fields, Inlinable, Lines
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.bounded_keys import SHORT
-from edgert.sketches.bloom import Bloom, Seen
+from edgert.sketches.bloom import Bloom, DoubleFilter
 from edgert.sketches.hashing import hash_of
 
 REMEMBERED: Final = 4_096
@@ -81,7 +81,7 @@ class _Verdicts(dict[Any, bool | None]):
         return None if hashed is None else hashed in self._known
 
 
-class Known(_BloomFilter):
+class KnownKeys(_BloomFilter):
     """Rows whose key is in a list that never changes: no state."""
 
     def __init__(self, fields: Sequence[str], values: Sequence[str], rate: float) -> None:
@@ -127,7 +127,7 @@ class FirstSeen(_BloomFilter):
 
     def __init__(self, fields: Sequence[str], expected: int, rate: float) -> None:
         super().__init__(fields)
-        self.seen = Seen(expected, rate)
+        self.seen = DoubleFilter(expected, rate)
         self._said = 0
         """Of `Seen.forgotten` so many were counted, or came from a checkpoint."""
         self._inserted = array("Q")
@@ -228,7 +228,7 @@ def _check(node: Node, flow: Flow) -> Iterable[Problem]:
 def _make(build: Build) -> _BloomFilter:
     p = build.node.parameters
     if p["mode"] == "known":
-        return Known(p["fields"], p["values"], p["false_positive_rate"])
+        return KnownKeys(p["fields"], p["values"], p["false_positive_rate"])
     return FirstSeen(p["fields"], p["expected_items"], p["false_positive_rate"])
 
 

@@ -83,7 +83,7 @@ class RecordEncoder(Protocol):
         ...
 
 
-class Publish(Inlinable):
+class PublishSink(Inlinable):
     """One message per row; a row that cannot be written is counted and lost alone."""
 
     def __init__(self, topic: TopicTemplate, codec: Encoder, qos: int = 1, retain: bool = False) -> None:
@@ -170,11 +170,11 @@ class Ship(Logic):
         self.rows.extendleft(reversed(rows))
 
 
-def make_publish(build: Build) -> Publish:
+def make_publish(build: Build) -> PublishSink:
     """The logic of one `publish`."""
     p = build.node.parameters
     alone = p["payload_field"]
-    return Publish(p["topic"], FieldAlone(alone) if alone else make_codec(p["codec"]), p["qos"], p["retain"])
+    return PublishSink(p["topic"], FieldAlone(alone) if alone else make_codec(p["codec"]), p["qos"], p["retain"])
 
 
 SPECS = (

@@ -33,7 +33,7 @@ OBJECTS_BYTES: Final = 440
 Sketch = HyperLogLog | SecondMoment
 
 
-class Kept(NamedTuple):
+class KeyState(NamedTuple):
     """State of a key."""
 
     period: int
@@ -48,7 +48,7 @@ class Sketched(Inlinable, ABC):
 
     def __init__(self, field: str, output: str, keys: Sequence[str], period_s: float, sketch_bytes: int) -> None:
         super().__init__()
-        self.by_key: ByKey[Kept] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
+        self.by_key: ByKey[KeyState] = ByKey("kept", sketch_bytes + OBJECTS_BYTES, memory_bytes=MEMORY_BYTES)
         self.memory = self.by_key.memory
         self.kept = self.by_key.kept
         self._field, self._output, self._period_s = field, output, period_s
@@ -84,11 +84,11 @@ class Sketched(Inlinable, ABC):
             if held is None or held.period < period:
                 if held is None:
                     self.by_key.weighs(key)
-                held = kept[key] = Kept(period, self.fresh())
+                held = kept[key] = KeyState(period, self.fresh())
                 dirty[key] = None
             elif held.period > most:  # our own clock was ahead
                 self.drops[TAKEN_BACK] += 1
-                held = kept[key] = Kept(period, self.fresh())
+                held = kept[key] = KeyState(period, self.fresh())
                 dirty[key] = None
             elif held.period > period:
                 late += 1
@@ -111,9 +111,9 @@ class Sketched(Inlinable, ABC):
             self.drops["bad_value (values)"] += bad
         self.by_key.forget_beyond(self.drops)
 
-    def _begin(self, key: Any) -> Kept:
+    def _begin(self, key: Any) -> KeyState:
         self.by_key.weighs(key)
-        held = self.kept[key] = Kept(0, self.fresh())
+        held = self.kept[key] = KeyState(0, self.fresh())
         self.by_key.changed[key] = None
         return held
 
@@ -163,7 +163,7 @@ class Sketched(Inlinable, ABC):
         for key, period, changes in self.by_key.told(state):
             held = self.kept.get(key)
             if held is None or held.period != period:
-                held = self.kept[key] = Kept(period, self.fresh())
+                held = self.kept[key] = KeyState(period, self.fresh())
             held.sketch.apply(changes)
 
 

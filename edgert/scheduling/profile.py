@@ -35,7 +35,7 @@ one. A flow of many copies has thousands that differ in copies alone, and each i
 profiles."""
 
 
-class Output(NamedTuple):
+class RowOutput(NamedTuple):
     """Output and cost of a row that an instance takes, until everything derived from it has left the flow."""
 
     rows: float
@@ -49,18 +49,18 @@ class Output(NamedTuple):
         return self.rows / self.cost_s if self.cost_s > 0 else float("inf")
 
 
-def outputs(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Output]:
+def outputs(downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, RowOutput]:
     """Per instance S_k = s_k Σ_j S_j and C_k = c_k + s_k Σ_j C_j over the instances j that it feeds, with s_k rows to
     each; at a sink S = 1 and C = c. `downstream` must have no cycle and name every instance."""
-    found: dict[int, Output] = {}
+    found: dict[int, RowOutput] = {}
     for k in after_those_they_feed(downstream):
         profile = profiles.get(k, UNKNOWN)
         fed = [found[j] for j in downstream[k]]
         if not fed:
-            found[k] = Output(1.0, profile.cost_s)
+            found[k] = RowOutput(1.0, profile.cost_s)
         else:
             rows, below_s = sum(f.rows for f in fed), sum(f.cost_s for f in fed)
-            found[k] = Output(profile.fed * rows, profile.cost_s + profile.fed * below_s)
+            found[k] = RowOutput(profile.fed * rows, profile.cost_s + profile.fed * below_s)
     return found
 
 

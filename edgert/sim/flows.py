@@ -25,7 +25,7 @@ DECODER_S: Final = 70e-6
 """In a source, beside that: what decodes messages does. It is counted so, too."""
 
 
-class Model(NamedTuple):
+class FlowModel(NamedTuple):
     """Arguments of `edgert.sim.pool.Simulation`, by name; instances by number, in the plan's order."""
 
     downstream: dict[int, list[int]]
@@ -47,10 +47,10 @@ class _Inside(NamedTuple):
     """Rows that reach a sink in it."""
 
 
-def model(physical: Plan, profiles: Mapping[str, Profile], slower: float = 1.0) -> Model:
+def model(physical: Plan, profiles: Mapping[str, Profile], slower: float = 1.0) -> FlowModel:
     """`profiles` are those of all parts, by name, on a board that is so many times `slower` (for its turns)."""
     at = {name: number for number, name in enumerate(physical.instances)}
-    made = Model({}, {}, {}, {}, [[at[copy.name] for copy in alike] for alike in physical.sets()], {}, {})
+    made = FlowModel({}, {}, {}, {}, [[at[copy.name] for copy in alike] for alike in physical.sets()], {}, {})
     for name, instance in physical.instances.items():
         k, inside = at[name], _inside(instance, profiles)
         fed = dict.fromkeys(output.instance for output in instance.outputs)

@@ -48,7 +48,7 @@ def exponential(draw: Draw) -> Callable[[float], float]:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenInstance:
     """Work of one instance in the measured span. Times in seconds."""
 
     rows: int = 0
@@ -80,7 +80,7 @@ class Outcome:
     """Rows that reached a sink."""
     latencies_s: list[float]
     """Of each row that reached a sink, from the arrival of the row that it came of; sorted."""
-    instances: dict[int, Seen]
+    instances: dict[int, SeenInstance]
     waiting: int
     """Rows in queues at the end, and those that have come and were not read yet."""
     ages_s: list[tuple[float, float]]
@@ -134,7 +134,7 @@ class _Instance:
     """The turn under way, or the last one."""
     since: float = 0.0
     """Time of the last change of the queue, or of `running`."""
-    seen: Seen = field(default_factory=Seen)
+    seen: SeenInstance = field(default_factory=SeenInstance)
 
 
 class Simulation:
@@ -233,7 +233,7 @@ class Simulation:
     def _begin(self, now: float) -> None:
         self._measured = True
         for instance in self._instances.values():
-            instance.seen, instance.since = Seen(), now
+            instance.seen, instance.since = SeenInstance(), now
 
     def _put(self, k: int, origin: float, now: float) -> None:
         instance = self._instances[k]

@@ -49,7 +49,7 @@ class Bloom:
             hashed = hashed * _FACTOR + _TERM & _MASK
 
 
-class Seen:
+class DoubleFilter:
     """Which values came among the newest, in two filters by turns (Chang, Feng, Li 2004, "double buffering").
 
     New values go into the current one. When it holds `expected`, it becomes the previous one, and that one's values

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import edgert
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.mqtt.clients.control_plane import ControlConnection, Request
+from edgert.mqtt.clients.control_plane import ControlConnection, MqttRequest
 from gateway.control.mailbox import Mailbox, Received
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class CentralConnection:
 
     # -- out
 
-    def publish(self, topic: str, payload: bytes, retain: bool = False, request: Request | None = None) -> bool:
+    def publish(self, topic: str, payload: bytes, retain: bool = False, request: MqttRequest | None = None) -> bool:
         """False if there is no connection."""
         return bool(self.connection and self.connection.publish(topic, payload, retain=retain, request=request))
 
@@ -129,7 +129,7 @@ class CentralConnection:
 
     # -- in
 
-    def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def message_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         """On paho's thread."""
         queue = self.documents
         if topic == self.uplink.acks_topic:
@@ -150,7 +150,7 @@ class CentralConnection:
 
         self._on_loop(enter)
 
-    def _retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def _retained_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         """A retained acknowledgement may be older than the tables: the answer to our hello counts."""
         if topic != self.uplink.acks_topic:
             self.message_untrusted(topic, payload, request)
@@ -159,14 +159,14 @@ class CentralConnection:
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(call)
 
-    async def _acknowledged(self, topic: str, payload: bytes, request: Request | None) -> None:
+    async def _acknowledged(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         await self.uplink.acknowledged_untrusted(payload)
 
     async def _serve_documents(self, files: asyncio.Task[None]) -> None:
         await files
         await self.serve(self.documents, self._api.handle_untrusted)
 
-    async def serve(self, queue: Inbound, handle: Callable[[str, bytes, Request | None], Awaitable[None]]) -> None:
+    async def serve(self, queue: Inbound, handle: Callable[[str, bytes, MqttRequest | None], Awaitable[None]]) -> None:
         """Handles the messages of a queue, one after the other, until cancelled."""
         while True:
             topic, payload, request = await queue.get()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from edgert.mqtt.clients.control_plane import Request
+from edgert.mqtt.clients.control_plane import MqttRequest
 
-Received = tuple[str, bytes, Request | None]
+Received = tuple[str, bytes, MqttRequest | None]
 """Topic, payload, and where an answer is wanted."""
 MOST_MESSAGES: Final = 20_000
 MOST_BYTES: Final = 64 << 20

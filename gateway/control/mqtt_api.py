@@ -30,7 +30,7 @@ from edgert.core.text.model_topic import model_topic
 from edgert.core.text.revoked_topic import revoked_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
-from edgert.mqtt.clients.control_plane import Request
+from edgert.mqtt.clients.control_plane import MqttRequest
 from edgert.mqtt.clients.deployment import digest
 from gateway.control.commands import Command
 from gateway.flows.flows import Flows
@@ -38,7 +38,7 @@ from gateway.flows.flows import Flows
 log = logging.getLogger(__name__)
 
 
-Publish = Callable[[str, bytes, bool, "Request | None"], bool]
+Publish = Callable[[str, bytes, bool, "MqttRequest | None"], bool]
 """(topic, payload, retain, request that it answers) → handed over."""
 
 
@@ -70,7 +70,7 @@ class MqttApi:
         lists = [(revoked_topic(self.fleet), 1)] if self.revoked else []
         return [*own, (model_topic(self.fleet, "+"), 1), *lists]
 
-    async def handle_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    async def handle_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         """One message. Nothing that it holds can raise."""
         if topic == revoked_topic(self.fleet):
             if self.revoked is not None:
@@ -182,7 +182,7 @@ class MqttApi:
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/config/state", answer)
 
-    async def _command(self, verb: str, payload: bytes, request: Request | None) -> None:
+    async def _command(self, verb: str, payload: bytes, request: MqttRequest | None) -> None:
         command = self.commands.get(verb)
         if command is None:
             answer: Mapping[str, Any] = {"error": f"expected one of {', '.join(self.commands)}, got {show(verb)}"}

@@ -26,10 +26,10 @@ from gateway.flows.losses import Losses
 from gateway.flows.models import Models
 from gateway.flows.plans import FLEET, Plans
 from gateway.flows.retire import Retirement
-from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, Kept, NewVersion, Removal
+from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, NewVersion, RememberedFlow, Removal
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
-from gateway.ingest.subscriptions import Source, sources_of
+from gateway.ingest.subscriptions import SubscribedSource, sources_of
 from gateway.ledger.drop_counts import DropCounts
 from gateway.ledger.gaps import say_gap, say_no_room, write_gap
 from gateway.registry.recovery import resumption
@@ -159,7 +159,7 @@ class Flows:
                 kept = self.flow_registry.stored[stored.name] = replace(
                     stored, epoch=successor(stored.epoch), position=now
                 )
-                await self._writes.write_alone(Kept(kept))
+                await self._writes.write_alone(RememberedFlow(kept))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
         await self._store(lambda: self._database.restored(gaps))
 
@@ -202,7 +202,7 @@ class Flows:
         self._let_go(run, self.flow_registry.sources.pop(run.flow.name))
         await self.flow_registry.changed()
 
-    def _let_go(self, run: FlowRun, sources: Sequence[Source] = ()) -> None:
+    def _let_go(self, run: FlowRun, sources: Sequence[SubscribedSource] = ()) -> None:
         """Releases a run that is no longer needed, once its end is in the database."""
         with self._ingest.swap(sources, ()):
             self._ingest.inbox.remove_flow(run.progress)
@@ -349,7 +349,7 @@ class Flows:
             del self.flow_registry.sources[name], self.runs[name]
             return True
 
-    async def _end(self, old: FlowRun, change: Change, gap: str, sources: Sequence[Source] = ()) -> None:
+    async def _end(self, old: FlowRun, change: Change, gap: str, sources: Sequence[SubscribedSource] = ()) -> None:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes the last checkpoint with the
         change. `gap`: the flow has no end, for this reason. `sources`: sources that end with the flow."""
         self.leaving = old
@@ -380,6 +380,6 @@ def _is_alone(error: Exception) -> bool:
     return isinstance(error, DocumentError | DamagedError | MisfitError) or not isinstance(error, EdgertError)
 
 
-def _leave(sources: Sequence[Source]) -> None:
+def _leave(sources: Sequence[SubscribedSource]) -> None:
     for source in sources:
         source.reader.leave()

@@ -24,7 +24,7 @@ from gateway.flows.retire import Retirement
 from gateway.hosts.host import Host, Successor
 from gateway.hosts.slotted_flow import scheduled
 from gateway.ingest.ingest import Ingest
-from gateway.ingest.subscriptions import Source, sources_of
+from gateway.ingest.subscriptions import SubscribedSource, sources_of
 from gateway.ledger.drop_counts import DropCounts
 from gateway.registry.registry import FlowRegistry
 
@@ -80,7 +80,7 @@ class Plans:
         epoch = successor(before.epoch) if before else first_epoch()
         return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
 
-    def attach(self, run: FlowRun, instead_of: Sequence[Source], old: Progress | None = None) -> None:
+    def attach(self, run: FlowRun, instead_of: Sequence[SubscribedSource], old: Progress | None = None) -> None:
         """Feeds arriving messages to this run from now on. `old`: the progress of the run before; its missing message
         numbers are taken over, since a redelivery that fills them may still come."""
         sources = sources_of(run)

@@ -45,13 +45,13 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RememberedFlow:
     """A flow that cannot start now, and is remembered: it starts when it can."""
 
     stored: StoredFlow
 
 
-Change = NewVersion | Removal | Kept
+Change = NewVersion | Removal | RememberedFlow
 
 
 class FlowWrites:
@@ -116,7 +116,7 @@ class FlowWrites:
         if isinstance(change, Removal):
             database.remove_flow(change.name, last, pages, index)
             return
-        if isinstance(change, Kept):
+        if isinstance(change, RememberedFlow):
             database.put_flow(change.stored, None, last, pages, index)
             return
         stored = replace(change.stored, position=change.position or Position(index - 1))

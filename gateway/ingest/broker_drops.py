@@ -22,7 +22,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.errors import show
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.inbox import Reader
-from gateway.ingest.subscriptions import Source
+from gateway.ingest.subscriptions import SubscribedSource
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ class BrokerDrops:
         self._saved_answer = 0, 0
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> SubscribedSource | None:
         """For the subscriptions; None if there is nothing to ask for. QoS 0: the next value makes up for a lost one,
         and the broker must not queue them for us while we are away."""
         wanted = self.topic and self._cuts < MOST_CUTS and (self._granted or self._ready)
-        return Source("", self.topic, 0, self._reader) if wanted else None
+        return SubscribedSource("", self.topic, 0, self._reader) if wanted else None
 
     def may_be_asked(self) -> bool:
         """The flows' subscriptions are answered; whether there is a `source` now that there was not before."""

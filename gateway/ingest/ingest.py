@@ -28,7 +28,7 @@ from gateway.ingest.pressure import Pressure
 from gateway.ingest.publishing import Publishing
 from gateway.ingest.routes import entries
 from gateway.ingest.subscriber import Subscriber
-from gateway.ingest.subscriptions import Source, Subscriptions
+from gateway.ingest.subscriptions import SubscribedSource, Subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Ingest:
     # -- sources
 
     @contextmanager
-    def swap(self, remove: Iterable[Source], add: Iterable[Source]) -> Iterator[None]:
+    def swap(self, remove: Iterable[SubscribedSource], add: Iterable[SubscribedSource]) -> Iterator[None]:
         """Changes what is read in one step, together with what the body changes: no message goes to both or to
         neither."""
         with self.lock:

@@ -25,7 +25,7 @@ SENDER_BLAMES: Final = 8
 operator is refused then."""
 
 
-class Sender(NamedTuple):
+class PublishingOperator(NamedTuple):
     """The operator of a flow that gave a message."""
 
     flow: str
@@ -45,8 +45,8 @@ class Publishing:
         """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
         self._answer = asyncio.Event()
         """It has answered to the last of them, or is away."""
-        self._forbidden: Forbidden[Sender] = Forbidden(SENDER_BLAMES)
-        self._blamed: dict[str, Sender] = {}
+        self._forbidden: Forbidden[PublishingOperator] = Forbidden(SENDER_BLAMES)
+        self._blamed: dict[str, PublishingOperator] = {}
         """By topic at which the broker hung up: the sender of the last such message."""
 
     def start(self, client: MqttClient) -> None:
@@ -79,7 +79,7 @@ class Publishing:
         if not self._unanswered:
             self._answer.set()
 
-    def _hung_up(self, sender: Sender, message: PlainMessage) -> None:
+    def _hung_up(self, sender: PublishingOperator, message: PlainMessage) -> None:
         refused = self._topics()
         self._blamed = {topic: by for topic, by in self._blamed.items() if topic in refused} | {message[0]: sender}
         more = ""
@@ -96,7 +96,10 @@ class Publishing:
     def refused(self) -> list[dict[str, Any]]:
         """Topics to which, and operators of which, nothing is sent now, since the broker hung up there: for the status.
         An operator has the topic `#`."""
-        found = [(*self._blamed.get(topic, Sender("", "")), topic, wait_s) for topic, wait_s in self._topics().items()]
+        found = [
+            (*self._blamed.get(topic, PublishingOperator("", "")), topic, wait_s)
+            for topic, wait_s in self._topics().items()
+        ]
         found += [(*sender, "#", wait_s) for sender, wait_s in self._forbidden.refused(self._now()).items()]
         return [
             {"flow": flow, "operator": operator, "topic": topic, "for_s": round(wait_s, 1)}
@@ -163,6 +166,6 @@ class Publishing:
         return admitted
 
 
-def _sender(instance: Instance, part: int) -> Sender:
+def _sender(instance: Instance, part: int) -> PublishingOperator:
     guard = instance.guards[part]
-    return Sender(guard.flow, guard.operator or instance.name)
+    return PublishingOperator(guard.flow, guard.operator or instance.name)

@@ -12,7 +12,7 @@ from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.instance.instance import Instance
 from gateway.ingest.inbox import NOWHERE, Reader, Route
 from gateway.ingest.input_counters import InboxCounters
-from gateway.ingest.subscriptions import Source, Subscriptions
+from gateway.ingest.subscriptions import SubscribedSource, Subscriptions
 
 CACHED_TOPICS = 50_000
 MAX_KNOWN_IDS = 8
@@ -31,7 +31,7 @@ class Routes:
         self.kept: dict[object, Route] = {}
         """By identifiers, by topic, or by both where a topic's route depends on how it came."""
         self.shared: dict[tuple[tuple[Reader, ...], int, bool], Route] = {}
-        self._trie: TopicTrie[Source] = TopicTrie()
+        self._trie: TopicTrie[SubscribedSource] = TopicTrie()
         for source in self.subscriptions.all:
             self._trie.add(source.filter, source)
 
@@ -80,7 +80,7 @@ class Routes:
             self.kept[key] = route
         return route
 
-    def _as_route(self, sources: Iterable[Source], seed: int, of_topic: bool = False) -> Route:
+    def _as_route(self, sources: Iterable[SubscribedSource], seed: int, of_topic: bool = False) -> Route:
         """One route object per set of readers, so that their messages share a batch."""
         readers = tuple(s.reader for s in sources)
         if not readers and not seed:

@@ -29,7 +29,7 @@ NEVER, ALWAYS = 2, 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class SubscribedSource:
     """One source of one flow, as the ingest sees it."""
 
     flow: str
@@ -38,7 +38,7 @@ class Source:
     reader: Reader
 
 
-def sources_of(run: FlowRun) -> list[Source]:
+def sources_of(run: FlowRun) -> list[SubscribedSource]:
     """The sources of a flow."""
     sources = []
     for first, copies in run.sources():
@@ -46,11 +46,11 @@ def sources_of(run: FlowRun) -> list[Source]:
         reader = Reader(run.progress, copies[0], retained)
         if len(copies) > 1:
             reader.copies, reader.copy_of = copies, CopiesByTopic(topic, len(copies))
-        sources.append(Source(run.flow.name, topic.filter, qos, reader))
+        sources.append(SubscribedSource(run.flow.name, topic.filter, qos, reader))
     return sources
 
 
-Asked = list[tuple[Source, str]]
+Asked = list[tuple[SubscribedSource, str]]
 """Sources that wait for retained messages, each with the filter whose subscription brings them."""
 
 
@@ -72,8 +72,8 @@ class _Saved(msgspec.Struct, forbid_unknown_fields=True):
 class Subscriptions:
     """Bookkeeping only: the ingest sends and saves."""
 
-    def __init__(self, watch: Source | None = None) -> None:
-        self.sources: list[Source] = []
+    def __init__(self, watch: SubscribedSource | None = None) -> None:
+        self.sources: list[SubscribedSource] = []
         self.watch = watch
         """A topic without wildcards of which the gateway itself wants the last value at each connection, and what
         comes later: it is no flow's, and changes nothing for flows that read it too."""
@@ -129,7 +129,7 @@ class Subscriptions:
         broker has may get another meaning."""
         self.lost, self._first = True, max(first, self._first)
 
-    def swap(self, remove: Collection[Source], add: Iterable[Source]) -> None:
+    def swap(self, remove: Collection[SubscribedSource], add: Iterable[SubscribedSource]) -> None:
         """Other sources. A flow that has none left may come back, and is known then."""
         self.sources = [s for s in self.sources if s not in remove] + list(add)
         filters: dict[str, set[str]] = {}
@@ -182,7 +182,7 @@ class Subscriptions:
         pairs = [*((n, f) for f, n in self.ids.items()), *self.old.items()]
         return tuple(sorted(n for n, f in pairs if covers(f, topic)))
 
-    def readers(self, topic: str, number: int) -> list[Source]:
+    def readers(self, topic: str, number: int) -> list[SubscribedSource]:
         """Sources for which a message on `topic` came under an identifier: those of its filter, but of flows to which
         it came by others that they had then; and of flows that have left it those that read the topic by a filter that
         they did not have then. Where such a flow had several that brought it, one copy of several counts."""
@@ -197,7 +197,7 @@ class Subscriptions:
         return found
 
     @property
-    def all(self) -> list[Source]:
+    def all(self) -> list[SubscribedSource]:
         """Of flows, and our own."""
         return [*self.sources, self.watch] if self.watch else self.sources
 
@@ -294,7 +294,7 @@ class Subscriptions:
         meanwhile, or it could not be told for whom they come."""
         return bool(self._asked)
 
-    def waits(self, source: Source) -> bool:
+    def waits(self, source: SubscribedSource) -> bool:
         return source.reader.retained and source.filter not in self._had.get(source.flow, ())
 
     def _id(self, topic_filter: str) -> int:

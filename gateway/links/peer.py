@@ -10,7 +10,7 @@ from typing import Any, Final
 from edgert.core.errors import ProtocolError
 from edgert.links.messages import MAX_FRAME, Number
 from edgert.links.protocol import Sender
-from edgert.links.session import Acknowledged, Event, FellBehind, Received, Session
+from edgert.links.session import Acknowledged, Event, FellBehind, LinkSession, Received
 from edgert.links.tls import WRITE_BYTES, TlsLink
 from gateway.links.link_store import Deliver, LinkStore, NotNow, Stream
 
@@ -31,7 +31,7 @@ class Peer:
     ) -> None:  # fmt: skip
         """`gateway`: ours; `name`: the other; `still`: flows of which nothing is sent now."""
         self.name = name
-        self.session = Session()
+        self.session = LinkSession()
         self.link: TlsLink | None = None
         self.error = ""
         """Why there is no link, or why the last one ended."""

@@ -27,7 +27,7 @@ from edgert.store.database import Database
 from edgert.store.state.records import StoredFlow
 from gateway.base.once import Once
 from gateway.base.tasks import Tasks, to_its_end
-from gateway.ingest.subscriptions import Source
+from gateway.ingest.subscriptions import SubscribedSource
 from gateway.ledger.drop_ledger import DropLedger
 from gateway.ledger.gaps import say_no_room
 from gateway.registry.recovery import last_checkpoint
@@ -51,7 +51,7 @@ class FlowRegistry:
         """The flows that run."""
         self.stored: dict[str, StoredFlow] = {}
         """All flows as the database has them; also those that failed or were removed."""
-        self.sources: dict[str, list[Source]] = {}
+        self.sources: dict[str, list[SubscribedSource]] = {}
         """The subscriptions of the running flows at the sensors' broker."""
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""

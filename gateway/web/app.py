@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from gateway.web.agent import AskAgent, no_agent
 from gateway.web.exposition import Exposition, render
-from gateway.web.guard import App, Guard
+from gateway.web.guard import App, WebGuard
 from gateway.web.health import reasons
 
 JSON = "application/json"
@@ -156,7 +156,7 @@ def make(
         Route("/healthz", healthz),
         *(_static(path) for path in sorted(STATIC.iterdir()) if path.suffix in CONTENT_TYPES),
     ]
-    return Guard(Starlette(routes=routes), bound_host), events
+    return WebGuard(Starlette(routes=routes), bound_host), events
 
 
 def _number(text: str | None, default: int) -> int:

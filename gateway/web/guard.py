@@ -33,7 +33,7 @@ def host_name_untrusted(header: bytes) -> str:
     return text.partition(":")[0]
 
 
-class Guard:
+class WebGuard:
     """Adds the security headers; bound on loopback it answers only to names of loopback.
 
     Without that check a page from elsewhere could have its own name resolve to 127.0.0.1 (DNS rebinding) and read

@@ -27,7 +27,7 @@ from edgert.core.batch import Batch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Now, PlainMessage
-from edgert.operators.bloom import Known
+from edgert.operators.bloom import KnownKeys
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
@@ -43,7 +43,7 @@ def out(application: str) -> int:
     rows = [json.loads(message.payload)["e"] for message in trace]
     values = [{e["n"]: float(e["v"]) for e in row if "v" in e} for row in rows]
     valid = sum(all(low <= v[name] <= high for name, (low, high) in RANGES.items()) for v in values)
-    known = Known(["source"], known_devices(), BLOOM["false_positive_rate"])
+    known = KnownKeys(["source"], known_devices(), BLOOM["false_positive_rate"])
     given = Batch([{"source": message.topic.split("/")[1]} for message in trace], 0.0)
     (passed,) = known.process(given, 0, Now(0.0, 0.0))
     rounds = ROWS // len(trace)

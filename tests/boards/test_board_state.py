@@ -13,7 +13,7 @@ from edgert.boards.board_state import (
     ATTEMPTS,
     PHASES,
     BoardState,
-    Progress,
+    UpdateProgress,
     after_start,
     may_pass,
     state_untrusted,
@@ -23,7 +23,7 @@ from edgert.boards.slots import Pending
 
 SHORT = st.text(max_size=30)
 PROGRESS = st.builds(
-    Progress, st.sampled_from(PHASES), SHORT, SHORT, SHORT, st.none() | st.integers(0, 100), SHORT
+    UpdateProgress, st.sampled_from(PHASES), SHORT, SHORT, SHORT, st.none() | st.integers(0, 100), SHORT
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

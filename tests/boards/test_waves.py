@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.boards.board_state import DECIDED, UNDER_WAY, BoardState, Progress
-from edgert.boards.waves import ASK_AGAIN_S, ASKED_MOST, Rollout, Seen, cut, waves_untrusted
+from edgert.boards.board_state import DECIDED, UNDER_WAY, BoardState, UpdateProgress
+from edgert.boards.waves import ASK_AGAIN_S, ASKED_MOST, Rollout, SeenBoard, cut, waves_untrusted
 from edgert.core.errors import EdgertError
 
 URL = "http://h/x"
@@ -21,11 +21,13 @@ def names(count: int) -> list[str]:
     return [f"g{number:03}" for number in range(count)]
 
 
-def at(phase: str, request: str = "r", version: str = "1", url: str = URL, why: str = "") -> Seen:
-    return Seen(True, BoardState("A", version, "", Progress(phase, "2", request, url, None, why)), taken=True)
+def at(phase: str, request: str = "r", version: str = "1", url: str = URL, why: str = "") -> SeenBoard:
+    return SeenBoard(
+        True, BoardState("A", version, "", UpdateProgress(phase, "2", request, url, None, why)), taken=True
+    )
 
 
-FREE = Seen(True, BoardState("A", "1"))
+FREE = SeenBoard(True, BoardState("A", "1"))
 
 
 # -- cutting
@@ -112,7 +114,7 @@ def test_failures_within_the_allowed_number_do_not_stop_it() -> None:
 
 def test_boards_that_run_the_version_are_not_asked() -> None:
     rollout = Rollout([["a"], ["b"]], "r", URL, "2")
-    done = Seen(True, BoardState("B", "2", "", Progress("confirmed", "2", "earlier")))
+    done = SeenBoard(True, BoardState("B", "2", "", UpdateProgress("confirmed", "2", "earlier")))
     assert rollout.turn(0, {"a": done, "b": FREE}) == ["b"]
     assert rollout.tracks["a"].ended == "current"
 
@@ -135,7 +137,7 @@ def test_the_end_of_an_earlier_update_is_not_that_of_this_one() -> None:
 def test_a_board_that_says_no() -> None:
     rollout = Rollout([["a"]], "r", URL)
     rollout.turn(0, {"a": FREE})
-    rollout.turn(1, {"a": Seen(True, FREE.state, refusal="another update is under way")})
+    rollout.turn(1, {"a": SeenBoard(True, FREE.state, refusal="another update is under way")})
     assert (rollout.tracks["a"].ended, rollout.tracks["a"].why) == ("refused", "another update is under way")
 
 
@@ -150,9 +152,9 @@ def test_a_board_that_took_the_request_and_is_not_heard_of_again_times_out() -> 
     rollout = Rollout([["a"]], "r", URL, timeout_s=600)
     rollout.turn(0, {"a": FREE})
     rollout.turn(10, {"a": at("installed")})
-    rollout.turn(599, {"a": Seen(False, at("installed").state)})
+    rollout.turn(599, {"a": SeenBoard(False, at("installed").state)})
     assert not rollout.over
-    rollout.turn(600, {"a": Seen(False, at("installed").state)})
+    rollout.turn(600, {"a": SeenBoard(False, at("installed").state)})
     assert rollout.tracks["a"].ended == "timed out"
     assert "the last: installed" in rollout.tracks["a"].why
 
@@ -160,13 +162,13 @@ def test_a_board_that_took_the_request_and_is_not_heard_of_again_times_out() -> 
 def test_a_board_that_went_away_before_its_wave() -> None:
     rollout = Rollout([["a"], ["b"]], "r", URL)
     rollout.turn(0, {"a": FREE, "b": FREE})
-    rollout.turn(1, {"a": at("confirmed"), "b": Seen(False, FREE.state)})
+    rollout.turn(1, {"a": at("confirmed"), "b": SeenBoard(False, FREE.state)})
     assert rollout.tracks["b"].ended == "offline"
     assert rollout.over
 
 
 SEEN = st.one_of(
-    st.builds(Seen, st.booleans(), st.none() | st.just(FREE.state), st.sampled_from(["", "no"]), st.booleans()),
+    st.builds(SeenBoard, st.booleans(), st.none() | st.just(FREE.state), st.sampled_from(["", "no"]), st.booleans()),
     st.builds(at, st.sampled_from((*UNDER_WAY, *DECIDED)), st.sampled_from(["r", "other"]), st.sampled_from("12")),
 )
 
@@ -191,7 +193,7 @@ def test_whatever_boards_do_a_wave_waits_stops_at_failures_and_ends(data: st.Dat
                 assert sum(not track.good for track in ends) <= allowed
     while not rollout.over:  # no board tells anything any more
         at_s += 50.0
-        rollout.turn(at_s, {board: Seen(True, FREE.state, taken=True) for board in boards})
+        rollout.turn(at_s, {board: SeenBoard(True, FREE.state, taken=True) for board in boards})
         assert at_s < 30 * 40.0 + 200.0 * (len(waves) + 1)
     assert all(track.ended for track in rollout.tracks.values())
     assert max(asked.values()) <= ASKED_MOST

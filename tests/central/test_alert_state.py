@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from edgert.central.alerts.rules import parse
-from edgert.central.alerts.silence import Limits
+from edgert.central.alerts.silence import SilenceLimits
 from edgert.central.alerts.state import Silence, Windows
 from edgert.central.alerts.streams import RuleStream, rule_stream
 from edgert.central.alerts.table import CLEARED, RAISED, Alerts
@@ -22,7 +22,7 @@ from edgert.core.results.result_schema import Schema
 from tests.central import results_examples as results
 
 MIN = 60_000
-LIMITS = Limits(after=10 * MIN, patience=60 * MIN)
+LIMITS = SilenceLimits(after=10 * MIN, patience=60 * MIN)
 Said = list[tuple[str, int, int | None]]
 
 

@@ -21,7 +21,7 @@ from edgert.central.tables.models import Registry
 from edgert.central.training.document import parse
 from edgert.central.training.mllib import PREDICTION
 from edgert.central.training.publication import Publication
-from edgert.central.training.schedule import Outcome, train_and_publish
+from edgert.central.training.schedule import TrainingOutcome, train_and_publish
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from tests.brokers import Broker
@@ -72,7 +72,9 @@ def write(rig: Rig, rows: int = 2_000, seed: int = 1) -> None:
     write_deltalake(uri, pa.Table.from_pylist(table), partition_by=["day"], mode="overwrite")
 
 
-def train(spark: SparkSession, rig: Rig, publication: Publication, kind: str, label: str, **more: object) -> Outcome:
+def train(
+    spark: SparkSession, rig: Rig, publication: Publication, kind: str, label: str, **more: object
+) -> TrainingOutcome:
     lines = [f"{key} = {json.dumps(value)}" for key, value in more.items() if key != "parameters"]
     lines += ["[parameters]", *(f"{k} = {v}" for k, v in dict(more.get("parameters", {})).items())]  # type: ignore[call-overload]
     text = f'name = "air"\nkind = "{kind}"\ntable = "fleet/air"\nlabel = "{label}"\nfeatures = {json.dumps(FEATURES)}\n'
@@ -129,7 +131,7 @@ def predictions(rig: Rig, rows: Sequence[Sequence[float]]) -> list[Any]:
     return [said[n] for n in range(len(rows))]
 
 
-def mllib_says(spark: SparkSession, outcome: Outcome, rows: Sequence[Sequence[float]]) -> list[Any]:
+def mllib_says(spark: SparkSession, outcome: TrainingOutcome, rows: Sequence[Sequence[float]]) -> list[Any]:
     frame = spark.createDataFrame(
         [(n, *map(float, row)) for n, row in enumerate(rows)], "n long, f0 double, f1 double, f2 double"
     )

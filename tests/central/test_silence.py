@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from edgert.central.alerts.silence import (
     MERGES,
     Group,
-    Limits,
-    Seen,
+    SeenKey,
+    SilenceLimits,
     Window,
     clock_of,
     heard,
@@ -25,11 +25,11 @@ from edgert.central.alerts.silence import (
 
 MIN = 60_000
 """ms."""
-LIMITS = Limits(after=10 * MIN, patience=60 * MIN)
+LIMITS = SilenceLimits(after=10 * MIN, patience=60 * MIN)
 
 
-def seen(last_min: float, arrived_min: float) -> Seen:
-    return Seen(round(last_min * MIN * 1000), round(arrived_min * MIN))
+def seen(last_min: float, arrived_min: float) -> SeenKey:
+    return SeenKey(round(last_min * MIN * 1000), round(arrived_min * MIN))
 
 
 def group(clock_min: float, arrived_min: float) -> Group:
@@ -83,7 +83,7 @@ def test_a_window_of_the_future_does_not_put_the_clock_ahead() -> None:
     st.dictionaries(st.text(), st.builds(seen, st.floats(0, 300), st.floats(0, 300))),
     st.builds(group, st.floats(0, 300), st.floats(0, 300)),
 )
-def test_judged_again_and_again_in_time_all_are_silent_in_the_end(keys: dict[str, Seen], at: Group) -> None:
+def test_judged_again_and_again_in_time_all_are_silent_in_the_end(keys: dict[str, SeenKey], at: Group) -> None:
     """Timers come to an end, and the last of them does not come before it has to."""
     now = max([at.arrived, *(s.arrived for s in keys.values())])
     left = dict(keys)

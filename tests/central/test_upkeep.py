@@ -21,7 +21,7 @@ from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.tables.models import Registry
 from edgert.central.upkeep import table as upkeep_table
 from edgert.central.upkeep.table import FIRST_DAY, KeptTable
-from edgert.central.upkeep.upkeep import REST_S, Schedule, Upkeep, Work
+from edgert.central.upkeep.upkeep import REST_S, Upkeep, UpkeepSchedule, Work
 from edgert.cli.main import main
 from edgert.core.settings.central import Upkeep as Settings
 from tests.central import test_models
@@ -298,13 +298,13 @@ def test_leases_and_the_register_are_kept_small_too(site: Site) -> None:
 
 def test_in_the_collector_rounds_come_on_a_thread_of_their_own(site: Site) -> None:
     site.ship(10)
-    schedule = Schedule(str(site.root), Settings(every_s=0.01, compact_files=5))
+    schedule = UpkeepSchedule(str(site.root), Settings(every_s=0.01, compact_files=5))
     schedule.start()
     wait_until(lambda: schedule.totals["rounds"] > 1, "two rounds", 20)
     schedule.stop()
     assert schedule.totals["compacted"] == 10
     assert schedule.totals["failures"] == 0
-    never = Schedule(str(site.root), Settings(every_s=0))
+    never = UpkeepSchedule(str(site.root), Settings(every_s=0))
     never.start()
     never.stop()
 
@@ -312,7 +312,7 @@ def test_in_the_collector_rounds_come_on_a_thread_of_their_own(site: Site) -> No
 def test_what_nobody_foresaw_is_told_and_the_next_round_comes(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    schedule = Schedule(str(site.root), Settings(every_s=0.01))
+    schedule = UpkeepSchedule(str(site.root), Settings(every_s=0.01))
     real = Upkeep.round
 
     def once_wrong(upkeep: Upkeep, thorough: bool) -> Iterator[Work]:

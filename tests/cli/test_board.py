@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgert.boards.board_state import BoardState, Progress, state_untrusted
+from edgert.boards.board_state import BoardState, UpdateProgress, state_untrusted
 from edgert.boards.requests import MOST_BYTES, UpdateRequest
 from edgert.cli.board import drain, requests, slots, verb
 from edgert.cli.main import main
@@ -71,7 +71,7 @@ class Board:
         assert found is not None
         return found
 
-    def update(self) -> Progress:
+    def update(self) -> UpdateProgress:
         found = self.told().update
         assert found is not None
         return found
@@ -240,7 +240,7 @@ def test_a_request_is_carried_out_and_told_until_it_is_confirmed(here: Board, mo
     percents: list[str] = []
     tell = requests.tell
 
-    def noted(update: Progress | None) -> None:
+    def noted(update: UpdateProgress | None) -> None:
         percents.append(str(update))
         tell(update)
 
@@ -251,10 +251,10 @@ def test_a_request_is_carried_out_and_told_until_it_is_confirmed(here: Board, mo
     assert not here.request.exists()
     assert here.calls("rauc install") == ["rauc install http://h/good.raucb"]
     assert here.calls("systemctl reboot")
-    assert here.told() == BoardState("A", "1", "", Progress("installed", "2", "r1", GOOD.url))
+    assert here.told() == BoardState("A", "1", "", UpdateProgress("installed", "2", "r1", GOOD.url))
     here.runs("B")
     assert main(["board", "confirm", "--steady", "0"]) == 0
-    assert here.update() == Progress("confirmed", "2", "r1", GOOD.url)
+    assert here.update() == UpdateProgress("confirmed", "2", "r1", GOOD.url)
     assert here.told().slot == "B"
     assert here.events() == ["installed", "confirmed"]
 
@@ -265,7 +265,7 @@ def test_a_requested_update_that_is_worse_goes_back_and_tells_why(here: Board, m
     here.runs("B")
     status(monkeypatch, "bad")
     main(["board", "confirm", "--within", "0"])
-    assert here.update() == Progress("rolled back", "2", "r1", GOOD.url, None, "flow f is bad")
+    assert here.update() == UpdateProgress("rolled back", "2", "r1", GOOD.url, None, "flow f is bad")
     here.runs("A")
     status(monkeypatch, "good")
     main(["board", "confirm"])
@@ -290,7 +290,7 @@ def test_a_request_for_the_version_that_runs(here: Board, tmp_path: Path) -> Non
     (tmp_path / "image.json").write_text('{"board": "virt", "version": "2", "updates": true}')
     here.ask(GOOD)
     assert main(["board", "requested"]) == 0
-    assert here.update() == Progress("current", "2", "r1", GOOD.url)
+    assert here.update() == UpdateProgress("current", "2", "r1", GOOD.url)
     assert not here.calls("rauc install")
     assert not here.calls("systemctl reboot")
 

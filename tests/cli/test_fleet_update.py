@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgert.boards.board_state import BoardState, Progress
-from edgert.boards.waves import Rollout, Seen
+from edgert.boards.board_state import BoardState, UpdateProgress
+from edgert.boards.waves import Rollout, SeenBoard
 from edgert.cli.fleet import update
 from edgert.cli.fleet.board_watch import BoardWatch
 from edgert.cli.main import build_parser
@@ -44,8 +44,8 @@ def test_boards_that_are_online_and_have_slots_take_part(watch: BoardWatch) -> N
     shows(watch, "g1", BoardState("A", "1"))
     shows(watch, "pi", BoardState("A", "1", "board pi4 always starts slot A"))
     shows(watch, "away", BoardState("A", "1"), online=False)
-    shows(watch, "restarts", BoardState("A", "1", update=Progress("installed", url=URL)), online=False)
-    shows(watch, "other", BoardState("A", "1", update=Progress("installed", url="http://h/3")), online=False)
+    shows(watch, "restarts", BoardState("A", "1", update=UpdateProgress("installed", url=URL)), online=False)
+    shows(watch, "other", BoardState("A", "1", update=UpdateProgress("installed", url="http://h/3")), online=False)
     hears(watch, "laptop", "status", {"state": "online"})
     hears(watch, "gone", "status", {"state": "offline"})
     hears(watch, "@collector/c", "status", {"state": "online"})
@@ -74,9 +74,9 @@ def test_without_a_board_it_is_said_what_there_is(watch: BoardWatch) -> None:
 def test_answers(watch: BoardWatch) -> None:
     shows(watch, "g1", BoardState("A", "1"))
     hears(watch, "g1", "answers/token", {"error": "another update is under way"})
-    assert watch.seen("g1") == Seen(True, BoardState("A", "1"), "another update is under way")
+    assert watch.seen("g1") == SeenBoard(True, BoardState("A", "1"), "another update is under way")
     hears(watch, "g1", "answers/token", {"asked": True})
-    assert watch.seen("g1") == Seen(True, BoardState("A", "1"), taken=True)
+    assert watch.seen("g1") == SeenBoard(True, BoardState("A", "1"), taken=True)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff", b"[]", b"null", b"[" * 10_000, b'{"error": 5}', b"{}"])
@@ -95,14 +95,16 @@ def test_what_is_printed() -> None:
     said: list[str] = []
     says = update._Says(rollout, said.append)
 
-    def turn(at_s: float, update: Progress | None) -> None:
-        rollout.turn(at_s, {"g1": Seen(True, BoardState("A", "1", "", update)), "g2": Seen(True, BoardState("A", "1"))})
+    def turn(at_s: float, update: UpdateProgress | None) -> None:
+        rollout.turn(
+            at_s, {"g1": SeenBoard(True, BoardState("A", "1", "", update)), "g2": SeenBoard(True, BoardState("A", "1"))}
+        )
         says.news()
 
     turn(0, None)
     for percent in (3, 10, 26, 30, 100):
-        turn(1, Progress("installing", "2", "r", URL, percent))
-    turn(2, Progress("failed", "2", "r", URL, None, "no space"))
+        turn(1, UpdateProgress("installing", "2", "r", URL, percent))
+    turn(2, UpdateProgress("failed", "2", "r", URL, None, "no space"))
     assert said == [
         "wave 1 of 2: g1", "  g1: asked", "  g1: installing 0 %", "  g1: installing 25 %", "  g1: installing 100 %",
         "  g1: failed: no space", "stopped after wave 1: 1 of 1 boards are not updated",

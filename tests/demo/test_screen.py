@@ -9,7 +9,7 @@ from rich.console import Console
 from edgert.demo.observe import FleetRows
 from edgert.demo.run import progress
 from edgert.demo.screen import Stage, View, clock, plain_line, render, size
-from edgert.demo.show import Lines
+from edgert.demo.show import DemoLines
 from tests.gateway.status_example import example_status, judged, operator
 
 FLEET = FleetRows(
@@ -163,7 +163,7 @@ def test_the_plain_line_says_what_is_awaited_and_the_figures() -> None:
 
 
 def test_lines_tell_each_change_of_a_stage_once(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = DemoLines()
     lines.show(view())
     lines.show(view())
     assert capsys.readouterr().out == "gateway: ready, g1\nSpark job: starting, 10 s\n"

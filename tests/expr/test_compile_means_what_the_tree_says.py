@@ -20,7 +20,7 @@ from edgert.expr.tree import (
     Expression,
     Field,
     Literal,
-    Logic,
+    LogicalOperation,
     Membership,
     Negation,
     Not,
@@ -81,7 +81,7 @@ def evaluate(e: Expression, row: dict[str, Any]) -> Any:
         case Not():
             value = truth(evaluate(e.operand, row))
             return None if value is None else not value
-        case Logic():
+        case LogicalOperation():
             seen = []
             for operand in e.operands:
                 seen.append(truth(evaluate(operand, row)))

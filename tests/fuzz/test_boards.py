@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgert.boards.authority import Authority, create
-from edgert.boards.board_state import PHASES, BoardState, Progress, state_untrusted
+from edgert.boards.board_state import PHASES, BoardState, UpdateProgress, state_untrusted
 from edgert.boards.requests import MOST_BYTES, UpdateRequest, read_request_untrusted, request_untrusted
 from edgert.boards.revocation import is_newer_untrusted
 from edgert.boards.waves import cut, waves_untrusted
@@ -32,7 +32,7 @@ from gateway.control.revoked import RevokedList
 from tests.fuzz.nearly import as_bytes, nearly, texts
 
 REQUEST = {"id": "r-1", "url": "https://host/bundle.raucb", "version": "1.2", "drain": True}
-STATE = json.loads(BoardState("A", "1.2", "", Progress("installing", "1.3", "r-1", "https://h/b", 40, "")).text())
+STATE = json.loads(BoardState("A", "1.2", "", UpdateProgress("installing", "1.3", "r-1", "https://h/b", 40, "")).text())
 TOPICS = st.one_of(st.sampled_from(["status", "update/state", "answers/token", "crl/state", ""]), texts)
 BOARDS = st.one_of(st.sampled_from(["g1", "g2"]), texts)
 

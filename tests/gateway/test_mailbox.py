@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from edgert.mqtt.clients.control_plane import Request
+from edgert.mqtt.clients.control_plane import MqttRequest
 from gateway.control.mailbox import Mailbox
 from tests.waiting import in_loop
 
@@ -24,7 +24,7 @@ async def test_1500_flows_at_once_are_all_taken_and_the_newest_document_of_each_
 @in_loop
 async def test_messages_that_ask_for_an_answer_each_get_one() -> None:
     box = Mailbox()
-    requests = [Request("answers", b"%d" % n) for n in range(3)]
+    requests = [MqttRequest("answers", b"%d" % n) for n in range(3)]
     for request in requests:
         box.put_nowait(("flows/f", b"x", request))
     assert [(await box.get())[2] for _ in range(3)] == requests

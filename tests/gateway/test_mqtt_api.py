@@ -10,7 +10,7 @@ import pytest
 
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.flow.graph import Flow
-from edgert.mqtt.clients.control_plane import Request
+from edgert.mqtt.clients.control_plane import MqttRequest
 from edgert.operators.registry import REGISTRY
 from gateway.control.mqtt_api import MqttApi
 from gateway.flows.flows import Flows
@@ -60,7 +60,7 @@ class Rig:
         self.published: list[tuple[str, Any, bool]] = []
         self.api = MqttApi("fleet", "g1", cast(Flows, self.flows), self.publish, self.apply)
 
-    def publish(self, topic: str, payload: bytes, retain: bool, request: Request | None) -> bool:
+    def publish(self, topic: str, payload: bytes, retain: bool, request: MqttRequest | None) -> bool:
         self.published.append((topic, json.loads(payload), retain))
         return True
 

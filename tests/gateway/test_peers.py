@@ -281,14 +281,14 @@ async def test_an_origin_whose_database_was_put_back_is_told() -> None:
 
 @in_loop
 async def test_a_peer_that_asks_much_and_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgert.links.messages import VERSION, Hello, Ping, encode
+    from edgert.links.messages import VERSION, LinkHello, Ping, encode
 
     monkeypatch.setattr(peer_module, "MOST_BACKLOG", 100_000)
     b = Board("b", Database())
     await b.peers.start()
     b.peers.set_peers({"a": (HOST, 1)})
     _, writer = await asyncio.open_connection(HOST, b.peers.port, limit=1)
-    writer.write(encode(Hello(VERSION, FLEET, "a")))
+    writer.write(encode(LinkHello(VERSION, FLEET, "a")))
     await until(lambda: b.peers.peer("a").link, "the link")
     flood = encode(Ping(1)) * 10_000
     for _ in range(2_000):

@@ -12,12 +12,12 @@ from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest import routes
 from gateway.ingest.inbox import Reader
 from gateway.ingest.routes import Routes
-from gateway.ingest.subscriptions import Source, Subscriptions
+from gateway.ingest.subscriptions import SubscribedSource, Subscriptions
 
 
 def made(**lost: bool) -> Routes:
     subscriptions = Subscriptions()
-    subscriptions.swap((), [Source("f", "a/#", 1, Reader(Progress(Position()), None, False))])
+    subscriptions.swap((), [SubscribedSource("f", "a/#", 1, Reader(Progress(Position()), None, False))])
     subscriptions.lost = bool(lost)
     return Routes(subscriptions)
 
@@ -69,7 +69,7 @@ def test_identifiers_of_no_subscription_cost_no_search_each(monkeypatch: pytest.
     of.subscriptions.ids["a/#"] = 7
     readers = of.subscriptions.readers
 
-    def counted(topic: str, number: int) -> list[Source]:
+    def counted(topic: str, number: int) -> list[SubscribedSource]:
         asked.append(number)
         return readers(topic, number)
 

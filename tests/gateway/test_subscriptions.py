@@ -7,11 +7,11 @@ import pytest
 from edgert.core.checkpoint.position import Position
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.inbox import Reader
-from gateway.ingest.subscriptions import ALWAYS, NEVER, Source, Subscriptions
+from gateway.ingest.subscriptions import ALWAYS, NEVER, SubscribedSource, Subscriptions
 
 
-def source(flow: str, topic_filter: str = "a/+", qos: int = 1, retained: bool = False) -> Source:
-    return Source(flow, topic_filter, qos, Reader(Progress(Position()), None, retained))
+def source(flow: str, topic_filter: str = "a/+", qos: int = 1, retained: bool = False) -> SubscribedSource:
+    return SubscribedSource(flow, topic_filter, qos, Reader(Progress(Position()), None, retained))
 
 
 def subscribe(made: Subscriptions, by_id: bool = True, token: int = 1) -> list[tuple[str, int, int]]:

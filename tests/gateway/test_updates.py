@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgert.boards.board_state import BoardState, Progress
+from edgert.boards.board_state import BoardState, UpdateProgress
 from edgert.boards.requests import UpdateRequest, read_request_untrusted
 from edgert.core.errors import EdgertError
 from edgert.core.settings.gateway import Gateway, GatewaySettings, Updates, update_request
@@ -36,20 +36,20 @@ class Told:
             self.published.append(BoardState(**(plain := json.loads(state)) | {"update": _progress(plain["update"])}))
         return self.connected
 
-    def tell(self, update: Progress | None, refuses: str = "") -> None:
+    def tell(self, update: UpdateProgress | None, refuses: str = "") -> None:
         part = self.state.with_suffix(".part")
         part.write_text(BoardState("A", "1", refuses, update).text())
         part.replace(self.state)
 
 
-def _progress(plain: dict[str, Any] | None) -> Progress | None:
-    return Progress(**plain) if plain else None
+def _progress(plain: dict[str, Any] | None) -> UpdateProgress | None:
+    return UpdateProgress(**plain) if plain else None
 
 
 @in_loop
 async def test_a_request_is_left_for_root_and_for_nobody_else(tmp_path: Path) -> None:
     told = Told(tmp_path)
-    told.tell(Progress("confirmed", "1", "earlier"))
+    told.tell(UpdateProgress("confirmed", "1", "earlier"))
     assert await told.updates.update(ASKED) == {"asked": True, "id": "r1", "version": "1"}
     assert read_request_untrusted(told.request.read_bytes()) == UpdateRequest("r1", "http://h/x.raucb", "2")
     assert told.request.stat().st_mode & 0o777 == 0o600
@@ -62,7 +62,7 @@ async def test_asked_again_with_the_same_id_nothing_more_is_left(tmp_path: Path)
     await told.updates.update(ASKED)
     assert (await told.updates.update(ASKED))["asked"]
     told.request.unlink()
-    told.tell(Progress("installing", "2", "r1", percent=3))
+    told.tell(UpdateProgress("installing", "2", "r1", percent=3))
     assert (await told.updates.update(ASKED))["asked"]
     assert not told.request.exists()
 
@@ -73,19 +73,19 @@ async def test_asked_again_with_the_same_id_nothing_more_is_left(tmp_path: Path)
         (None, ASKED, {}, "made from an image with two slots"),
         ("always starts slot A", ASKED, {}, "always starts slot A"),
         (
-            Progress("installing", "3", "other", percent=40),
+            UpdateProgress("installing", "3", "other", percent=40),
             ASKED,
             {},
             "another update is under way here: 3, installing 40",
         ),
-        (Progress("on trial", "3"), ASKED, {}, "another update is under way here: 3, on trial"),
-        (Progress("confirmed"), {**ASKED, "url": "file:///etc/shadow"}, {}, "url: expected http"),
-        (Progress("confirmed"), {}, {}, "id: expected"),
-        (Progress("confirmed"), ASKED, {"enabled": False}, "updates.enabled is false"),
+        (UpdateProgress("on trial", "3"), ASKED, {}, "another update is under way here: 3, on trial"),
+        (UpdateProgress("confirmed"), {**ASKED, "url": "file:///etc/shadow"}, {}, "url: expected http"),
+        (UpdateProgress("confirmed"), {}, {}, "id: expected"),
+        (UpdateProgress("confirmed"), ASKED, {"enabled": False}, "updates.enabled is false"),
     ],
 )
 def test_a_request_that_is_not_taken_leaves_nothing(
-    tmp_path: Path, state: Progress | str | None, arguments: dict[str, Any], settings: dict[str, Any], why: str
+    tmp_path: Path, state: UpdateProgress | str | None, arguments: dict[str, Any], settings: dict[str, Any], why: str
 ) -> None:
     @in_loop
     async def run() -> None:
@@ -126,15 +126,15 @@ async def test_each_change_is_published_and_each_connection_is_told(
 ) -> None:
     told = Told(tmp_path)
     task = asyncio.create_task(told.updates.run())
-    steps = [Progress("checking"), Progress("installing", percent=50), Progress("installed")]
+    steps = [UpdateProgress("checking"), UpdateProgress("installing", percent=50), UpdateProgress("installed")]
     for number, step in enumerate(steps, 1):
         told.tell(step)
         await until(lambda: len(told.published) == number, "the state")  # noqa: B023
     told.connected = False
-    told.tell(Progress("on trial"))
+    told.tell(UpdateProgress("on trial"))
     told.connects, told.connected = 2, True
     await until(lambda: len(told.published) == 4, "the state for the new connection")
-    assert [state.update for state in told.published] == [*steps, Progress("on trial")]
+    assert [state.update for state in told.published] == [*steps, UpdateProgress("on trial")]
     told.state.write_bytes(b"nonsense")
     task.cancel()
 

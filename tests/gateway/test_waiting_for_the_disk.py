@@ -14,7 +14,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
-from edgert.mqtt.clients.control_plane import Request
+from edgert.mqtt.clients.control_plane import MqttRequest
 from gateway import daemon as daemon_module
 from gateway.base.once import Once
 from gateway.control import commands
@@ -124,7 +124,9 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
         await until(lambda: daemon.tasks, "the rest of the gateway")
         daemon.mqtt_api.publish = published
         for verb in ("checkpoint", "status"):
-            daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
+            daemon.central.message_untrusted(
+                f"{daemon.mqtt_api.base}/cmd/{verb}", b"", MqttRequest(f"answer/{verb}", None)
+            )
         await until(lambda: len(answers) == 2, "both answers")
         assert "a change of a flow waits" in answers["answer/checkpoint"]["error"]
         assert [flow["name"] for flow in answers["answer/status"]["flows"]] == ["a"]
@@ -151,7 +153,9 @@ async def test_a_question_is_answered_while_a_command_waits(
         daemon.mqtt_api.publish = published
         daemon.mqtt_api.commands = {**daemon.mqtt_api.commands, "place": place}
         for verb in ("place", "status"):
-            daemon.central.message_untrusted(f"{daemon.mqtt_api.base}/cmd/{verb}", b"", Request(f"answer/{verb}", None))
+            daemon.central.message_untrusted(
+                f"{daemon.mqtt_api.base}/cmd/{verb}", b"", MqttRequest(f"answer/{verb}", None)
+            )
         await until(lambda: answers, "an answer")
         assert list(answers) == ["answer/status"]
         free.set()

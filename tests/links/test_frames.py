@@ -14,7 +14,7 @@ from edgert.core.config import entries
 from edgert.core.errors import PayloadError
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.links import frames
-from edgert.links.frames import MAX_FRAME, Splitter, TooLarge, frame, pack_batch, unpack_batch
+from edgert.links.frames import MAX_FRAME, FrameSplitter, TooLarge, frame, pack_batch, unpack_batch
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -29,7 +29,7 @@ ROWS = st.lists(st.dictionaries(st.sampled_from(["time", "source", "a", "b"]), S
 @given(FRAMES, st.lists(st.integers(1, 40), max_size=60))
 def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(sent: list[list[Any]], cuts: list[int]) -> None:
     stream = b"".join(frame(*parts) for parts in sent)
-    splitter = Splitter()
+    splitter = FrameSplitter()
     got: list[list[Any]] = []
     for size in [*cuts, len(stream)]:
         got += splitter.feed(stream[:size])
@@ -39,14 +39,14 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(sent: list[li
 
 def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(PayloadError, match="expected a frame of at most"):
-        list(Splitter().feed(struct.pack("<I", MAX_FRAME + 1)))
+        list(FrameSplitter().feed(struct.pack("<I", MAX_FRAME + 1)))
     with pytest.raises(PayloadError, match="expected MessagePack"):
-        list(Splitter().feed(struct.pack("<I", 1) + b"\xc1"))
+        list(FrameSplitter().feed(struct.pack("<I", 1) + b"\xc1"))
 
 
 def test_a_frame_that_no_receiver_would_take_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_FRAME", len(frame("state", b"x" * 100)) - 4)
-    assert [*Splitter().feed(frame("state", b"x" * 100))] == [["state", b"x" * 100]]
+    assert [*FrameSplitter().feed(frame("state", b"x" * 100))] == [["state", b"x" * 100]]
     with pytest.raises(TooLarge, match="expected at most 109 bytes for a frame of the kind state, got 110"):
         frame("state", b"x" * 101)
 
@@ -62,7 +62,7 @@ def test_a_batch_comes_out_as_it_went_in(
     rows: list[dict[str, Any]], arrival: float, watermark: float, size: int
 ) -> None:
     batch = Batch(rows, arrival, watermark, size)
-    packed = next(iter(Splitter().feed(frame(pack_batch(batch)))))[0]
+    packed = next(iter(FrameSplitter().feed(frame(pack_batch(batch)))))[0]
     again = unpack_batch(packed)
     assert again == batch
     assert [list(row) for row in again.rows] == [list(row) for row in rows], "order of the fields"
@@ -71,4 +71,4 @@ def test_a_batch_comes_out_as_it_went_in(
 @pytest.mark.parametrize("owed", [False, True])
 def test_raw_messages_come_out_as_they_went_in(owed: bool) -> None:
     batch = RawBatch(["a/b", "c"], [b"1", b"\x00"], 1.5, 1_700_000_000.0, 203, owed)
-    assert unpack_batch(next(iter(Splitter().feed(frame(pack_batch(batch)))))[0]) == batch
+    assert unpack_batch(next(iter(FrameSplitter().feed(frame(pack_batch(batch)))))[0]) == batch

@@ -20,8 +20,8 @@ from edgert.links.messages import (
     Close,
     Credit,
     Data,
-    Hello,
     LinkDecoder,
+    LinkHello,
     LinkMessage,
     Number,
     Ping,
@@ -31,13 +31,13 @@ from edgert.links.messages import (
     Skip,
     encode,
 )
-from edgert.links.session import Session
+from edgert.links.session import LinkSession
 from tests.examples import examples
 from tests.links.worlds import FLOW, is_protocol_error_or_nothing
 
 N = Number(2**62, 2**40)
 EXAMPLES: list[LinkMessage] = [
-    Hello(1, "fleet", "gw-1"), Refuse("no"), Resume(1, FLOW, NOTHING, N, 2**20), Skip(1, N), Data(2, N, b"body"),
+    LinkHello(1, "fleet", "gw-1"), Refuse("no"), Resume(1, FLOW, NOTHING, N, 2**20), Skip(1, N), Data(2, N, b"body"),
     Data(2**32 - 1, Number(1, 1), b""), Ack(1, N), Credit(1, 2**50), Close(7), Ping(3), Pong(3),
 ]  # fmt: skip
 STREAM = b"".join(map(encode, EXAMPLES))
@@ -86,7 +86,7 @@ def test_a_frame_that_claims_too_much_is_refused_before_it_comes() -> None:
 @settings(max_examples=examples(100, 300))
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_protocol_errors_only(data: bytes) -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(0.0)
     session.receive(FLOW, NOTHING)
     session.send("g", Number(1, 5))
@@ -99,7 +99,7 @@ def test_random_bytes_raise_protocol_errors_only(data: bytes) -> None:
 def test_damaged_streams_raise_protocol_errors_only_and_memory_stays_bounded(seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(200):
-        session = Session()
+        session = LinkSession()
         session.connected(0.0)
         session.receive(FLOW, NOTHING)
         session.send("g", Number(1, 5))

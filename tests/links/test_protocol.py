@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from edgert.core.errors import ProtocolError
 from edgert.links.messages import MAX_BODY, NOTHING, Ack, Close, Credit, Data, Number, Ping, Pong, Resume, Skip, encode
 from edgert.links.protocol import MOST_GAPS, Gap, Receiver, Sender, Stored, Wanted
-from edgert.links.session import MOST_STREAMS, SILENT_S, FellBehind, Session
+from edgert.links.session import MOST_STREAMS, SILENT_S, FellBehind, LinkSession
 from tests.examples import examples
 from tests.links.worlds import FLOW, GREATEST, WINDOW, World
 
@@ -100,7 +100,7 @@ def test_duplicates_and_earlier_epochs_are_dropped_and_counted() -> None:
 
 @pytest.mark.parametrize("number", [(2, 5), (3, 2), (9, 9)])
 def test_a_batch_that_is_not_the_next_is_refused_and_asked_for_again(number: tuple[int, int]) -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(0.0)
     session.receive(FLOW, Number(2, 3))
     first = session.take_output()
@@ -110,7 +110,7 @@ def test_a_batch_that_is_not_the_next_is_refused_and_asked_for_again(number: tup
 
 
 def test_a_sender_that_never_gives_the_next_batch_loses_its_connection() -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(0.0)
     session.receive(FLOW, NOTHING)
     wrong = b"".join(encode(Data(channel, Number(1, 7), b"x")) for channel in range(1, MOST_GAPS + 1))
@@ -206,7 +206,7 @@ def test_an_origin_whose_database_was_put_back_sends_nothing_until_it_opens_a_la
 
 
 def test_a_flow_that_the_peer_asks_for_early_is_sent_when_this_gateway_has_it() -> None:
-    origin, destination = Session(), Session()
+    origin, destination = LinkSession(), LinkSession()
     for session in (origin, destination):
         session.connected(0.0)
     destination.receive(FLOW, Number(1, 5))
@@ -273,14 +273,14 @@ def test_a_store_that_gives_what_it_must_not_is_told(batches: list[Stored]) -> N
     ],
 )  # fmt: skip
 def test_a_channel_that_nobody_opened_is_an_error(message: Ack | Credit | Close | Data | Skip) -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(0.0)
     with pytest.raises(ProtocolError, match="expected a channel"):
         session.receive_untrusted(encode(message), 0.0)
 
 
 def test_what_was_never_sent_cannot_be_acknowledged() -> None:
-    session = Session()
+    session = LinkSession()
     session.send(FLOW, Number(1, 9))
     session.connected(0.0)
     session.receive_untrusted(encode(Resume(1, FLOW, NOTHING, NOTHING, 100)), 0.0)
@@ -289,7 +289,7 @@ def test_what_was_never_sent_cannot_be_acknowledged() -> None:
 
 
 def test_a_sender_beyond_its_credit_loses_its_connection() -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(0.0)
     session.receive(FLOW, NOTHING, WINDOW)
     flood = b"".join(encode(Data(1, Number(1, sequence), bytes(1_000))) for sequence in range(1, 9))
@@ -298,7 +298,7 @@ def test_a_sender_beyond_its_credit_loses_its_connection() -> None:
 
 
 def test_streams_are_bounded() -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(0.0)
     for n in range(1, MOST_STREAMS + 1):
         session.receive_untrusted(encode(Resume(n, f"f{n}", NOTHING, NOTHING, 1)), 0.0)
@@ -307,7 +307,7 @@ def test_streams_are_bounded() -> None:
 
 
 def test_a_silent_peer_is_asked_and_then_given_up() -> None:
-    session = Session()
+    session = LinkSession()
     session.connected(100.0)
     session.tick(104.0)
     assert session.take_output() == b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgert.core.errors import ProtocolError
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import OVERHEAD, Gap, Stored
-from edgert.links.session import Acknowledged, FellBehind, Received, Session
+from edgert.links.session import Acknowledged, FellBehind, LinkSession, Received
 
 FLOW = "f"
 WINDOW = 4_000
@@ -26,7 +26,7 @@ class Origin:
 
     def crash(self) -> None:
         """The process ends; the database stays."""
-        self.session = Session()
+        self.session = LinkSession()
         self.session.send(FLOW, self.last)
 
     @property
@@ -72,7 +72,7 @@ class Destination:
         self.crash()
 
     def crash(self) -> None:
-        self.session = Session()
+        self.session = LinkSession()
         self.taken: list[tuple[Number, bytes]] = []
         """Given to the flow, and not yet committed."""
         self.session.receive(FLOW, self.position, WINDOW)
@@ -165,7 +165,7 @@ class World:
         assert len(self.to_destination) <= 2 * (WINDOW + GREATEST + OVERHEAD) + 20_000
 
 
-def is_protocol_error_or_nothing(session: Session, data: bytes) -> None:
+def is_protocol_error_or_nothing(session: LinkSession, data: bytes) -> None:
     """Bytes from outside raise one error type, or none."""
     try:
         session.receive_untrusted(data, 0.0)

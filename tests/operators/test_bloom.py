@@ -17,7 +17,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed, plan
 from edgert.operators import bloom
 from edgert.operators.base.logic import Now
-from edgert.operators.bloom import FirstSeen, Known
+from edgert.operators.bloom import FirstSeen, KnownKeys
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.build import build
 
@@ -28,13 +28,13 @@ def row(key: Any, **more: Any) -> dict[str, Any]:
     return {"time": 0.0, "source": "s", "k": key, **more}
 
 
-def passed(made: Known | FirstSeen, *keys: Any) -> list[Any]:
+def passed(made: KnownKeys | FirstSeen, *keys: Any) -> list[Any]:
     out = made.process(Batch([row(key) for key in keys], 0.0, NO_WATERMARK, 100), 0, NOW)
     return [r["k"] for emission in out for r in emission.batch.rows]
 
 
 def test_known_keys_go_through_and_nearly_no_others() -> None:
-    made = Known(["k"], [f"device-{n}" for n in range(500)], 0.01)
+    made = KnownKeys(["k"], [f"device-{n}" for n in range(500)], 0.01)
     assert passed(made, *(f"device-{n}" for n in range(500))) == [f"device-{n}" for n in range(500)]
     others = [f"stranger-{n}" for n in range(5_000)]
     assert 0 < len(passed(made, *others)) < 100
@@ -43,7 +43,7 @@ def test_known_keys_go_through_and_nearly_no_others() -> None:
 
 
 def test_a_known_key_that_is_a_number_is_one_in_a_row_too() -> None:
-    made = Known(["k"], ["1", "-2.5", "007", "x"], 1e-6)
+    made = KnownKeys(["k"], ["1", "-2.5", "007", "x"], 1e-6)
     keys = ["1", 1, 1.0, True, -2.5, "-2.5", 7, "007", "7", "x", 3]
     assert [(type(key), key) for key in passed(made, *keys)] == [
         (str, "1"), (int, 1), (float, 1.0), (float, -2.5), (str, "-2.5"), (str, "007"), (str, "x"),
@@ -53,22 +53,22 @@ def test_a_known_key_that_is_a_number_is_one_in_a_row_too() -> None:
 def test_a_known_key_that_is_a_long_integer_is_that_one_and_not_the_next() -> None:
     """Identifiers of 64 bits and of SIM cards: integers of a row of JSON, doubles where a codec has no others."""
     eui, sim = 1234567890123456789, 89310410106543789301
-    made = Known(["k"], [str(eui), str(-eui), str(sim), "9007199254740993"], 1e-6)
+    made = KnownKeys(["k"], [str(eui), str(-eui), str(sim), "9007199254740993"], 1e-6)
     keys = [eui, str(eui), eui + 1, eui - 1, float(eui), -eui, -eui - 1, sim, float(sim), sim + 1, 2**53 + 1, 2**53 + 3]
     assert passed(made, *keys) == [eui, str(eui), float(eui), -eui, sim, float(sim), 2**53 + 1]
 
 
 def test_known_keys_are_numbers_where_json_spells_them_so() -> None:
-    made = Known(["k"], ["1e5", "-2.5E-1", "1.50", "0.12345678901234567", "1e999", "9" * 5_000], 1e-6)
+    made = KnownKeys(["k"], ["1e5", "-2.5E-1", "1.50", "0.12345678901234567", "1e999", "9" * 5_000], 1e-6)
     numbers = [100_000, -0.25, 1.5, 0.12345678901234567]
     assert passed(made, *numbers, math.inf) == numbers
-    made = Known(["k"], ["007", "+5", ".5", "5.", " 6", "1_0", "0x1F", "٧", "nan", "Infinity", "1e", "-"], 1e-6)
+    made = KnownKeys(["k"], ["007", "+5", ".5", "5.", " 6", "1_0", "0x1F", "٧", "nan", "Infinity", "1e", "-"], 1e-6)
     assert passed(made, 7, 5, 0.5, 6, 10, 31, math.inf) == []
 
 
 def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bloom, "REMEMBERED", 10)
-    made = Known(["k"], [f"device-{n}" for n in range(50)], 0.001)
+    made = KnownKeys(["k"], [f"device-{n}" for n in range(50)], 0.001)
     keys = [f"{name}-{n}" for n in range(50) for name in ("device", "stranger")] * 2
     assert passed(made, *keys, 1, True) == [key for key in keys if key.startswith("device")]
     assert len(made.verdicts) <= 10
@@ -77,13 +77,13 @@ def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_verdicts_on_long_keys_take_no_room() -> None:
     long = [f"{n}" + "x" * 10_000 for n in range(50)]
-    made = Known(["k"], long[:25], 1e-6)
+    made = KnownKeys(["k"], long[:25], 1e-6)
     assert passed(made, *long, "short") == long[:25]
     assert list(made.verdicts) == ["short"]
 
 
 def test_a_row_without_a_key_is_counted() -> None:
-    for made in (Known(["k"], ["a"], 0.01), FirstSeen(["k"], 10, 0.01)):
+    for made in (KnownKeys(["k"], ["a"], 0.01), FirstSeen(["k"], 10, 0.01)):
         assert passed(made, None, "a", float("nan"), ["x"]) == ["a"]
         assert made.drops == {"no key": 3}
 
@@ -205,7 +205,7 @@ def test_what_cannot_work_is_refused_with_its_place(parameters: dict[str, Any], 
 
 
 def test_a_flow_decodes_the_key_and_has_the_mode_it_asks_for() -> None:
-    for parameters, kind in (({"values": ["a"]}, Known), ({"mode": "first_seen"}, FirstSeen)):
+    for parameters, kind in (({"values": ["a"]}, KnownKeys), ({"mode": "first_seen"}, FirstSeen)):
         flow = from_plain(document(fields=["k"], **parameters), REGISTRY)
         assert fields_needed(flow, REGISTRY, "in") == frozenset({"k", "v"})
         instances = build(plan(flow, REGISTRY, "none"), REGISTRY).instances

@@ -16,7 +16,7 @@ from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.options.on_error import Action, OnError
 from edgert.operators.base.error_boundary import CAREFUL_ROWS, FAILED, Guard, as_errors, dead_letter, repeats
 from edgert.operators.base.logic import Emission, Logic, Message, Now
-from edgert.operators.sinks import Publish, Ship
+from edgert.operators.sinks import PublishSink, Ship
 from edgert.operators.sources.source import Source
 from edgert.operators.trackers import Kalman
 from edgert.operators.windows import TumblingWindow
@@ -277,7 +277,7 @@ def test_who_is_repeatable() -> None:
     assert [repeats(made()) for made in (Plain, Keeps, Ends, Ship)] == [True, False, False, False]
     assert repeats(Fussy(True))
     assert Source.repeatable
-    assert Publish.repeatable is None
+    assert PublishSink.repeatable is None
     assert not TumblingWindow.repeatable
     assert not Kalman.repeatable
 

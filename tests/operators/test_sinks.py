@@ -17,7 +17,7 @@ from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Build, Now
 from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
-from edgert.operators.sinks import Publish, Ship, make_publish
+from edgert.operators.sinks import PublishSink, Ship, make_publish
 from tests.named import named
 
 NOW = Now(0.0, 0.0)
@@ -28,7 +28,7 @@ def rows(*values: Any) -> Batch:
 
 
 def test_publish_sends_a_message_per_row_to_the_topic_that_the_row_gives() -> None:
-    made = Publish(TopicTemplate("alerts/{source}/{v}", sink=True), make("json"), 1, True)
+    made = PublishSink(TopicTemplate("alerts/{source}/{v}", sink=True), make("json"), 1, True)
     assert made.process(rows(1, 2), 0, NOW) == ()
     assert [(m.topic, m.qos, m.retain) for m in named(made.messages)] == [
         ("alerts/a/1", 1, True),
@@ -38,7 +38,7 @@ def test_publish_sends_a_message_per_row_to_the_topic_that_the_row_gives() -> No
 
 
 def test_a_row_that_cannot_be_written_is_counted_and_lost_alone() -> None:
-    made = Publish(TopicTemplate("alerts/{v}", sink=True), make("json"))
+    made = PublishSink(TopicTemplate("alerts/{v}", sink=True), make("json"))
     made.process(rows("ok", "a/b", None, "#", "", "fine"), 0, NOW)
     assert [m.topic for m in named(made.messages)] == ["alerts/ok", "alerts/fine"]
     assert made.drops == {"unwritable row": 4}

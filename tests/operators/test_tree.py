@@ -25,7 +25,7 @@ from edgert.operators.fusion.chain import Fused
 from edgert.operators.fusion.compiled_region import APART_S, Pipeline
 from edgert.operators.fusion.region import Edge
 from edgert.operators.registry import REGISTRY
-from edgert.operators.sinks import Publish
+from edgert.operators.sinks import PublishSink
 from edgert.operators.sources.source import Source
 from tests.examples import examples
 from tests.named import named
@@ -304,7 +304,7 @@ class Warmer(JsonCodec):
 
 def test_a_codec_that_builds_on_another_decodes_what_it_decodes() -> None:
     source = Source(TopicTemplate("{room}/{source}"), Warmer())
-    sink = Publish(TopicTemplate("{source}", sink=True), JsonCodec())
+    sink = PublishSink(TopicTemplate("{source}", sink=True), JsonCodec())
     made = Pipeline([source, sink], [Edge(0, 0, 1, 0)])
     for moment in (0.0, 1.0):
         made.process(RawBatch(["x/a"] * 5, [b'{"time": 1, "t": 1}'] * 5, moment, WALL), 0, Now(moment, WALL))

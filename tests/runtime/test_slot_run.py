@@ -11,7 +11,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from edgert.flow.plan import DAEMON
 from edgert.links import frames
-from edgert.links.frames import Splitter
+from edgert.links.frames import FrameSplitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.edges import Outgoing, Target
 from edgert.runtime.instance.instance import Instance
@@ -36,7 +36,7 @@ class Wire:
         self.sent: list[list[Any]] = []
 
     def send(self, data: bytes) -> None:
-        self.sent += Splitter().feed(data)
+        self.sent += FrameSplitter().feed(data)
 
     def kinds(self) -> list[str]:
         return [parts[0] for parts in self.sent]

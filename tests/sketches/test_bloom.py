@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.sketches.bloom import Bloom, Seen
+from edgert.sketches.bloom import Bloom, DoubleFilter
 from edgert.sketches.hashing import hash_of
 
 
@@ -36,7 +36,7 @@ def test_what_was_added_is_in_it_and_few_others_seem_to_be(expected: int, rate: 
     assert wrong >= 0.3 * rate, "a filter that is much better than asked for is too large"
 
 
-def is_new(seen: Seen, hashed: int) -> bool:
+def is_new(seen: DoubleFilter, hashed: int) -> bool:
     """As `first_seen` asks and tells it."""
     if hashed in seen.current:
         return False
@@ -47,7 +47,7 @@ def is_new(seen: Seen, hashed: int) -> bool:
 
 @given(st.lists(st.integers(0, 40), max_size=200))
 def test_of_the_newest_different_values_none_is_forgotten(values: list[int]) -> None:
-    seen, newest = Seen(10, 1e-6), list[int]()
+    seen, newest = DoubleFilter(10, 1e-6), list[int]()
     known = hashes(0, 41)
     for value in values:
         new = is_new(seen, known[value])
@@ -57,7 +57,7 @@ def test_of_the_newest_different_values_none_is_forgotten(values: list[int]) -> 
 
 
 def test_old_values_are_forgotten_and_counted() -> None:
-    seen = Seen(10, 1e-4)
+    seen = DoubleFilter(10, 1e-4)
     assert all(is_new(seen, h) for h in hashes(0, 30))
     assert (seen.count, seen.previous_count, seen.forgotten) == (10, 10, 10)
     assert is_new(seen, hashes(0, 1)[0]), "the first is new again"
@@ -65,7 +65,7 @@ def test_old_values_are_forgotten_and_counted() -> None:
 
 
 def test_the_rate_holds_for_both_filters_together() -> None:
-    seen = Seen(1_000, 0.02)
+    seen = DoubleFilter(1_000, 0.02)
     for h in hashes(0, 2_000):
         is_new(seen, h)
     others = hashes(10**6, 10**6 + 20_000)
@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused(expected: int, rate: float) -> None:
 
 
 def test_what_comes_again_and_again_is_never_new() -> None:
-    seen = Seen(10, 1e-6)
+    seen = DoubleFilter(10, 1e-6)
     often, *others = hashes(0, 200)
     is_new(seen, often)
     for at in range(0, len(others), 8):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 
-class Seen(NamedTuple):
+class SeenKey(NamedTuple):
     """Of a key: the end of its last window (event time, µs), and when the last of it came (ms, by this job's clock)."""
 
     last: int
@@ -28,7 +28,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SilenceLimits:
     """A rule's, in ms."""
 
     after: int
@@ -41,19 +41,19 @@ def heard(group: Group | None, ends: Iterable[int], now: int) -> Group:
     return Group(clock if group is None else max(clock, group.clock), now)
 
 
-def clock_of(group: Group, limits: Limits, now: int) -> int:
+def clock_of(group: Group, limits: SilenceLimits, now: int) -> int:
     """How far the group is (µs): as far as it says; as far as the clock on the wall when the patience has ended."""
     return max(now * 1000, group.clock) if now - group.arrived >= limits.patience else group.clock
 
 
-def to_tell(before: Seen | None, limits: Limits, now: int) -> bool:
+def to_tell(before: SeenKey | None, limits: SilenceLimits, now: int) -> bool:
     """True if it has to be said that a key is heard, of which something came. Another group that heard it before may
     have said that it is silent, though it is not here: at a time that was not past `now`, and only if the windows that
     were there, those seen here among them, were that old."""
     return before is None or before.last + limits.after * 1000 <= now * 1000
 
 
-def silent(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int) -> list[str]:
+def silent(seen: Mapping[str, SeenKey], group: Group, limits: SilenceLimits, now: int) -> list[str]:
     """The keys of which nothing is there for so long, both of their group's time and of ours: what comes late, after an
     outage, is of old windows, but it comes."""
     clock = clock_of(group, limits, now)
@@ -64,10 +64,10 @@ def silent(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int) -> 
     ]
 
 
-def look_again(seen: Mapping[str, Seen], group: Group, limits: Limits, now: int) -> int | None:
+def look_again(seen: Mapping[str, SeenKey], group: Group, limits: SilenceLimits, now: int) -> int | None:
     """When the next key becomes silent if nothing comes any more (ms); None: there is no key left."""
 
-    def due(key: Seen) -> int:
+    def due(key: SeenKey) -> int:
         if key.last + limits.after * 1000 <= group.clock:
             return key.arrived + limits.after
         return max(group.arrived + limits.patience, key.arrived + limits.after, key.last // 1000 + 1 + limits.after)

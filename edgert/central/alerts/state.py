@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from edgert.central.alerts import silence
-from edgert.central.alerts.silence import Group, Limits, Seen
+from edgert.central.alerts.silence import Group, SeenKey, SilenceLimits
 
 SILENCE_OUT: Final = "key STRING, at BIGINT, since BIGINT"
 WINDOWS_OUT: Final = "key STRING, since BIGINT, at BIGINT, values ARRAY<DOUBLE>"
@@ -23,7 +23,7 @@ class Silence(StatefulProcessor):
     """Per group: which keys were heard, and when. In: `key`, `ends` (µs). Out: a key that is new, came back or may
     count as silent elsewhere (`since` is null), or one that is silent since its last window."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SilenceLimits) -> None:
         self._limits = limits
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -42,7 +42,7 @@ class Silence(StatefulProcessor):
         for name, last in ends.items():
             if silence.to_tell(seen.get(name), self._limits, now):
                 yield Row(key=name, at=last, since=None)
-            seen[name] = Seen(max(last, seen[name].last) if name in seen else last, now)
+            seen[name] = SeenKey(max(last, seen[name].last) if name in seen else last, now)
             self._seen.updateValue((name,), tuple(seen[name]))
         yield from self._judge(seen, group, known[2] if known else None, now)
 
@@ -55,10 +55,10 @@ class Silence(StatefulProcessor):
     def close(self) -> None:
         pass
 
-    def _all(self) -> dict[str, Seen]:
-        return {name[0]: Seen(*when) for name, when in self._seen.iterator()}
+    def _all(self) -> dict[str, SeenKey]:
+        return {name[0]: SeenKey(*when) for name, when in self._seen.iterator()}
 
-    def _judge(self, seen: dict[str, Seen], group: Group, timer: int | None, now: int) -> Iterator[Row]:
+    def _judge(self, seen: dict[str, SeenKey], group: Group, timer: int | None, now: int) -> Iterator[Row]:
         clock = silence.clock_of(group, self._limits, now)
         for name in silence.silent(seen, group, self._limits, now):
             yield Row(key=name, at=clock, since=seen.pop(name).last)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.alerts.rules import GATEWAY, SILENT, Rule
-from edgert.central.alerts.silence import MERGES, Limits
+from edgert.central.alerts.silence import MERGES, SilenceLimits
 from edgert.central.alerts.state import SILENCE_OUT, WINDOWS_OUT, Silence, Windows
 from edgert.central.alerts.table import Alert, Alerts, Verdict
 from edgert.central.landing.flow_table import FlowTable
@@ -80,7 +80,7 @@ class SilentStream(RuleStream):
         rows = landing.where("day IS NOT NULL").select(
             group.alias("grp"), _key(self.keys).alias("key"), F.unix_micros("window_end").alias("ends")
         )
-        limits = Limits(round(self.rule.after_s * 1000), round(self.rule.patience_s * 1000))
+        limits = SilenceLimits(round(self.rule.after_s * 1000), round(self.rule.patience_s * 1000))
         return rows.groupBy("grp").transformWithState(Silence(limits), SILENCE_OUT, "Append", "ProcessingTime")
 
     def verdicts(self, batch: DataFrame) -> list[Verdict]:

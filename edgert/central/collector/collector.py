@@ -19,7 +19,7 @@ from edgert.central.landing.acceptance import MOST_STREAMS, Acceptance, Key, Ver
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.landing import Landing
-from edgert.central.landing.lru import Recent
+from edgert.central.landing.lru import LruCache
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.lease import LeaseLost
 from edgert.central.tables.table import Conflict, TableError
@@ -68,10 +68,10 @@ class Collector:
         self._landing = landing
         self._clock = clock
         self._acceptance: Acceptance[LandingBatch] = Acceptance(hold_s, hold_bytes, most_streams)
-        self.gateways: Recent[str, KnownGateway] = Recent(most_gateways)
+        self.gateways: LruCache[str, KnownGateway] = LruCache(most_gateways)
         self._most_flows = most_flows
         self._touched: set[str] = set()
-        self.landed: Recent[Key, int] = Recent(most_streams)
+        self.landed: LruCache[Key, int] = LruCache(most_streams)
         """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
         self._unlanded: list[LandingBatch] = []
         self._taken_bytes = 0

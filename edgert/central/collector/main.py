@@ -29,7 +29,7 @@ from edgert.central.landing.landing import Landing
 from edgert.central.tables import fleet_claim, object_store
 from edgert.central.tables.lease import LeaseLost, own_name
 from edgert.central.tables.table import Conflict, TableError
-from edgert.central.upkeep.upkeep import Schedule
+from edgert.central.upkeep.upkeep import UpkeepSchedule
 from edgert.core import log as logs
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
@@ -87,7 +87,7 @@ class Program:
             max_message_bytes=MAX_BYTES + OVERHEAD,
             on_retained=lambda topic, payload, request: None,  # results are never retained: a stranger's
         )
-        self._upkeep = Schedule(root, settings.upkeep)
+        self._upkeep = UpkeepSchedule(root, settings.upkeep)
         self._stopping = threading.Event()
         self._unsaid: dict[str, Acknowledgement] = {}
         self._due = {"status": 0.0, "share": 0.0, "tell": time.monotonic() + TELL_S}

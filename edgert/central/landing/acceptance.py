@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from edgert.central.landing.lru import Recent
+from edgert.central.landing.lru import LruCache
 
 T = TypeVar("T")
 Key = tuple[str, str, int, int]
@@ -63,7 +63,7 @@ class Acceptance(Generic[T]):
     def __init__(self, hold_s: float, hold_bytes: int, most_streams: int = MOST_STREAMS) -> None:
         self._hold_s = hold_s
         self._hold_bytes = hold_bytes
-        self._streams: Recent[Key, _Stream[T]] = Recent(most_streams)
+        self._streams: LruCache[Key, _Stream[T]] = LruCache(most_streams)
         self._holding: dict[Key, _Stream[T]] = {}
         """Those streams of which something is held."""
         self._refused: dict[Key, float] = {}

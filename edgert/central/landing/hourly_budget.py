@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edgert.central.landing.lru import Recent
+from edgert.central.landing.lru import LruCache
 
 HOUR_S: Final = 3_600.0
 _MOST_NAMES: Final = 20_000
@@ -15,7 +15,7 @@ class HourlyBudget:
 
     def __init__(self, most: int, most_names: int = _MOST_NAMES) -> None:
         self._most = most
-        self._left: Recent[str, tuple[float, float]] = Recent(most_names)
+        self._left: LruCache[str, tuple[float, float]] = LruCache(most_names)
         """Name -> (what is left, as of when)."""
 
     def admits(self, name: str, now: float) -> bool:

@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """At most `most` entries. Reading or setting one makes it the newest."""
 
     def __init__(self, most: int) -> None:

@@ -32,7 +32,7 @@ LONGEST_WAIT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """Result of a training."""
 
     version: Version
@@ -45,7 +45,7 @@ class Outcome:
 def train_and_publish(
     spark: SparkSession, root: str, training: Training, publication: Publication, *, scheduled: bool = False,
     force: bool = False,
-) -> Outcome | None:  # fmt: skip
+) -> TrainingOutcome | None:  # fmt: skip
     """Trains, enters the version into the table, and publishes it if it is as good as the one in use, or with `force`.
 
     With `scheduled`, None if another was quicker, or if a rollback came meanwhile. Raises `EdgertError`: nothing is in
@@ -66,7 +66,9 @@ def train_and_publish(
                 published, reason = True, f"{reason}; published by --force"
             lease.hold()
             version = registry.add(training.name, lambda known: _version(trained, known, began, published, reason))
-            return Outcome(version, trained, publication.publish(registry, training.name, lease) if published else [])
+            return TrainingOutcome(
+                version, trained, publication.publish(registry, training.name, lease) if published else []
+            )
     finally:
         trained.close()
 

@@ -251,7 +251,7 @@ def _unread(table: str, every: Sequence[Reading]) -> list[Reading]:
     return [replace(r, table=table, reach=Reach(0, 0)) for r in known[:1]]
 
 
-class Schedule:
+class UpkeepSchedule:
     """Rounds on a thread of their own, every `settings.every_s`; a thorough one now and then."""
 
     def __init__(self, root: str, settings: Settings) -> None:

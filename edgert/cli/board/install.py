@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from edgert.boards.board_state import ATTEMPTS, Progress, may_pass, wait_before
+from edgert.boards.board_state import ATTEMPTS, UpdateProgress, may_pass, wait_before
 from edgert.boards.requests import UpdateRequest
 from edgert.boards.slots import Pending, flows_of, hopeless, parts_before
 from edgert.cli.board import drain, requests, slots
@@ -85,7 +85,7 @@ def record(event: str, request: UpdateRequest, version: str, why: str = "", **de
 
 
 def _tell(phase: str, request: UpdateRequest, version: str = "", percent: int | None = None, why: str = "") -> None:
-    requests.tell(Progress(phase, version, request.id, request.url, percent, why))
+    requests.tell(UpdateProgress(phase, version, request.id, request.url, percent, why))
 
 
 # -- on request

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from edgert.boards.board_state import BoardState, Progress, after_start
+from edgert.boards.board_state import BoardState, UpdateProgress, after_start
 from edgert.boards.files import PUBLIC, folder, write
 from edgert.boards.requests import MOST_BYTES, UpdateRequest, read_request_untrusted
 from edgert.cli.board import slots
@@ -94,7 +94,7 @@ def tell_last() -> None:
     tell(after_start(slots.history(), slots.pending(), slots.slot()))
 
 
-def tell(update: Progress | None) -> None:
+def tell(update: UpdateProgress | None) -> None:
     """Says how the board is, and its last update. An update does not fail for that."""
     about = slots.about()
     refuses = "" if about.get("updates") else f"board {about.get('board', 'unknown')} always starts slot A"

@@ -16,7 +16,7 @@ from edgert.core.errors import EdgertError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from edgert.central.training.schedule import Outcome
+    from edgert.central.training.schedule import TrainingOutcome
     from edgert.core.settings.central import CollectorSettings
 
 Do = Callable[[argparse.Namespace], int]
@@ -100,7 +100,7 @@ def _train(args: argparse.Namespace, read: Settings) -> int:
     return 0
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: TrainingOutcome) -> str:
     v, trained = outcome.version, outcome.trained
     lines = [f"model {v.name}: version {v.version} {v.state}: {v.reason}"]
     for what, figures in (("trained on", trained.on_training), ("held out", trained.on_holdout)):

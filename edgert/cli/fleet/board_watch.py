@@ -9,11 +9,11 @@ from typing import Final
 
 from edgert.boards.board_state import BoardState, state_untrusted
 from edgert.boards.requests import UpdateRequest
-from edgert.boards.waves import Seen
+from edgert.boards.waves import SeenBoard
 from edgert.core.errors import show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.clients.control_plane import ControlConnection, Request
+from edgert.mqtt.clients.control_plane import ControlConnection, MqttRequest
 
 MOST_BOARDS: Final = 10_000
 MOST_REFUSAL: Final = 1_000
@@ -50,10 +50,10 @@ class BoardWatch:
         with self._lock:
             return sorted(board for board, online in self._online.items() if online or board in self._states)
 
-    def seen(self, board: str) -> Seen:
+    def seen(self, board: str) -> SeenBoard:
         with self._lock:
             refusal, taken = self._refusals.get(board, ""), board in self._taken
-            return Seen(self._online.get(board, False), self._states.get(board), refusal, taken)
+            return SeenBoard(self._online.get(board, False), self._states.get(board), refusal, taken)
 
     def ask(self, board: str, request: UpdateRequest) -> bool:
         """Sends a request. False if there is no connection now."""
@@ -66,7 +66,7 @@ class BoardWatch:
         self.listening = True
         self._on_change()
 
-    def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def message_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         board, _, below = topic.removeprefix(f"edgert/v1/{self._fleet}/").partition("/")
         with self._lock:
             if GATEWAY_NAME.fullmatch(board) and (board in self._online or len(self._online) < MOST_BOARDS):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from edgert.boards.board_state import Progress
+from edgert.boards.board_state import UpdateProgress
 from edgert.boards.requests import UpdateRequest, request_untrusted
 from edgert.boards.waves import Rollout, Track, cut, waves_untrusted
 from edgert.cli import _broker
@@ -190,7 +190,7 @@ def _phase(track: Track) -> str:
     percent = track.update.percent
     step = None if percent is None else percent // STEP_PERCENT * STEP_PERCENT
     update = track.update
-    return str(Progress(update.phase, percent=step, why=update.why))
+    return str(UpdateProgress(update.phase, percent=step, why=update.why))
 
 
 # -- the result

@@ -38,7 +38,7 @@ class Gives(NamedTuple):
     why: str
 
 
-class Known(NamedTuple):
+class KnownCost(NamedTuple):
     """Of an instance."""
 
     profile: Profile
@@ -48,7 +48,7 @@ class Known(NamedTuple):
     """How what a row costs was guessed, where it was neither measured nor said."""
 
 
-def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequence[str]) -> dict[str, Known]:
+def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequence[str]) -> dict[str, KnownCost]:
     """Every instance. `said` are arguments of `--cost`."""
     costs = dict.fromkeys(physical.instances, UNKNOWN.cost_s)
     guesses = dict.fromkeys(costs, ASSUMED)
@@ -72,7 +72,7 @@ def known_of(physical: Plan, registry: Registry, status: Path | None, said: Sequ
             gives.setdefault(copy.name, assumed)
         mean = sum(gives[copy.name].rows for copy in copies) / len(copies)
         leaving[uncopied(copies[0].name)[0]] = mean * (sum(came) if came else 1.0)
-    return {name: Known(Profile(costs[name], gives[name].rows), gives[name].why, guesses[name]) for name in costs}
+    return {name: KnownCost(Profile(costs[name], gives[name].rows), gives[name].why, guesses[name]) for name in costs}
 
 
 def assumed_of(nodes: Sequence[Node], came: Sequence[float]) -> Gives:
@@ -134,7 +134,7 @@ Counts = tuple[str, int, int, float, float]
 """Instance, rows in, rows out, seconds of computing, and of these at most what turns cost beside rows."""
 
 
-def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, Known]]:
+def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, KnownCost]]:
     """Of each instance of which rows were seen, however its operators were fused or copied where that was measured. Of
     a chain only the whole was: where it is apart now, its last part gives what the whole gave."""
     whole: dict[str, list[float]] = {}
@@ -167,7 +167,7 @@ def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts])
             leaving = of_operator[last][1 if ends else 0]
             cost_s = max(max(rows_s, least_s) / entering[0], LEAST_S)
             guess = TENTH if rows_s < least_s else ""
-            yield instance.name, Known(Profile(cost_s, leaving / entering[0]), why, guess)
+            yield instance.name, KnownCost(Profile(cost_s, leaving / entering[0]), why, guess)
 
 
 def _tell_of_new(instance: PhysicalInstance, registry: Registry, seen: Mapping[str, object]) -> None:

@@ -47,7 +47,7 @@ class Handlers:
 
 
 @dataclass(slots=True)
-class Status:
+class ClientStatus:
     connected: bool = False
     protocol: str = ""
     """'5' or '3.1.1' while connected."""

@@ -38,10 +38,10 @@ MAX_MESSAGE_BYTES = 1 << 20
 MOST_SHORT = 3
 """So many connections in a row that end early are said to look like those of two clients with one id: not every broker
 says that another took a session over."""
-OnMessage = Callable[[str, bytes, "Request | None"], object]
+OnMessage = Callable[[str, bytes, "MqttRequest | None"], object]
 
 
-class Request:
+class MqttRequest:
     """Where an answer to a message is wanted (MQTT 5, section 4.10)."""
 
     def __init__(self, topic: str, correlation: bytes | None) -> None:
@@ -160,7 +160,7 @@ class ControlConnection:
             self.client.loop_stop()
 
     def publish(
-        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: Request | None = None,
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, request: MqttRequest | None = None,
         answer_to: str = "",
     ) -> bool:  # fmt: skip
         """Hands one message over; false when there is no connection (it is then not kept). `request`: that the message
@@ -377,7 +377,7 @@ class ControlConnection:
             return
         properties = message.properties
         answer = getattr(properties, "ResponseTopic", None)
-        request = Request(answer, getattr(properties, "CorrelationData", None)) if answer else None
+        request = MqttRequest(answer, getattr(properties, "CorrelationData", None)) if answer else None
         handle = self._on_retained if message.retain else self._on_message
         self._guarded(lambda: handle(message.topic, bytes(message.payload), request))
 

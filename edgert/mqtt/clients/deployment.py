@@ -14,7 +14,7 @@ from typing import Any, Final
 from edgert.core.errors import Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.clients.control_plane import ControlConnection, Request
+from edgert.mqtt.clients.control_plane import ControlConnection, MqttRequest
 
 MOST_GATEWAYS: Final = 10_000
 """Gateways of one fleet that are remembered."""
@@ -138,12 +138,12 @@ class Deployment:
         topic = self._topic(self.gateway, f"flows/{self._flow}")
         self.sent = self.connection.publish(topic, self._payload, retain=True) or self.sent
 
-    def retained_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def retained_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         """A kept answer is one to an earlier write, even if that was the same document."""
         if topic.endswith("/status"):
             self.message_untrusted(topic, payload, request)
 
-    def message_untrusted(self, topic: str, payload: bytes, request: Request | None) -> None:
+    def message_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         gateway, _, rest = topic.removeprefix(f"edgert/v1/{self._fleet}/").partition("/")
         if rest == "status":
             self._note_untrusted(gateway, payload)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 
-from edgert.mqtt.clients.client_types import Address, Handlers, Status, Tls
+from edgert.mqtt.clients.client_types import Address, ClientStatus, Handlers, Tls
 from edgert.mqtt.clients.coalesce import Coalescer
 from edgert.mqtt.clients.connection_hints import hint
 from edgert.mqtt.clients.credentials import client_context
@@ -33,7 +33,7 @@ from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.session import Session
 from edgert.mqtt.session.versions import Versions
 
-__all__ = ["Address", "Handlers", "MqttClient", "Status", "Tls"]
+__all__ = ["Address", "Handlers", "MqttClient", "ClientStatus", "Tls"]
 
 log = logging.getLogger("edgert.mqtt")
 
@@ -56,7 +56,7 @@ class MqttClient:
     ) -> None:
         self.address = address
         self.handlers = handlers
-        self.status = Status()
+        self.status = ClientStatus()
         self.session = Session(options)
         self._attempts = Attempts(backoff or Backoff(), draw)
         self._budget_s = latency_budget_s

@@ -17,7 +17,7 @@ class PublishRefused(EdgertError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BrokerLimits:
     """Limits that the broker stated in CONNACK; the defaults are those of the standard."""
 
     receive_maximum: int = MAX_PACKET_ID
@@ -26,7 +26,7 @@ class Limits:
     maximum_packet_size: int = MAX_PACKET_BYTES
 
     @classmethod
-    def of(cls, properties: Properties) -> Limits:
+    def of(cls, properties: Properties) -> BrokerLimits:
         return cls(
             properties.get("receive_maximum", MAX_PACKET_ID),
             properties.get("maximum_qos", 2),
@@ -136,7 +136,7 @@ class Outgoing:
                 message.sent = False
 
     def send(
-        self, level: int, limits: Limits, write: Callable[[bytes], None], alone: bool = False
+        self, level: int, limits: BrokerLimits, write: Callable[[bytes], None], alone: bool = False
     ) -> list[tuple[int, int]]:
         """Write what the window allows, `alone`: one message; returns (packet id, reason) of what the broker would not
         take."""

@@ -8,7 +8,7 @@ from edgert.mqtt.hang_ups.unproven import Unproven
 from edgert.mqtt.packets.packets import MAX_PACKET_ID, V5
 from edgert.mqtt.session.events import Event, Published
 from edgert.mqtt.session.options import SessionOptions
-from edgert.mqtt.session.outgoing import Limits, Outgoing, OutgoingMessage, PublishRefused, refusal
+from edgert.mqtt.session.outgoing import BrokerLimits, Outgoing, OutgoingMessage, PublishRefused, refusal
 from edgert.mqtt.session.subscribing import Subscribing
 
 
@@ -18,7 +18,7 @@ class Sending:
     def __init__(self, options: SessionOptions) -> None:
         self.outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)
         self.subscribing = Subscribing()
-        self.limits = Limits()
+        self.limits = BrokerLimits()
         self.hang_ups = HangUps()
         self.unproven = Unproven()
 

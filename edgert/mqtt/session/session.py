@@ -36,7 +36,7 @@ from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Publi
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, Verdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
-from edgert.mqtt.session.outgoing import Limits, OutgoingMessage, PublishRefused
+from edgert.mqtt.session.outgoing import BrokerLimits, OutgoingMessage, PublishRefused
 from edgert.mqtt.session.packet_ids import PacketIds
 from edgert.mqtt.session.requests import Requests
 from edgert.mqtt.session.sending import Sending
@@ -318,7 +318,7 @@ class Session:
         self._accepted_at = now
         self.connection += 1
         self.versions.accepted()
-        self._sending.limits = Limits.of(packet.properties)
+        self._sending.limits = BrokerLimits.of(packet.properties)
         interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
         self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)

@@ -12,7 +12,7 @@ from edgert.core.batch import Batch, size_of
 from edgert.operators.base.error_boundary import FAILED, Guard
 from edgert.operators.base.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.fusion.region import Region
-from edgert.operators.sinks import Publish
+from edgert.operators.sinks import PublishSink
 from edgert.runtime.instance.counters import Counters, Delivery
 from edgert.runtime.instance.edges import Edges, Outgoing, Target
 from edgert.runtime.instance.queue import MERGED, Entry, Queue
@@ -165,7 +165,7 @@ class Instance:
         if reason:
             gave = (n for n, guard in enumerate(guards) if reason.startswith(f"{guard.operator}: "))
         else:
-            ours = [n for n, g in enumerate(guards) if isinstance(g.logic, Publish) and g.logic.may_give(topic)]
+            ours = [n for n, g in enumerate(guards) if isinstance(g.logic, PublishSink) and g.logic.may_give(topic)]
             gave = (n for n in ours or [n for n, guard in enumerate(guards) if foreign(guard.logic)])
         return next(gave, 0)
 
