@@ -36,6 +36,14 @@ ROOMS = ("edgert", "gateway", "agent")
 FOLDERS = (*ROOMS, "provisioning", "images")
 """Of the product."""
 MOST_MODULES = 16
+PROGRAMS = (("edgert", "gateway"), ("agent",))
+"""Packages of one program, with the library that it stands on."""
+TWICE = {
+    "Stream",
+    *("Board", "Client", "Known", "Made", "Operator", "Outcome"),
+    *("Parameters", "Rule", "Rules", "Smoothing", "Terms"),
+}
+"""Names of two classes of a program. May only get shorter."""
 
 
 def locked(name: str) -> dict[str, set[str]]:
@@ -167,6 +175,19 @@ def test_no_folder_of_the_product_has_more_modules_than_one_look_takes_in() -> N
     folders = Counter(path.parent for room in FOLDERS for path in (ROOT / room).rglob("*.py"))
     full = {str(folder.relative_to(ROOT)) for folder, modules in folders.items() if modules > MOST_MODULES}
     assert full == set()
+
+
+def test_a_name_stands_for_one_class() -> None:
+    """Names with an underscore aside, and sections of settings, which are called as what they are about."""
+    twice = set()
+    for packages in PROGRAMS:
+        files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+        told = [path for path in files if "settings" not in path.parts]
+        bodies = [node for path in told for node in ast.parse(path.read_text()).body]
+        names = Counter(node.name for node in bodies if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+        assert len(names) > 100
+        twice |= {name for name, classes in names.items() if classes > 1}
+    assert twice == TWICE
 
 
 def test_the_page_of_rooms_has_each_with_the_sentence_of_its_package() -> None:

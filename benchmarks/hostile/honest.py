@@ -11,7 +11,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.hostile.gateway import FLEET, FLOW, Gateway
 from edgert.core.results.results import (
-    Hello,
+    EpochHello,
     acks_topic,
     pack_result,
     results_topic,
@@ -39,7 +39,7 @@ class Honest:
 
     def begin(self) -> None:
         """Says hello and opens its epoch. Raises `TimeoutError` if that is not acknowledged."""
-        hello = pack_result(Hello(gateway=NAME, flow=FLOW))
+        hello = pack_result(EpochHello(gateway=NAME, flow=FLOW))
         self._await(1, hello, pack_result(self._gateway.open()))
 
     def one(self) -> float:

@@ -51,7 +51,7 @@ NOTHING: Final = Number(0, 0)
 """The position before the first batch of a stream."""
 
 
-class LinkHello(NamedTuple):
+class Hello(NamedTuple):
     """The first message of each side: the protocol's version, the sender's fleet and gateway."""
 
     version: int
@@ -123,7 +123,7 @@ class Pong(NamedTuple):
     token: int
 
 
-LinkMessage = LinkHello | Refuse | Resume | Skip | Data | Ack | Credit | Close | Ping | Pong
+LinkMessage = Hello | Refuse | Resume | Skip | Data | Ack | Credit | Close | Ping | Pong
 
 
 def encode(message: LinkMessage) -> bytes:
@@ -233,7 +233,7 @@ _BODY: Final = (
     lambda value: isinstance(value, bytes) and len(value) <= MAX_BODY,
 )
 _SHAPES: Final[dict[int, tuple[type[Any], tuple[Check, ...]]]] = {
-    0: (LinkHello, (_UINT, _NAME, _NAME)),
+    0: (Hello, (_UINT, _NAME, _NAME)),
     1: (Refuse, (_TEXT,)),
     2: (Resume, (_CHANNEL, _FLOW, _UINT, _UINT, _UINT, _UINT, _UINT)),
     3: (Skip, (_CHANNEL, _UINT, _UINT)),

@@ -2,8 +2,7 @@
 (uvloop in production). Plain TCP is for loopback addresses only: tests, and the demo.
 
 A certificate names its gateway in a subject alternative name `URI:edgert://<fleet>/<gateway>`, or in its common name.
-Addresses are not checked: boards change them. Both sides begin with `LinkHello`, whose names have to be those of the
-certificate.
+Addresses are not checked: boards change them. Both sides begin with `Hello`, whose names have to be the certificate's.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from typing import Any, Final, cast
 
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.ids import GATEWAY_NAME
-from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, LinkDecoder, LinkHello, Refuse, encode
+from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Hello, LinkDecoder, Refuse, encode
 from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S: Final = 10.0
-"""TCP, TLS and `LinkHello` together. A peer that needs longer is dropped."""
+"""TCP, TLS and `Hello` together. A peer that needs longer is dropped."""
 MOST_HANDSHAKES: Final = 32
 """Connections that have not said who they are. One more drops the oldest of the address that has most of them."""
 ACCEPT_AGAIN_S: Final = 0.2
@@ -156,7 +155,7 @@ class TlsLink(asyncio.Protocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.Transport | None = None
         self._decoder = LinkDecoder(MAX_HELLO)
-        self._first: asyncio.Future[LinkHello] = asyncio.get_running_loop().create_future()
+        self._first: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._on_data: Callable[[bytes], None] | None = None
         self._on_writable: Callable[[], None] = lambda: None
 
@@ -188,7 +187,7 @@ class TlsLink(asyncio.Protocol):
     async def introduce(self, ours: Identity, expected: str | None) -> None:
         """Says who we are and learns who the peer is. `expected`: the gateway that was called; None: we were called,
         and speak second. Raises `ProtocolError` where the peer is somebody else, or of another fleet or version."""
-        hello = encode(LinkHello(VERSION, ours.fleet, ours.gateway))
+        hello = encode(Hello(VERSION, ours.fleet, ours.gateway))
         if expected is not None:
             self.send(hello)
         first = await self._first
@@ -197,7 +196,7 @@ class TlsLink(asyncio.Protocol):
         if expected is None:
             self.send(hello)
 
-    def _check(self, first: LinkHello, ours: Identity, expected: str | None) -> None:
+    def _check(self, first: Hello, ours: Identity, expected: str | None) -> None:
         if first.version != VERSION:
             raise ProtocolError(f"expected version {VERSION} of the link protocol, got {first.version}")
         theirs = Identity(first.fleet, first.gateway)
@@ -236,7 +235,7 @@ class TlsLink(asyncio.Protocol):
             for first in messages:
                 if isinstance(first, Refuse):
                     raise ProtocolError(f"the peer closes the connection: {first.text}")
-                if not isinstance(first, LinkHello):
+                if not isinstance(first, Hello):
                     raise ProtocolError(f"expected a Hello as first message, got a {type(first).__name__}")
                 self._first.set_result(first)
         except ProtocolError as error:

@@ -19,7 +19,7 @@ MOST_VALUES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class KeyTable:
     """The fields known of each key."""
 
     fields: tuple[str, ...]
@@ -27,7 +27,7 @@ class Table:
     """A value, or null, for each of `fields`."""
 
 
-def table_of(plain: Mapping[str, Any]) -> Table:
+def table_of(plain: Mapping[str, Any]) -> KeyTable:
     """Key → field → value. Raises `DocumentError` with every fault, each with its path in the table."""
     problems = []
     fields: dict[str, None] = {}
@@ -53,17 +53,17 @@ def table_of(plain: Mapping[str, Any]) -> Table:
             problems.append(Problem("", expected, f"{count:,}"))
     if problems:
         raise DocumentError("table", problems)
-    return Table(tuple(fields), {key: tuple(map(row.get, fields)) for key, row in plain.items()})
+    return KeyTable(tuple(fields), {key: tuple(map(row.get, fields)) for key, row in plain.items()})
 
 
 def annotation(node: Node) -> Lookup:
     """The step of `node` on rows."""
-    table: Table = node.parameters["table"]
+    table: KeyTable = node.parameters["table"]
     return Lookup(node.parameters["field"], table.fields, table.rows, node.parameters["missing"] == "drop")
 
 
 def _fields(node: Node) -> FieldUse:
-    table: Table = node.parameters["table"]
+    table: KeyTable = node.parameters["table"]
     return FieldUse(frozenset((node.parameters["field"],)), frozenset(table.fields))
 
 

@@ -26,7 +26,7 @@ from gateway.base.tasks import Tasks
 from gateway.hosts.host import Arrival, Host
 from gateway.ingest.ingest import Ingest
 from gateway.ledger.gaps import write_gap
-from gateway.links.link_store import NotNow, Stream
+from gateway.links.link_store import LinkStream, NotNow
 from gateway.links.peers import Peers
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class DatabaseStore:
     def __init__(self, database: Database, store: OnStore, gateway: str) -> None:
         self._database, self._store, self._gateway = database, store, gateway
 
-    async def position(self, stream: Stream) -> Number:
+    async def position(self, stream: LinkStream) -> Number:
         database = self._database
         if stream.origin == self._gateway:
             found = await self._store(lambda: database.link_last(stream.flow, stream.destination))
@@ -53,13 +53,13 @@ class DatabaseStore:
             found = await self._store(lambda: database.link_position(stream.flow, stream.origin))
         return Number(*found)
 
-    async def pending(self, stream: Stream, after: Number, limit_bytes: int) -> Sequence[Stored]:
+    async def pending(self, stream: LinkStream, after: Number, limit_bytes: int) -> Sequence[Stored]:
         found: list[Stored] = await self._store(
             lambda: self._database.link_pending(stream.flow, stream.destination, after, limit_bytes)
         )
         return found
 
-    async def delete_to(self, stream: Stream, number: Number) -> None:
+    async def delete_to(self, stream: LinkStream, number: Number) -> None:
         await self._store(lambda: self._database.link_delete_to(stream.flow, stream.destination, number))
 
 
@@ -182,7 +182,7 @@ class FlowLinks:
 
     # -- what the links say
 
-    def deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
+    def deliver(self, stream: LinkStream, number: Number, body: bytes, gap: Gap | None) -> None:
         run = self._runs.get(stream.flow)
         if run is None or stream.flow in self._held:
             raise NotNow(f"flow {stream.flow} does not run here now")
@@ -197,7 +197,7 @@ class FlowLinks:
         self._unsaid[stream.flow, stream.origin] = number
         self._say_room()
 
-    def _arrivals_untrusted(self, run: FlowRun, stream: Stream, body: bytes) -> list[Arrival]:
+    def _arrivals_untrusted(self, run: FlowRun, stream: LinkStream, body: bytes) -> list[Arrival]:
         """The batches of `body` that instances here can take; the others are logged and counted in `drops`."""
         try:
             found = departures.unpack_untrusted(body, self._clock.monotonic())
@@ -218,7 +218,7 @@ class FlowLinks:
                 arrivals.append((instance, one.source, one.producer, one.batch))
         return arrivals
 
-    def _say_missing(self, stream: Stream, text: str) -> None:
+    def _say_missing(self, stream: LinkStream, text: str) -> None:
         """In the log and the table `gaps`: the counters here do not outlive the process."""
         log.error("flow %s: %s", stream.flow, text)
         self._tasks.begin(write_gap(self._store, self._database, stream.flow, text))
@@ -227,7 +227,7 @@ class FlowLinks:
         """Rows (and damaged batches) that came over links and were not fed, by (flow, operator or nothing, reason)."""
         return {(flow, "", reason): count for (flow, reason), count in self.drops.items()}
 
-    def _fell_behind(self, stream: Stream, number: Number) -> None:
+    def _fell_behind(self, stream: LinkStream, number: Number) -> None:
         """Begins a new epoch: the other gateway has batches that this (restored, older) database does not know."""
         log.error(
             "flow %s: gateway %s has batch %s of this one, which the database here does not know; a new epoch begins",
@@ -235,7 +235,7 @@ class FlowLinks:
         )  # fmt: skip
         self._tasks.begin(self._begin_epoch(stream, successor(number.epoch)))
 
-    async def _begin_epoch(self, stream: Stream, epoch: int) -> None:
+    async def _begin_epoch(self, stream: LinkStream, epoch: int) -> None:
         await self._store(lambda: self._database.link_begin_epoch(stream.flow, stream.destination, epoch))
         self.peers.stored(stream.flow, stream.destination, Number(epoch, 0))
 

@@ -10,7 +10,7 @@ from edgert.links.messages import Number
 from edgert.links.protocol import Gap, Stored
 
 
-class Stream(NamedTuple):
+class LinkStream(NamedTuple):
     """The batches of one flow from one gateway to another."""
 
     flow: str
@@ -21,19 +21,19 @@ class Stream(NamedTuple):
 class LinkStore(Protocol):
     """Batches that wait for other gateways, each committed with the checkpoint that made it, and positions."""
 
-    async def position(self, stream: Stream) -> Number:
+    async def position(self, stream: LinkStream) -> Number:
         """The last number of the stream in this database; (0, 0) where there is none.
 
         At the origin: the greatest number ever given to a batch, also if that is deleted. At the destination: the last
         number that the flow's last commit covers."""
         ...
 
-    async def pending(self, stream: Stream, after: Number, limit_bytes: int) -> Sequence[Stored]:
+    async def pending(self, stream: LinkStream, after: Number, limit_bytes: int) -> Sequence[Stored]:
         """Batches of the stream with numbers greater than `after`, in the order of their numbers, earlier epochs first.
         Their bodies may exceed `limit_bytes` by one batch; none only where there is none."""
         ...
 
-    async def delete_to(self, stream: Stream, number: Number) -> None:
+    async def delete_to(self, stream: LinkStream, number: Number) -> None:
         """Deletes the batches of the stream up to `number`, of this and earlier epochs: the destination has committed
         them."""
         ...
@@ -47,7 +47,7 @@ class Deliver(Protocol):
     """Takes a batch for a flow, on the loop, without waiting. It is called once for each number after the position with
     which the stream was opened, in order."""
 
-    def __call__(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
+    def __call__(self, stream: LinkStream, number: Number, body: bytes, gap: Gap | None) -> None:
         """`gap`: batches that are missing before this one for good. Bodies come from outside: read them as such.
 
         If it raises, the batch and all after it come again in a second. `NotNow` is no fault."""

@@ -12,14 +12,14 @@ from edgert.links.messages import MAX_FRAME, Number
 from edgert.links.protocol import Sender
 from edgert.links.session import Acknowledged, Event, FellBehind, LinkSession, Received
 from edgert.links.tls import WRITE_BYTES, TlsLink
-from gateway.links.link_store import Deliver, LinkStore, NotNow, Stream
+from gateway.links.link_store import Deliver, LinkStore, LinkStream, NotNow
 
 log = logging.getLogger(__name__)
 
 MOST_BACKLOG: Final = WRITE_BYTES + 2 * MAX_FRAME
 """Bytes that may wait for a peer that does not read. Batches wait in the store; this is what it makes us answer."""
 
-FellBehindCall = Callable[[Stream, Number], None]
+FellBehindCall = Callable[[LinkStream, Number], None]
 
 
 class Peer:
@@ -45,11 +45,11 @@ class Peer:
         """Flows that did not take a batch → the number before it."""
         self._task = asyncio.get_running_loop().create_task(self._work(), name=f"links to {name}")
 
-    def stream_to(self, flow: str) -> Stream:
-        return Stream(flow, self._gateway, self.name)
+    def stream_to(self, flow: str) -> LinkStream:
+        return LinkStream(flow, self._gateway, self.name)
 
-    def stream_from(self, flow: str) -> Stream:
-        return Stream(flow, self.name, self._gateway)
+    def stream_from(self, flow: str) -> LinkStream:
+        return LinkStream(flow, self.name, self._gateway)
 
     async def stop(self) -> None:
         self.detach("this gateway stops talking to it")

@@ -23,7 +23,7 @@ from edgert.core.results.pieces import LEAST_DATA, PACKET_BYTES, cut, room
 from edgert.core.results.results import (
     HELLO_EPOCHS,
     Acknowledgement,
-    Hello,
+    EpochHello,
     acks_topic,
     pack_result,
     results_topic,
@@ -320,7 +320,7 @@ class Uplink:
         epochs = sorted(departed, reverse=True)
         asked = {*stalled, *epochs[: HELLO_EPOCHS - len(stalled)]}
         newest_first = tuple(sorted(asked, reverse=True))
-        hello = Hello(gateway=self.gateway, flow=flow, epochs=newest_first, token=self.macs.token(flow))
+        hello = EpochHello(gateway=self.gateway, flow=flow, epochs=newest_first, token=self.macs.token(flow))
         payload, topic = pack_result(hello), results_topic(self.fleet, self.gateway, flow)
         if len(topic) + len(payload) + PACKET_BYTES + self.macs.overhead > (limit := self.limit(topic)):
             raise StoreError(f"expected a broker that takes a hello, got one with a limit of {limit} bytes per packet")

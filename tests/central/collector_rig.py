@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from edgert.core.results.results import (
     Acknowledgement,
-    Hello,
+    EpochHello,
     OpenBatch,
     RowsBatch,
     acks_topic,
@@ -68,7 +68,7 @@ class Outbox:
             self.waiting[batch.sequence] = pack_result(batch)
 
     def hello(self) -> None:
-        self.publish(pack_result(Hello(gateway=self.name, flow=FLOW)))
+        self.publish(pack_result(EpochHello(gateway=self.name, flow=FLOW)))
 
     def publish(self, payload: bytes) -> None:
         self._client.publish(results_topic(FLEET, self.name, FLOW), payload, qos=1)

@@ -20,12 +20,12 @@ from edgert.central.alerts import job as alert_job
 from edgert.central.alerts.job import READER, AlertJob
 from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, parse
 from edgert.central.alerts.streams import widened
-from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, Verdict
+from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, KeyVerdict
 from edgert.central.landing.landing import Landing
 from edgert.central.spark import leased_job as jobs
 from edgert.central.spark import streams
 from edgert.central.spark.metrics import METRICS, StreamMetrics, markdown, served
-from edgert.central.spark.streams import CannotStart, Stream
+from edgert.central.spark.streams import CannotStart, RunningQuery
 from edgert.central.tables.lease import claims
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Table
@@ -67,7 +67,7 @@ def test_bounds_are_wider_by_a_part_of_what_lies_between() -> None:
 
 
 def raise_alert(root: Path, rule: Rule, key: str = '{"source":"a"}') -> None:
-    assert len(Alerts(str(root)).take(rule, [Verdict(key, 700_000_000, 100_000_000)])) == 1
+    assert len(Alerts(str(root)).take(rule, [KeyVerdict(key, 700_000_000, 100_000_000)])) == 1
 
 
 def still_open(root: Path) -> set[tuple[str, str]]:
@@ -138,7 +138,7 @@ def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_lea
         Readers(str(tmp_path)).begin(name, "landing/city-air")
 
     job = make_job(tmp_path, Publication(Connection(port=broker.port), "f"))
-    changed = Alerts(str(tmp_path)).take(RULES[0], [Verdict('{"source":"a"}', 700_000_000, 100_000_000)])
+    changed = Alerts(str(tmp_path)).take(RULES[0], [KeyVerdict('{"source":"a"}', 700_000_000, 100_000_000)])
     job.note(changed)
     job.start()
     try:
@@ -160,7 +160,7 @@ def test_messages_that_wait_for_a_broker_are_bounded_and_counted(
 ) -> None:
     monkeypatch.setattr(alert_job, "MOST_UNSAID", 3)
     job = make_job(tmp_path, Publication(Connection(port=free_port()), "f"))
-    verdicts = [Verdict(json.dumps({"source": n}), 700_000_000, 100_000_000) for n in range(5)]
+    verdicts = [KeyVerdict(json.dumps({"source": n}), 700_000_000, 100_000_000) for n in range(5)]
     job.note(Alerts(str(tmp_path)).take(RULES[0], verdicts))
     job.say()
     assert job.counts == {("", "unsaid"): 2}
@@ -178,7 +178,7 @@ def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_h
     monkeypatch.setattr(job.streams, "_monotonic", lambda: clock[0])
     monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
 
-    def start() -> Stream:
+    def start() -> RunningQuery:
         tries.append(clock[0])
         raise CannotStart("no such column")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgert.central.alerts import table as module
 from edgert.central.alerts.rules import SILENT, Rule
-from edgert.central.alerts.table import CLEARED, RAISED, Alert, Alerts, Verdict, settle
+from edgert.central.alerts.table import CLEARED, RAISED, Alert, Alerts, KeyVerdict, settle
 
 RULE = Rule("quiet", "air", SILENT, keys=("source",), after_s=10)
 OTHER = Rule("lost", "air", SILENT, keys=("source",), after_s=10)
@@ -20,12 +20,12 @@ S = 1_000_000
 A, B = '{"source":"a"}', '{"source":"b"}'
 
 
-def wrong(key: str, since_s: int) -> Verdict:
-    return Verdict(key, (since_s + 10) * S, since_s * S)
+def wrong(key: str, since_s: int) -> KeyVerdict:
+    return KeyVerdict(key, (since_s + 10) * S, since_s * S)
 
 
-def well(key: str, at_s: int) -> Verdict:
-    return Verdict(key, at_s * S)
+def well(key: str, at_s: int) -> KeyVerdict:
+    return KeyVerdict(key, at_s * S)
 
 
 class Memory:
@@ -35,7 +35,7 @@ class Memory:
         self.rows: dict[str, Alert] = {}
         self.told: list[tuple[str, str]] = []
 
-    def take(self, *verdicts: Verdict) -> None:
+    def take(self, *verdicts: KeyVerdict) -> None:
         last: dict[str, Alert] = {}
         for alert in sorted(self.rows.values(), key=lambda a: a.since):
             last[alert.key] = alert
@@ -45,7 +45,7 @@ class Memory:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Verdict]:
+def histories(draw: st.DrawFn) -> list[KeyVerdict]:
     """What one key's stream says: well and silent by turns, each later than the one before."""
     at, said = 100, []
     for _ in range(draw(st.integers(1, 12))):
@@ -59,7 +59,7 @@ def histories(draw: st.DrawFn) -> list[Verdict]:
 
 @given(histories(), st.data())
 def test_whatever_comes_again_the_table_is_the_same_and_nothing_is_told_twice(
-    history: list[Verdict], data: st.DataObject
+    history: list[KeyVerdict], data: st.DataObject
 ) -> None:
     """A batch that comes again, and a stream that begins anew at any time."""
     once, often = Memory(), Memory()
@@ -81,7 +81,7 @@ def test_whatever_comes_again_the_table_is_the_same_and_nothing_is_told_twice(
 
 @given(st.lists(st.one_of(st.builds(wrong, st.sampled_from([A, B]), st.integers(0, 50)),
                           st.builds(well, st.sampled_from([A, B]), st.integers(0, 50)))))  # fmt: skip
-def test_a_key_has_one_open_alert_at_most(said: list[Verdict]) -> None:
+def test_a_key_has_one_open_alert_at_most(said: list[KeyVerdict]) -> None:
     memory = Memory()
     for verdict in said:
         memory.take(verdict)
@@ -104,7 +104,7 @@ def test_the_table_says_what_was_raised_and_cleared(tmp_path: Path) -> None:
     assert (cleared.id, cleared.state) == (first[0].id, CLEARED)
     assert cleared.cleared == dt.datetime.fromtimestamp(130, dt.UTC)
     assert [a.key for a in alerts.open("quiet")] == [B]
-    (again,) = alerts.take(RULE, [Verdict(A, 150 * S, 130 * S, value=1.5, low=None, high=1.0)])
+    (again,) = alerts.take(RULE, [KeyVerdict(A, 150 * S, 130 * S, value=1.5, low=None, high=1.0)])
     assert again.id != first[0].id
     assert json.loads(json.dumps(again.plain())) == {
         "id": again.id, "rule": "quiet", "flow": "air", "kind": "silent", "key": {"source": "a"}, "state": "raised",

@@ -21,14 +21,22 @@ from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed, expanded_size
 from edgert.core.results.pieces import cut
-from edgert.core.results.results import MOST_STREAMS, GapBatch, Hello, OpenBatch, RowsBatch, pack_result, results_topic
+from edgert.core.results.results import (
+    MOST_STREAMS,
+    EpochHello,
+    GapBatch,
+    OpenBatch,
+    RowsBatch,
+    pack_result,
+    results_topic,
+)
 from tests.central.results_examples import FLOW, Gateway, contribution
 
 EPOCH = 1 << 32
 
 
-def message(result: LandingBatch | Hello, gateway: str | None = None) -> ResultMessage:
-    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | Hello)
+def message(result: LandingBatch | EpochHello, gateway: str | None = None) -> ResultMessage:
+    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | EpochHello)
     return ResultMessage(results_topic("f", gateway or result.gateway, result.flow), pack_result(result))
 
 
@@ -65,15 +73,15 @@ def test_duplicate_is_acknowledged_again_without_a_commit(collector: Collector) 
 
 
 def test_hello_of_an_unknown_flow_is_answered_without_an_entry(collector: Collector) -> None:
-    (said,) = collector.handle([message(Hello(gateway="g9", flow=FLOW))])
+    (said,) = collector.handle([message(EpochHello(gateway="g9", flow=FLOW))])
     assert (said.acks, said.answers) == ({}, (FLOW,))
 
 
 def test_an_answer_repeats_the_token_of_the_newest_hello_once(collector: Collector) -> None:
-    hellos = [message(Hello(gateway="g1", flow=FLOW, token=token)) for token in (b"older", b"newer")]
+    hellos = [message(EpochHello(gateway="g1", flow=FLOW, token=token)) for token in (b"older", b"newer")]
     (said,) = collector.handle(hellos)
     assert (said.answers, said.tokens) == ((FLOW,), {FLOW: b"newer"})
-    (said,) = collector.handle([message(Hello(gateway="g1", flow=FLOW))])
+    (said,) = collector.handle([message(EpochHello(gateway="g1", flow=FLOW))])
     assert (said.answers, said.tokens) == ((FLOW,), {})
 
 
@@ -81,7 +89,7 @@ def test_hello_after_a_restart_is_answered_from_the_tables(collector: Collector,
     old, new = Gateway("g1"), Gateway("g1", epoch=5 << 32)
     collector.handle([message(b) for b in (old.open(), new.open(), new.rows(contribution(0, "a", 1.0)))])
     again = Collector("c2", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000)
-    (said,) = again.handle([message(Hello(gateway="g1", flow=FLOW))])
+    (said,) = again.handle([message(EpochHello(gateway="g1", flow=FLOW))])
     assert said.acks == {(FLOW, 5 << 32, 0): 2}
     assert said.greatest_epoch(FLOW) == 5 << 32
 
@@ -90,7 +98,7 @@ def test_hello_is_told_of_the_epochs_that_it_names(tmp_path: Path, collector: Co
     old, new = Gateway("g1"), Gateway("g1", epoch=5 << 32)
     collector.handle([message(b) for b in (old.open(), old.rows(contribution(0, "a", 1.0)), new.open())])
     again = Collector("c2", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000)
-    (said,) = again.handle([message(Hello(gateway="g1", flow=FLOW, epochs=(9 << 32, EPOCH)))])
+    (said,) = again.handle([message(EpochHello(gateway="g1", flow=FLOW, epochs=(9 << 32, EPOCH)))])
     assert said.acks == {(FLOW, 5 << 32, 0): 1, (FLOW, EPOCH, 0): 2}
 
 
@@ -263,7 +271,7 @@ def test_what_is_kept_of_names_is_bounded_and_learned_again_from_the_tables(tmp_
         (said,) = small.handle([message(g.rows(contribution(0, "a", 1.0)))])
         assert said.acks == {(FLOW, EPOCH, 0): 2}
     for i in range(50):
-        small.handle([message(Hello(gateway=f"x{i}", flow=f"y{i}"))])
+        small.handle([message(EpochHello(gateway=f"x{i}", flow=f"y{i}"))])
     assert len(small.gateways) == 3
     assert list(landing._flows) == [FLOW]
 
@@ -274,7 +282,7 @@ def test_more_gateways_at_once_than_are_kept_all_land(tmp_path: Path) -> None:
     small.handle([message(g.open()) for g in gateways])
     assert (small.counters.last_error, small.counters.commits) == ("", 1)
     for g in gateways:
-        (said,) = small.handle([message(Hello(gateway=g.name, flow=FLOW))])
+        (said,) = small.handle([message(EpochHello(gateway=g.name, flow=FLOW))])
         assert said.acks == {(FLOW, EPOCH, 0): 1}
 
 
@@ -298,7 +306,7 @@ def test_new_gateway_does_not_cost_a_look_at_all_tables(tmp_path: Path, monkeypa
     landing = Landing(str(tmp_path))
     landing.land([Gateway("g1", flow=f"f{i}").open() for i in range(5)])
     collector = Collector("c", landing, VirtualClock(), 10.0, 10_000)
-    collector.handle([message(Hello(gateway="g0", flow="f0"))])
+    collector.handle([message(EpochHello(gateway="g0", flow="f0"))])
     refreshed: list[str] = []
     refresh = FlowTable.refresh
 
@@ -307,13 +315,13 @@ def test_new_gateway_does_not_cost_a_look_at_all_tables(tmp_path: Path, monkeypa
         return refresh(table)
 
     monkeypatch.setattr(FlowTable, "refresh", counted)
-    collector.handle([message(Hello(gateway=f"x{i}", flow="f1")) for i in range(10)])
+    collector.handle([message(EpochHello(gateway=f"x{i}", flow="f1")) for i in range(10)])
     assert {uri.rpartition("/")[2] for uri in refreshed} == {"f1"}
-    (said,) = collector.handle([message(Hello(gateway="g1", flow="f1"))])
+    (said,) = collector.handle([message(EpochHello(gateway="g1", flow="f1"))])
     assert set(said.acks) == {(f"f{i}", EPOCH, 0) for i in range(5)}
     # What another collector opens meanwhile is seen when its flow says hello.
     Landing(str(tmp_path)).land([Gateway("x3", flow="f2").open()])
-    (said,) = collector.handle([message(Hello(gateway="x3", flow="f2"))])
+    (said,) = collector.handle([message(EpochHello(gateway="x3", flow="f2"))])
     assert said.acks == {("f2", EPOCH, 0): 1}
 
 
@@ -325,7 +333,7 @@ def test_every_stream_that_lands_is_acknowledged_and_named_again_when_it_is_aske
     assert len(said.acks) == 80
     (said,) = collector.handle([openings[0]])
     assert said.acks[(FLOW, EPOCH, 0)] == 1
-    (said,) = collector.handle([message(Hello(gateway="g1", flow=FLOW, epochs=(2 * EPOCH, 3 * EPOCH)))])
+    (said,) = collector.handle([message(EpochHello(gateway="g1", flow=FLOW, epochs=(2 * EPOCH, 3 * EPOCH)))])
     assert {(FLOW, 2 * EPOCH, 0), (FLOW, 3 * EPOCH, 0)} <= said.acks.keys()
     assert (FLOW, EPOCH, 0) not in said.acks, "what nobody asks for is not repeated for ever"
 

@@ -14,7 +14,7 @@ from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
-from edgert.core.results.results import Hello, RefusedBatch, pack_result, results_topic
+from edgert.core.results.results import EpochHello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
 from tests.central.test_landing import read
 
@@ -23,7 +23,7 @@ BAD = ("bad", EPOCH, 0)
 GOOD = ("good", EPOCH, 0)
 
 
-def message(result: LandingBatch | Hello) -> ResultMessage:
+def message(result: LandingBatch | EpochHello) -> ResultMessage:
     assert not isinstance(result, RefusedBatch)
     return ResultMessage(results_topic("f", result.gateway, result.flow), pack_result(result))
 
@@ -68,8 +68,8 @@ def test_others_land_and_are_acknowledged_and_the_flow_goes_on_when_it_is_mended
     log.write_bytes(damage(whole))
     pair.start()
     assert pair.handle(pair.rows(pair.bad), pair.rows(pair.good)) == {GOOD: 3}
-    assert pair.handle(message(Hello(gateway="g2", flow="good"))) == {GOOD: 3}
-    assert pair.handle(message(Hello(gateway="g1", flow="bad"))) == {}, "what is not known is not answered"
+    assert pair.handle(message(EpochHello(gateway="g2", flow="good"))) == {GOOD: 3}
+    assert pair.handle(message(EpochHello(gateway="g1", flow="bad"))) == {}, "what is not known is not answered"
     assert not pair.collector.waits
     assert pair.collector.counters.stuck_flows == 1
     assert "landing/bad" in pair.collector.counters.last_error

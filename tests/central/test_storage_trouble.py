@@ -28,7 +28,7 @@ from edgert.central.tables.lease import Lease
 from edgert.central.tables.table import Table, TableError, list_tables
 from edgert.central.upkeep.table import KeptTable
 from edgert.core.clock import VirtualClock
-from edgert.core.results.results import Hello, pack_result, results_topic
+from edgert.core.results.results import EpochHello, pack_result, results_topic
 from edgert.core.settings.central import Alerts
 from edgert.core.settings.central import FleetJob as Settings
 from tests.central.results_examples import FLOW, Gateway, contribution
@@ -95,7 +95,7 @@ def test_collector_whose_landing_folder_cannot_be_listed_waits_and_then_answers(
 ) -> None:
     Landing(str(tmp_path)).land([Gateway("g1").open()])
     collector = Collector("c1", Landing(str(tmp_path)), VirtualClock(), 10.0, 10_000)
-    hello = ResultMessage(results_topic("f", "g1", FLOW), pack_result(Hello(gateway="g1", flow=FLOW)))
+    hello = ResultMessage(results_topic("f", "g1", FLOW), pack_result(EpochHello(gateway="g1", flow=FLOW)))
     monkeypatch.setattr(fs, "FileSelector", fails)
     assert collector.handle([hello]) == []
     assert collector.waits

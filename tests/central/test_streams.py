@@ -27,7 +27,7 @@ from edgert.central.spark.streams import (
     BatchFailed,
     CannotStart,
     Door,
-    Stream,
+    RunningQuery,
     Supervisor,
 )
 from edgert.central.tables.lease import LeaseLost
@@ -64,11 +64,11 @@ class Starts:
     queries: list[Query] = field(default_factory=list)
     refuse: Exception | None = None
 
-    def __call__(self) -> Stream:
+    def __call__(self) -> RunningQuery:
         if self.refuse:
             raise self.refuse
         self.queries.append(Query())
-        return Stream(cast(Any, self.queries[-1]), Door())
+        return RunningQuery(cast(Any, self.queries[-1]), Door())
 
     @property
     def now(self) -> Query:
@@ -117,7 +117,7 @@ def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Supervisor) ->
         hangs.set()
         assert goes_on.wait(30)
 
-    supervisor.add("a", lambda: Stream(cast(Any, Query()), door))
+    supervisor.add("a", lambda: RunningQuery(cast(Any, Query()), door))
     assert supervisor.batch_s() == {"a": 0.0}
     supervisor.look()
     batch = threading.Thread(target=door.run, args=(work,))

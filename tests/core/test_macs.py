@@ -20,7 +20,7 @@ from edgert.core.results.macs import (
     split_untrusted,
     with_macs,
 )
-from edgert.core.results.results import Hello, acks_topic, pack_result, results_topic
+from edgert.core.results.results import EpochHello, acks_topic, pack_result, results_topic
 from edgert.core.text.key_lines import KeyFileError, key_line, parse_keys
 
 CENTRAL, FORMER = bytes(range(32)), bytes(range(1, 33))
@@ -126,7 +126,7 @@ def test_bytes_from_outside_are_split_or_refused_with_the_one_error(message: byt
 
 @given(payloads)
 def test_a_result_without_a_mac_is_never_taken_for_one_with(content: bytes) -> None:
-    hello = pack_result(Hello(gateway="g1", flow="air"))
+    hello = pack_result(EpochHello(gateway="g1", flow="air"))
     for payload in (hello, compressed(hello + bytes(1_000) + content)):
         assert split_untrusted(payload) == ([], payload)
 

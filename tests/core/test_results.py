@@ -17,8 +17,8 @@ from edgert.core.results.results import (
     MOST_NAME,
     Acknowledgement,
     DropsBatch,
+    EpochHello,
     GapBatch,
-    Hello,
     OpenBatch,
     RefusedBatch,
     RowsBatch,
@@ -85,7 +85,7 @@ def test_drops_come_back_as_they_went(drops: list[tuple[str, str, int]]) -> None
 
 def test_gap_and_hello_come_back_as_they_went() -> None:
     gap = GapBatch(**NUMBER, reason="quota", rows=None, text="outbox full")
-    hello = Hello(gateway="g1", flow="city-air", epochs=(7, 3))
+    hello = EpochHello(gateway="g1", flow="city-air", epochs=(7, 3))
     with_token = dataclasses.replace(hello, token=b"12345678")
     assert unpack_result_untrusted(pack_result(gap)) == gap
     assert unpack_result_untrusted(pack_result(hello)) == hello
@@ -174,7 +174,7 @@ def test_damaged_result_is_read_refused_or_an_error(data: st.DataObject) -> None
         result = unpack_result_untrusted(bytes(payload))
     except PayloadError:
         return
-    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | Hello)
+    assert isinstance(result, OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHello)
 
 
 @given(

@@ -13,7 +13,7 @@ from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Credentials, Identity
 from edgert.mqtt.clients.reconnect import Backoff
 from gateway.links import peers as peers_module
-from gateway.links.link_store import Stream
+from gateway.links.link_store import LinkStream
 from gateway.links.peers import Peers
 from tests.links.certificates import FLEET
 
@@ -24,15 +24,15 @@ class Database:
     """Of one gateway; outlives its `Board`s."""
 
     def __init__(self) -> None:
-        self.outbox: dict[Stream, list[Stored]] = {}
-        self.positions: dict[Stream, Number] = {}
+        self.outbox: dict[LinkStream, list[Stored]] = {}
+        self.positions: dict[LinkStream, Number] = {}
         self.failures = self.reads = 0
 
-    async def position(self, stream: Stream) -> Number:
+    async def position(self, stream: LinkStream) -> Number:
         await asyncio.sleep(0)
         return self.positions.get(stream, NOTHING)
 
-    async def pending(self, stream: Stream, after: Number, limit_bytes: int) -> Sequence[Stored]:
+    async def pending(self, stream: LinkStream, after: Number, limit_bytes: int) -> Sequence[Stored]:
         await asyncio.sleep(0)
         self.reads += 1
         if self.failures:
@@ -44,12 +44,12 @@ class Database:
                 found.append(stored)
         return found
 
-    async def delete_to(self, stream: Stream, number: Number) -> None:
+    async def delete_to(self, stream: LinkStream, number: Number) -> None:
         await asyncio.sleep(0)
         rows = self.outbox.get(stream, [])
         self.outbox[stream] = [s for s in rows if Number(s.epoch, s.sequence) > number]
 
-    def put(self, stream: Stream, *bodies: bytes) -> Number:
+    def put(self, stream: LinkStream, *bodies: bytes) -> Number:
         epoch, sequence = self.positions.get(stream, Number(1, 0))
         for body in bodies:
             sequence += 1
@@ -65,8 +65,8 @@ class Board:
         files = credentials or Credentials("", "", "")
         settings = Links(True, HOST, 0, files.certificate, files.key, files.ca, files.crl)
         self.database = database
-        self.got: list[tuple[Stream, Number, bytes]] = []
-        self.behind: list[tuple[Stream, Number]] = []
+        self.got: list[tuple[LinkStream, Number, bytes]] = []
+        self.behind: list[tuple[LinkStream, Number]] = []
         self.refusals = 0
         """Batches that the flow does not take."""
         self.refusal: Exception = RuntimeError("this flow is not well")
@@ -75,7 +75,7 @@ class Board:
             lambda stream, number: self.behind.append((stream, number)), backoff=Backoff(0.01, 0.02),
         )  # fmt: skip
 
-    def deliver(self, stream: Stream, number: Number, body: bytes, gap: Gap | None) -> None:
+    def deliver(self, stream: LinkStream, number: Number, body: bytes, gap: Gap | None) -> None:
         if self.refusals:
             self.refusals -= 1
             raise self.refusal
@@ -92,7 +92,7 @@ class Board:
         self.peers.committed(flow, origin, number)
 
 
-AB = Stream("f", "a", "b")
+AB = LinkStream("f", "a", "b")
 
 
 async def linked(a: Board, b: Board) -> None:

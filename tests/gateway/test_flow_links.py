@@ -13,13 +13,13 @@ from edgert.links.messages import Number
 from edgert.links.protocol import Gap
 from gateway.flows.plans import FLEET
 from gateway.links.flow_links import DAMAGED, FlowLinks
-from gateway.links.link_store import Stream
+from gateway.links.link_store import LinkStream
 from tests.gateway.test_given_up import gaps
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
-STREAM = Stream("f", "g2", "g1")
+STREAM = LinkStream("f", "g2", "g1")
 
 
 async def linked(path: Path) -> tuple[Gateway, FlowLinks]:

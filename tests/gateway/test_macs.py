@@ -15,7 +15,7 @@ from edgert.core.results.macs import gateway_key, is_authentic, split_untrusted,
 from edgert.core.results.pieces import Piece
 from edgert.core.results.results import (
     Acknowledgement,
-    Hello,
+    EpochHello,
     RowsBatch,
     acks_topic,
     pack_acknowledgement,
@@ -50,7 +50,7 @@ class KeyRig(Rig):
         self.packets.append(payload)
         macs, content = split_untrusted(payload)
         assert is_authentic(macs, content, topic, [KEY])
-        if isinstance(hello := unpack_result_untrusted(content), Hello):
+        if isinstance(hello := unpack_result_untrusted(content), EpochHello):
             self.tokens.append(hello.token)
         return super().publish(topic, content)
 

@@ -13,7 +13,7 @@ from edgert.links.messages import NOTHING, Number
 from edgert.links.tls import Identity, LinkError
 from gateway.links import peer as peer_module
 from gateway.links import peers as peers_module
-from gateway.links.link_store import NotNow, Stream
+from gateway.links.link_store import LinkStream, NotNow
 from gateway.links.peers import Address, Peers
 from tests.gateway.linked_boards import AB, HOST, Board, Database, link, linked, quick
 from tests.links.certificates import FLEET, Authority
@@ -192,7 +192,7 @@ async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_
 async def test_a_flow_that_stands_still_sends_nothing_until_it_works_on() -> None:
     one = Database()
     a, b = Board("a", one), Board("b", Database())
-    other = Stream("other", "a", "b")
+    other = LinkStream("other", "a", "b")
     await linked(a, b)
     for flow in ("f", "other"):
         await a.peers.open_outgoing(flow, "b")
@@ -227,7 +227,7 @@ async def test_a_store_that_fails_is_read_again() -> None:
 async def test_a_slow_flow_holds_up_only_itself() -> None:
     one = Database()
     a, b = Board("a", one), Board("b", Database())
-    slow, quick = Stream("slow", "a", "b"), Stream("quick", "a", "b")
+    slow, quick = LinkStream("slow", "a", "b"), LinkStream("quick", "a", "b")
     for stream in (slow, quick):
         one.put(stream, *[bytes(1_000)] * 100)
     await linked(a, b)
@@ -281,14 +281,14 @@ async def test_an_origin_whose_database_was_put_back_is_told() -> None:
 
 @in_loop
 async def test_a_peer_that_asks_much_and_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgert.links.messages import VERSION, LinkHello, Ping, encode
+    from edgert.links.messages import VERSION, Hello, Ping, encode
 
     monkeypatch.setattr(peer_module, "MOST_BACKLOG", 100_000)
     b = Board("b", Database())
     await b.peers.start()
     b.peers.set_peers({"a": (HOST, 1)})
     _, writer = await asyncio.open_connection(HOST, b.peers.port, limit=1)
-    writer.write(encode(LinkHello(VERSION, FLEET, "a")))
+    writer.write(encode(Hello(VERSION, FLEET, "a")))
     await until(lambda: b.peers.peer("a").link, "the link")
     flood = encode(Ping(1)) * 10_000
     for _ in range(2_000):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edgert.core.ids import epoch_ordinal, make_epoch
-from edgert.core.results.results import Hello, OpenBatch
+from edgert.core.results.results import EpochHello, OpenBatch
 from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.store.outbox import outbox
 from gateway.uplink import uplink as uplink_module
@@ -311,7 +311,7 @@ class Outages(RuleBasedStateMachine):
     def turn(self) -> None:
         newest = dict(self.rig.database.outbox_streams())
         now(self.rig.turn())
-        results = [m for m in self.rig.sent if not isinstance(m, Hello)]
+        results = [m for m in self.rig.sent if not isinstance(m, EpochHello)]
         live = [newest["f", m.epoch, m.stream] for m in results if not (m.stream == 0 and m.sequence == 1)]
         assert live == sorted(live, reverse=True), "what is new goes first"
         for m in results:

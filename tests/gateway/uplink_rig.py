@@ -16,8 +16,8 @@ from edgert.core.results.pieces import Piece
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import (
     Acknowledgement,
+    EpochHello,
     GapBatch,
-    Hello,
     OpenBatch,
     RowsBatch,
     pack_acknowledgement,
@@ -80,7 +80,7 @@ class Rig:
         self.uplink._wake.clear()
         await self.uplink.turn()
         return [
-            m.flow if isinstance(m, Hello) else m.of if isinstance(m, Piece) else (m.epoch, m.sequence)
+            m.flow if isinstance(m, EpochHello) else m.of if isinstance(m, Piece) else (m.epoch, m.sequence)
             for m in self.sent
         ]
 
@@ -107,7 +107,7 @@ class Collector:
 
     def take(self, messages: Iterable[Any]) -> None:
         for batch in messages:
-            if isinstance(batch, Hello):
+            if isinstance(batch, EpochHello):
                 self.greeted.append(batch.flow)
                 self.asked |= {*batch.epochs, max((e for e, _ in self.landed), default=0)}
                 continue

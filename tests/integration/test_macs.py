@@ -15,7 +15,7 @@ import pytest
 from edgert.core.results.macs import gateway_key, split_untrusted, with_macs
 from edgert.core.results.results import (
     Acknowledgement,
-    Hello,
+    EpochHello,
     acks_topic,
     pack_acknowledgement,
     pack_result,
@@ -117,7 +117,7 @@ class Forger(Client):
 
     def on_message(self, client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         result: Any = unpack_result_untrusted(split_untrusted(bytes(message.payload))[1])
-        if isinstance(result, Hello):
+        if isinstance(result, EpochHello):
             told: dict[str, Any] = {"answers": (result.flow,), "acks": {}, "tokens": {result.flow: result.token}}
         else:
             told = {"acks": {(result.flow, result.epoch, result.stream): result.sequence}}

@@ -20,8 +20,8 @@ from edgert.links.messages import (
     Close,
     Credit,
     Data,
+    Hello,
     LinkDecoder,
-    LinkHello,
     LinkMessage,
     Number,
     Ping,
@@ -37,7 +37,7 @@ from tests.links.worlds import FLOW, is_protocol_error_or_nothing
 
 N = Number(2**62, 2**40)
 EXAMPLES: list[LinkMessage] = [
-    LinkHello(1, "fleet", "gw-1"), Refuse("no"), Resume(1, FLOW, NOTHING, N, 2**20), Skip(1, N), Data(2, N, b"body"),
+    Hello(1, "fleet", "gw-1"), Refuse("no"), Resume(1, FLOW, NOTHING, N, 2**20), Skip(1, N), Data(2, N, b"body"),
     Data(2**32 - 1, Number(1, 1), b""), Ack(1, N), Credit(1, 2**50), Close(7), Ping(3), Pong(3),
 ]  # fmt: skip
 STREAM = b"".join(map(encode, EXAMPLES))

@@ -11,7 +11,7 @@ import pytest
 
 from edgert.core.errors import ProtocolError
 from edgert.links import tls
-from edgert.links.messages import VERSION, LinkHello, Ping, encode
+from edgert.links.messages import VERSION, Hello, Ping, encode
 from edgert.links.tls import (
     Credentials,
     Identity,
@@ -154,14 +154,14 @@ async def test_plain_tcp_is_refused_beyond_loopback_by_both_sides() -> None:
 @pytest.mark.parametrize(
     ("hello", "reason"),
     [
-        (LinkHello(VERSION + 1, FLEET, "a"), "version"),
-        (LinkHello(VERSION, "village", "a"), "fleet"),
-        (LinkHello(VERSION, FLEET, "b"), "another gateway"),
+        (Hello(VERSION + 1, FLEET, "a"), "version"),
+        (Hello(VERSION, "village", "a"), "fleet"),
+        (Hello(VERSION, FLEET, "b"), "another gateway"),
         (Ping(1), "expected a Hello"),
     ],
 )
 @in_loop
-async def test_a_wrong_first_message_is_refused(hello: LinkHello | Ping, reason: str) -> None:
+async def test_a_wrong_first_message_is_refused(hello: Hello | Ping, reason: str) -> None:
     async with Called(None) as called:
         reader, writer = await asyncio.open_connection(HOST, called.port)
         writer.write(encode(hello))

@@ -33,7 +33,7 @@ from edgert.mqtt.packets.packets import (
     Unsuback,
     count,
 )
-from edgert.mqtt.packets.properties import TABLE, Type, encode_properties, encode_varint
+from edgert.mqtt.packets.properties import TABLE, Form, encode_properties, encode_varint
 from tests.publishes import singly
 
 
@@ -59,14 +59,14 @@ def flat(packets: list[Packet]) -> list[object]:
 
 topics = st.text(st.characters(codec="utf-8", exclude_characters="+#").filter(fits), min_size=1, max_size=300)
 texts = st.text(st.characters(codec="utf-8").filter(fits), max_size=20)
-VALUES: dict[Type, st.SearchStrategy[Any]] = {
-    Type.BYTE: st.integers(0, 255),
-    Type.SHORT: st.integers(1, 65_535),
-    Type.LONG: st.integers(0, 2**32 - 1),
-    Type.VARINT: st.integers(1, 268_435_455),
-    Type.TEXT: texts,
-    Type.BINARY: st.binary(max_size=20),
-    Type.PAIR: st.lists(st.tuples(texts, texts), min_size=1, max_size=3),
+VALUES: dict[Form, st.SearchStrategy[Any]] = {
+    Form.BYTE: st.integers(0, 255),
+    Form.SHORT: st.integers(1, 65_535),
+    Form.LONG: st.integers(0, 2**32 - 1),
+    Form.VARINT: st.integers(1, 268_435_455),
+    Form.TEXT: texts,
+    Form.BINARY: st.binary(max_size=20),
+    Form.PAIR: st.lists(st.tuples(texts, texts), min_size=1, max_size=3),
 }
 
 

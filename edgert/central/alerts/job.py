@@ -20,7 +20,7 @@ from edgert.central.landing.flow_tables import of_flow
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.stream_reader import StreamReader, opened
-from edgert.central.spark.streams import AllGivenUp, CannotStart, Door, Stream, Supervisor
+from edgert.central.spark.streams import AllGivenUp, CannotStart, Door, RunningQuery, Supervisor
 from edgert.central.tables.lease import Lease, own_name
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Conflict, TableError, join, list_folders, list_tables, told
@@ -145,7 +145,7 @@ class AlertJob(Job):
                 log.warning("%s: the register was not told how far it has read: %s", name, error)
         return left
 
-    def _start(self, name: str, rule: Rule, table: str) -> Stream:
+    def _start(self, name: str, rule: Rule, table: str) -> RunningQuery:
         at = FlowTable(self._root, table)
         at.refresh()
         if at.schema is None:
@@ -174,7 +174,7 @@ class AlertJob(Job):
             .option("checkpointLocation", reader.checkpoint(table))
             .foreachBatch(update)
         )
-        return Stream(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), door)
+        return RunningQuery(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), door)
 
     def _take(self, stream: RuleStream, alerts: Alerts, batch: DataFrame) -> None:
         """On the thread of a stream."""

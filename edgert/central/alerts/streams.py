@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from edgert.central.alerts.rules import GATEWAY, SILENT, Rule
 from edgert.central.alerts.silence import MERGES, SilenceLimits
 from edgert.central.alerts.state import SILENCE_OUT, WINDOWS_OUT, Silence, Windows
-from edgert.central.alerts.table import Alert, Alerts, Verdict
+from edgert.central.alerts.table import Alert, Alerts, KeyVerdict
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import of_flow
 from edgert.central.spark.streams import CannotStart
@@ -52,7 +52,7 @@ class RuleStream(ABC):
         """The stream with its state. What the state holds depends on the rule's kind, keys and columns only."""
 
     @abstractmethod
-    def verdicts(self, batch: DataFrame) -> list[Verdict]:
+    def verdicts(self, batch: DataFrame) -> list[KeyVerdict]:
         """Runs a batch, once, with its change of state. Returns one verdict per key."""
 
 
@@ -83,19 +83,19 @@ class SilentStream(RuleStream):
         limits = SilenceLimits(round(self.rule.after_s * 1000), round(self.rule.patience_s * 1000))
         return rows.groupBy("grp").transformWithState(Silence(limits), SILENCE_OUT, "Append", "ProcessingTime")
 
-    def verdicts(self, batch: DataFrame) -> list[Verdict]:
-        well: dict[str, Verdict] = {}
-        silent: dict[str, Verdict] = {}
+    def verdicts(self, batch: DataFrame) -> list[KeyVerdict]:
+        well: dict[str, KeyVerdict] = {}
+        silent: dict[str, KeyVerdict] = {}
         for row in batch.collect():
             kind = well if row.since is None else silent
             if row.key not in kind or kind[row.key].at < row.at:
-                kind[row.key] = Verdict(row.key, row.at, row.since)
+                kind[row.key] = KeyVerdict(row.key, row.at, row.since)
         confirmed = self._confirmed([v for key, v in silent.items() if key not in well])
         # A gateway that catches up says of each of its keys, with each batch, that it is heard.
         open_ = self._alerts.open(self.rule.name) if well else []
         return [*self._well(well, open_), *confirmed]
 
-    def _well(self, well: Mapping[str, Verdict], open_: Iterable[Alert]) -> Iterator[Verdict]:
+    def _well(self, well: Mapping[str, KeyVerdict], open_: Iterable[Alert]) -> Iterator[KeyVerdict]:
         """Those that clear something. An alert of a table with other keys is cleared by what has the same values in the
         keys that both have."""
         newest: dict[tuple[str, ...], dict[tuple[Any, ...], int]] = {}
@@ -110,9 +110,9 @@ class SilentStream(RuleStream):
                     ats = sorted((v.at, v.key) for v in well.values())
                     newest[names] = {_values(key, names): at for at, key in ats}
                 if (at := newest[names].get(_values(alert.key, names))) is not None:
-                    yield Verdict(alert.key, at)
+                    yield KeyVerdict(alert.key, at)
 
-    def _confirmed(self, silent: Sequence[Verdict]) -> list[Verdict]:
+    def _confirmed(self, silent: Sequence[KeyVerdict]) -> list[KeyVerdict]:
         """Those of which the whole landing table has nothing newer either: a sensor may have come to another gateway,
         and a stream that begins anew has not read all of it. `since` becomes what the table says. A key whose newest
         window is in another table of the flow, since its gateway has another version, is left to the stream of that."""
@@ -127,7 +127,7 @@ class SilentStream(RuleStream):
             self._look(table, silent, newest)
         after = round(self.rule.after_s * 1e6)
         here = (v for v in silent if newest[v.key] == last[v.key])
-        return [Verdict(v.key, v.at, last[v.key]) for v in here if last[v.key] + after <= v.at]
+        return [KeyVerdict(v.key, v.at, last[v.key]) for v in here if last[v.key] + after <= v.at]
 
     def _flow(self) -> dict[str, FlowTable]:
         """The flow's landing tables, as they are now."""
@@ -135,7 +135,7 @@ class SilentStream(RuleStream):
         self._tables = {name: self._tables.get(name) or FlowTable(self._root, name) for name in names}
         return {name: table for name, table in self._tables.items() if table.refresh()}
 
-    def _look(self, table: FlowTable, silent: Sequence[Verdict], last: dict[str, int]) -> None:
+    def _look(self, table: FlowTable, silent: Sequence[KeyVerdict], last: dict[str, int]) -> None:
         """Brings `last` up to what a table says of keys: by those of the key columns that it has."""
         types = _types(table.schema) if table.schema else {}
         names = [name for name in self.keys if types.get(name) == self._types[name]]
@@ -190,7 +190,7 @@ class OutsideStream(RuleStream):
         windows = Windows(self._kind, self.rule.windows)
         return known.groupBy("key").transformWithState(windows, WINDOWS_OUT, "Append", "None")
 
-    def verdicts(self, batch: DataFrame) -> list[Verdict]:
+    def verdicts(self, batch: DataFrame) -> list[KeyVerdict]:
         bounds = self._bounds.of_now(batch.sparkSession)
         if bounds is None:
             batch.write.format("noop").mode("overwrite").save()
@@ -211,7 +211,8 @@ class OutsideStream(RuleStream):
             (F.col("at") >= oldest) & (F.col("wrong") | well)
         )
         return [
-            Verdict(row.key, row.at, row.since if row.wrong else None, row.newest, low, high) for row in rows.collect()
+            KeyVerdict(row.key, row.at, row.since if row.wrong else None, row.newest, low, high)
+            for row in rows.collect()
         ]
 
 
@@ -307,7 +308,7 @@ def _sql(value: Any) -> str:
     return literal(value) if isinstance(value, str) else str(value).lower()
 
 
-def _since(verdict: Verdict) -> int:
+def _since(verdict: KeyVerdict) -> int:
     assert verdict.since is not None
     return verdict.since
 

@@ -59,7 +59,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class KeyVerdict:
     """The last verdict of a batch on a key. Times are microseconds since the epoch."""
 
     key: str
@@ -72,7 +72,7 @@ class Verdict:
     high: float | None = None
 
 
-def settle(rule: Rule, last: Mapping[str, Alert], verdicts: Iterable[Verdict]) -> list[Alert]:
+def settle(rule: Rule, last: Mapping[str, Alert], verdicts: Iterable[KeyVerdict]) -> list[Alert]:
     """The alerts that are new or changed. `last`: the newest alert of each key of which there is one. At most one
     verdict a key."""
     changed = []
@@ -122,14 +122,14 @@ class Alerts:
             every += ended
         return every
 
-    def take(self, rule: Rule, verdicts: Sequence[Verdict]) -> list[Alert]:
+    def take(self, rule: Rule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
         """Writes what `verdicts` (at most one a key) change, each alert once; returns that."""
         changed: list[Alert] = []
         for at in range(0, len(verdicts), _AT_ONCE):
             changed += self._take(rule, verdicts[at : at + _AT_ONCE])
         return changed
 
-    def _take(self, rule: Rule, verdicts: Sequence[Verdict]) -> list[Alert]:
+    def _take(self, rule: Rule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
         keys = ", ".join(literal(v.key) for v in verdicts)
 
         def decided() -> list[Alert]:

@@ -28,7 +28,7 @@ from edgert.core.compression import expanded_size
 from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP, epoch_ordinal, is_credible
 from edgert.core.results.pieces import Piece
-from edgert.core.results.results import Acknowledgement, Hello, Result
+from edgert.core.results.results import Acknowledgement, EpochHello, Result
 
 log = logging.getLogger("edgert.central.collector")
 HANDLE_S: Final = 0.25
@@ -224,7 +224,7 @@ class Collector:
     def _take(self, message: ResultMessage, result: Result) -> None:
         gateway = self._meet(result.gateway, result.flow)
         gateway.partition = partition_of_topic(message.topic)
-        if isinstance(result, Hello):
+        if isinstance(result, EpochHello):
             acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
             unknown = [epoch for epoch in result.epochs if not acks.get((epoch, 0))]
             if unknown or not acks:

@@ -16,7 +16,7 @@ from edgert.central.spark.errors import OF_SPARK, hint, reason, told_by_spark
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.stream_reader import StreamReader, source
-from edgert.central.spark.streams import Stream, Supervisor
+from edgert.central.spark.streams import RunningQuery, Supervisor
 from edgert.central.tables.lease import Lease, own_name
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
@@ -79,7 +79,7 @@ class FleetJob(Job):
         left = self._reader.tell({name.removeprefix(source("")): query for name, query in queries.items()})
         return [source(flow) for flow in left]
 
-    def _start(self, flow: str, once: bool) -> Stream:
+    def _start(self, flow: str, once: bool) -> RunningQuery:
         fleet = Table(join(self._root, "fleet", flow))
         written = Written(self._reader.checkpoint(flow))
         lacks = written.lacks(fleet, APPLICATION) if fleet.refresh() else f"there is no fleet/{flow}"
@@ -99,5 +99,5 @@ class FleetJob(Job):
             .foreachBatch(table.update)
         )
         if once:
-            return Stream(writer.trigger(availableNow=True).start(), table.door)
-        return Stream(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), table.door)
+            return RunningQuery(writer.trigger(availableNow=True).start(), table.door)
+        return RunningQuery(writer.trigger(processingTime=f"{self._settings.trigger_s} seconds").start(), table.door)

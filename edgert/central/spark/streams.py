@@ -82,7 +82,7 @@ class Door:
             self._busy.release()
 
 
-class Stream(NamedTuple):
+class RunningQuery(NamedTuple):
     """A query that runs, and the door of its batches."""
 
     query: StreamingQuery
@@ -91,8 +91,8 @@ class Stream(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    start: Callable[[], Stream]
-    stream: Stream | None = None
+    start: Callable[[], RunningQuery]
+    stream: RunningQuery | None = None
     began: float = 0.0
     failures: int = 0
     changes: int = 0
@@ -122,7 +122,7 @@ class Supervisor:
         # It tells each failure of a batch with its whole traceback; we tell it in a line.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
-    def add(self, name: str, start: Callable[[], Stream]) -> bool:
+    def add(self, name: str, start: Callable[[], RunningQuery]) -> bool:
         """Keep a stream running from the next look on. False if it is known already."""
         if name in self._watched:
             return False

@@ -126,7 +126,7 @@ class RefusedBatch(Numbered):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class EpochHello:
     """A gateway asks, at each connect and before it ships, for the acknowledgement of one flow."""
 
     gateway: str
@@ -156,7 +156,7 @@ class Acknowledgement:
         return max((epoch for name, epoch, _ in self.acks if name == flow), default=None)
 
 
-Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | Hello
+Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHello
 """Messages of a gateway to the collector, whole."""
 
 
@@ -180,10 +180,10 @@ def acks_topic(fleet: str, gateway: str) -> str:
     return f"edgert/v1/{fleet}/@acks/{gateway}"
 
 
-def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | Hello) -> bytes:
+def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | EpochHello) -> bytes:
     """One result as the payload of one MQTT message. Rows are compressed where that makes them smaller."""
     head: dict[str, Any] = {"v": VERSION, "gateway": result.gateway, "flow": result.flow}
-    if isinstance(result, Hello):
+    if isinstance(result, EpochHello):
         token = {"token": result.token} if result.token else {}
         return pack({**head, "kind": "hello", "epochs": list(result.epochs), **token})
     head.update(epoch=result.epoch, stream=result.stream, sequence=result.sequence, flow_version=result.flow_version)
@@ -216,7 +216,7 @@ def unpack_result_untrusted(payload: bytes) -> Result | Piece:
         epochs, token = _epochs(plain.get("epochs", [])), plain.get("token", b"")
         if not _is_token(token):
             raise PayloadError(f"token: expected at most {MOST_TOKEN} bytes, got {show(token)}")
-        return Hello(gateway=gateway, flow=flow, epochs=epochs, token=token)
+        return EpochHello(gateway=gateway, flow=flow, epochs=epochs, token=token)
     if plain.get("kind") == "piece":
         return piece_untrusted(plain, gateway, flow)
     number: dict[str, Any] = {

@@ -11,7 +11,7 @@ from edgert.core.text.mqtt_text import UNFIT, fits
 from edgert.mqtt.packets.packets import Properties
 
 
-class Type(Enum):
+class Form(Enum):
     BYTE = "byte"
     SHORT = "two-byte integer"
     LONG = "four-byte integer"
@@ -23,47 +23,47 @@ class Type(Enum):
 
 class PropertySpec(NamedTuple):
     name: str
-    type: Type
+    type: Form
     packets: frozenset[str]
 
 
-def _entry(name: str, kind: Type, packets: str) -> PropertySpec:
+def _entry(name: str, kind: Form, packets: str) -> PropertySpec:
     return PropertySpec(name, kind, frozenset(packets.split()))
 
 
 _ACKS = "puback pubrec pubrel pubcomp suback unsuback"
 
 TABLE: dict[int, PropertySpec] = {
-    0x01: _entry("payload_format_indicator", Type.BYTE, "publish will"),
-    0x02: _entry("message_expiry_interval", Type.LONG, "publish will"),
-    0x03: _entry("content_type", Type.TEXT, "publish will"),
-    0x08: _entry("response_topic", Type.TEXT, "publish will"),
-    0x09: _entry("correlation_data", Type.BINARY, "publish will"),
-    0x0B: _entry("subscription_identifier", Type.VARINT, "publish subscribe"),
-    0x11: _entry("session_expiry_interval", Type.LONG, "connect connack disconnect"),
-    0x12: _entry("assigned_client_identifier", Type.TEXT, "connack"),
-    0x13: _entry("server_keep_alive", Type.SHORT, "connack"),
-    0x15: _entry("authentication_method", Type.TEXT, "connect connack"),
-    0x16: _entry("authentication_data", Type.BINARY, "connect connack"),
-    0x17: _entry("request_problem_information", Type.BYTE, "connect"),
-    0x18: _entry("will_delay_interval", Type.LONG, "will"),
-    0x19: _entry("request_response_information", Type.BYTE, "connect"),
-    0x1A: _entry("response_information", Type.TEXT, "connack"),
-    0x1C: _entry("server_reference", Type.TEXT, "connack disconnect"),
-    0x1F: _entry("reason_string", Type.TEXT, f"connack disconnect {_ACKS}"),
-    0x21: _entry("receive_maximum", Type.SHORT, "connect connack"),
-    0x22: _entry("topic_alias_maximum", Type.SHORT, "connect connack"),
-    0x23: _entry("topic_alias", Type.SHORT, "publish"),
-    0x24: _entry("maximum_qos", Type.BYTE, "connack"),
-    0x25: _entry("retain_available", Type.BYTE, "connack"),
-    0x26: _entry("user_property", Type.PAIR, f"connect connack publish will subscribe unsubscribe disconnect {_ACKS}"),
-    0x27: _entry("maximum_packet_size", Type.LONG, "connect connack"),
-    0x28: _entry("wildcard_subscription_available", Type.BYTE, "connack"),
-    0x29: _entry("subscription_identifier_available", Type.BYTE, "connack"),
-    0x2A: _entry("shared_subscription_available", Type.BYTE, "connack"),
+    0x01: _entry("payload_format_indicator", Form.BYTE, "publish will"),
+    0x02: _entry("message_expiry_interval", Form.LONG, "publish will"),
+    0x03: _entry("content_type", Form.TEXT, "publish will"),
+    0x08: _entry("response_topic", Form.TEXT, "publish will"),
+    0x09: _entry("correlation_data", Form.BINARY, "publish will"),
+    0x0B: _entry("subscription_identifier", Form.VARINT, "publish subscribe"),
+    0x11: _entry("session_expiry_interval", Form.LONG, "connect connack disconnect"),
+    0x12: _entry("assigned_client_identifier", Form.TEXT, "connack"),
+    0x13: _entry("server_keep_alive", Form.SHORT, "connack"),
+    0x15: _entry("authentication_method", Form.TEXT, "connect connack"),
+    0x16: _entry("authentication_data", Form.BINARY, "connect connack"),
+    0x17: _entry("request_problem_information", Form.BYTE, "connect"),
+    0x18: _entry("will_delay_interval", Form.LONG, "will"),
+    0x19: _entry("request_response_information", Form.BYTE, "connect"),
+    0x1A: _entry("response_information", Form.TEXT, "connack"),
+    0x1C: _entry("server_reference", Form.TEXT, "connack disconnect"),
+    0x1F: _entry("reason_string", Form.TEXT, f"connack disconnect {_ACKS}"),
+    0x21: _entry("receive_maximum", Form.SHORT, "connect connack"),
+    0x22: _entry("topic_alias_maximum", Form.SHORT, "connect connack"),
+    0x23: _entry("topic_alias", Form.SHORT, "publish"),
+    0x24: _entry("maximum_qos", Form.BYTE, "connack"),
+    0x25: _entry("retain_available", Form.BYTE, "connack"),
+    0x26: _entry("user_property", Form.PAIR, f"connect connack publish will subscribe unsubscribe disconnect {_ACKS}"),
+    0x27: _entry("maximum_packet_size", Form.LONG, "connect connack"),
+    0x28: _entry("wildcard_subscription_available", Form.BYTE, "connack"),
+    0x29: _entry("subscription_identifier_available", Form.BYTE, "connack"),
+    0x2A: _entry("shared_subscription_available", Form.BYTE, "connack"),
 }
 _IDS = {entry.name: (identifier, entry) for identifier, entry in TABLE.items()}
-_WIDTHS = {Type.BYTE: 1, Type.SHORT: 2, Type.LONG: 4}
+_WIDTHS = {Form.BYTE: 1, Form.SHORT: 2, Form.LONG: 4}
 
 
 def encode_varint(value: int) -> bytes:
@@ -150,13 +150,13 @@ def encode_properties(properties: Mapping[str, Any], place: str) -> bytes:
 
 
 def _encode_value(entry: PropertySpec, value: Any) -> bytes:
-    if entry.type is Type.TEXT:
+    if entry.type is Form.TEXT:
         return encode_text(value)
-    if entry.type is Type.PAIR:
+    if entry.type is Form.PAIR:
         return encode_text(value[0]) + encode_text(value[1])
-    if entry.type is Type.BINARY:
+    if entry.type is Form.BINARY:
         return encode_binary(value)
-    if entry.type is Type.VARINT:
+    if entry.type is Form.VARINT:
         return encode_varint(value)
     try:
         return int(value).to_bytes(_WIDTHS[entry.type], "big")
@@ -180,7 +180,7 @@ def read_properties_untrusted(data: bytes, at: int, end: int, place: str) -> tup
             raise ProtocolError(f"expected a property of {place}, got identifier 0x{data[at]:02X}")
         value, at = _read_value(entry.type, data, at + 1, stop)
         name = entry.name
-        if entry.type is Type.PAIR or (name == "subscription_identifier" and place == "publish"):
+        if entry.type is Form.PAIR or (name == "subscription_identifier" and place == "publish"):
             found.setdefault(name, []).append(value)
         elif name in found:
             raise ProtocolError(f"expected {name} once, got it twice")
@@ -189,16 +189,16 @@ def read_properties_untrusted(data: bytes, at: int, end: int, place: str) -> tup
     return found, stop
 
 
-def _read_value(kind: Type, data: bytes, at: int, end: int) -> tuple[Any, int]:
-    if kind is Type.TEXT:
+def _read_value(kind: Form, data: bytes, at: int, end: int) -> tuple[Any, int]:
+    if kind is Form.TEXT:
         return read_text_untrusted(data, at, end)
-    if kind is Type.PAIR:
+    if kind is Form.PAIR:
         name, at = read_text_untrusted(data, at, end)
         value, at = read_text_untrusted(data, at, end)
         return (name, value), at
-    if kind is Type.BINARY:
+    if kind is Form.BINARY:
         return read_binary_untrusted(data, at, end)
-    if kind is Type.VARINT:
+    if kind is Form.VARINT:
         return read_varint_untrusted(data, at, end)
     stop = at + _WIDTHS[kind]
     if stop > end:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Verdict(Enum):
+class KeepaliveVerdict(Enum):
     FINE = 0
     PING = 1
     GONE = 2
@@ -26,17 +26,17 @@ class KeepAlive:
         """PINGRESP has come."""
         self._pinged_at = None
 
-    def tick(self, now: float, reading: bool) -> Verdict:
+    def tick(self, now: float, reading: bool) -> KeepaliveVerdict:
         """The verdict at `now`; a PING is taken as sent. While not `reading`, silence proves nothing."""
         if not self._interval_s:
-            return Verdict.FINE
+            return KeepaliveVerdict.FINE
         if not reading:
             self.received_at = now
         if self._pinged_at is not None:
             silent_s = now - max(self._pinged_at, self.received_at)
-            return Verdict.GONE if silent_s >= self._timeout_s else Verdict.FINE
+            return KeepaliveVerdict.GONE if silent_s >= self._timeout_s else KeepaliveVerdict.FINE
         # A receiver's silence counts too, so that a broker that vanished is noticed by one that only sends.
         if now - min(self.sent_at, self.received_at) < 0.75 * self._interval_s:
-            return Verdict.FINE
+            return KeepaliveVerdict.FINE
         self._pinged_at = self.sent_at = now
-        return Verdict.PING
+        return KeepaliveVerdict.PING

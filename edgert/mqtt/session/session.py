@@ -34,7 +34,7 @@ from edgert.mqtt.packets.packets import (
 from edgert.mqtt.packets.reasons import sentence
 from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Published, Refused, Released, Subscribed
 from edgert.mqtt.session.incoming import answers, completions
-from edgert.mqtt.session.keepalive import KeepAlive, Verdict
+from edgert.mqtt.session.keepalive import KeepAlive, KeepaliveVerdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
 from edgert.mqtt.session.outgoing import BrokerLimits, OutgoingMessage, PublishRefused
 from edgert.mqtt.session.packet_ids import PacketIds
@@ -151,9 +151,9 @@ class Session:
         if self._sending.is_stable(now - self._accepted_at):
             self._send_waiting(self._later)
         verdict = self._keep_alive.tick(now, reading)
-        if verdict is Verdict.GONE:
+        if verdict is KeepaliveVerdict.GONE:
             return self._give_up(f"no answer to a ping within {self.options.ping_timeout_s:g} s")
-        if verdict is Verdict.PING:
+        if verdict is KeepaliveVerdict.PING:
             self._ping()
         return self._take_later()
 

@@ -181,7 +181,7 @@ def _eliminate(left: list[list[float]], size: int, told: float) -> list[int]:
     return used
 
 
-class Training(Logic, ABC):
+class TrainingLogic(Logic, ABC):
     """A row with a model for every so many rows of a key: with the time and the source of the last of them."""
 
     def __init__(self, output: str, keys: Sequence[str]) -> None:
@@ -212,7 +212,7 @@ class Training(Logic, ABC):
             self.drops["bad_value (values)"] += bad
 
 
-class TrainRegression(Training):
+class TrainRegression(TrainingLogic):
     """State: the sums of each key's window, and how many models it has had."""
 
     def __init__(

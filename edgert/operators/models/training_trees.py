@@ -20,7 +20,15 @@ from edgert.flow.spec import OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, hashable
 from edgert.operators.base.logic import Build
 from edgert.operators.models.cart import grow
-from edgert.operators.models.training import FIELDS, MAX_KEYS, OUTPUT, Training, check_training, fields_used, is_number
+from edgert.operators.models.training import (
+    FIELDS,
+    MAX_KEYS,
+    OUTPUT,
+    TrainingLogic,
+    check_training,
+    fields_used,
+    is_number,
+)
 from edgert.operators.state.aggregates import compile_function
 from edgert.operators.state.bounded_keys import ByKey, forgets
 from edgert.operators.state.partitioning import as_they_are
@@ -91,7 +99,7 @@ def is_class(value: Any) -> bool:
     return type(value) is bool or (is_number(value) and (type(value) is float or -_INTEGER <= value < _INTEGER))
 
 
-class TrainTree(Training):
+class TrainTree(TrainingLogic):
     """State: each key's window, and how many models it has had."""
 
     def __init__(
