@@ -64,7 +64,7 @@ bundle: ## a signed update of an image: make bundle BOARD=amd64 ARGS="--cert upd
 image-test: ## builds an image, boots it in QEMU: messages, updates, power cuts: make image-test BOARD=amd64 (1 h or more)
 	@scripts/setup image
 	@.venv/bin/python -m images.build $(BOARD)
-	@.venv/bin/python -m images.boot $(BOARD) $(ARGS)
+	@.venv/bin/python -m images.qemu $(BOARD) $(ARGS)
 
 docs: ## writes anew what the docs take from the code
 	@scripts/setup lint

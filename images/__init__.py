@@ -1,1 +1,1 @@
-"""Images of boards: built by `images.build`, booted by `images.boot`."""
+"""Images of boards: built by `images.build`, booted by `images.qemu`."""

@@ -1,1 +1,1 @@
-"""A board in QEMU, its fleet, and the world around it: for `python3 -m images.boot`."""
+"""A board in QEMU, its fleet, and the world around it: for `python3 -m images.qemu`."""

@@ -1,4 +1,4 @@
-"""Updates of a board in QEMU: a good bundle, broken ones, wrong signatures. Part of `python3 -m images.boot`."""
+"""Updates of a board in QEMU: a good bundle, broken ones, wrong signatures. Part of `python3 -m images.qemu`."""
 
 from __future__ import annotations
 

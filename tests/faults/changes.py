@@ -15,7 +15,8 @@ from edgert.control.client import call
 from edgert.core.errors import EdgertError
 from edgert.flow.document import to_toml
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from tests.faults.fault import DOWN, NOTHING, Fault, Spark, seconds
+from tests.faults.circumstances import Spark
+from tests.faults.fault import DOWN, NOTHING, Fault, seconds
 from tests.faults.publisher import FLOW, WINDOW_S, document
 from tests.integration.rig import FLEET
 

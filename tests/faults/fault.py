@@ -9,7 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from tests.faults.circumstances import Spark
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
@@ -18,8 +20,6 @@ NOTHING = "nothing: "
 """How `inject` begins what it says when there was nothing to be done."""
 DOWN = f"{NOTHING}it is down"
 STARTING = f"{NOTHING}it starts"
-Spark = Literal["", "local", "cluster"]
-"""Where the fleet job runs: not at all, in one process with its executor, on a cluster of this machine."""
 
 
 @dataclass(frozen=True, slots=True)

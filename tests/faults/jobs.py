@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.tables.table import Conflict
 from tests.faults.changes import Stop
+from tests.faults.circumstances import Spark
 from tests.faults.clocks import HOUR_S, ClockStep
-from tests.faults.fault import DOWN, NOTHING, STARTING, Fault, Spark, seconds
+from tests.faults.fault import DOWN, NOTHING, STARTING, Fault, seconds
 from tests.faults.kills import Kill
 from tests.faults.spark import LEASE_S
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from tests.faults.fault import DOWN, NOTHING, Fault, Spark, seconds
+from tests.faults.circumstances import Spark
+from tests.faults.fault import DOWN, NOTHING, Fault, seconds
 
 if TYPE_CHECKING:
     from tests.faults.path import BrokerName, Program, WholePath

@@ -6,8 +6,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from tests.faults.circumstances import HopName
 from tests.faults.fault import Fault, seconds
 from tests.faults.proxy import Direction, is_publish, with_dup
 from tests.faults.routes import Kind
@@ -15,8 +16,6 @@ from tests.faults.routes import Kind
 if TYPE_CHECKING:
     from tests.faults.path import WholePath
 
-HopName = Literal["sensors", "uplink", "collector"]
-"""Gateway to the sensors' broker, gateway to the central broker, collector to the central broker."""
 HOPS: tuple[HopName, ...] = ("sensors", "uplink", "collector")
 RESULT_HOPS: tuple[HopName, ...] = ("uplink", "collector")
 DIRECTIONS: tuple[Direction, ...] = ("up", "down")

@@ -8,12 +8,11 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from tests.faults.fault import DOWN, STARTING, Fault, seconds
+from tests.faults.path import LEASE_S
 
 if TYPE_CHECKING:
     from tests.faults.path import Program, WholePath
 
-LEASE_S = 5
-"""Of a partition: the shortest that there is."""
 LONGEST_S = 2.0 * LEASE_S
 """So that its partition goes to the other, or does not."""
 BOTH: tuple[Program, ...] = ("collector", "second collector")

@@ -17,19 +17,16 @@ from edgert.core.results.macs import gateway_key
 from edgert.core.text.key_lines import KEY_BYTES, key_line
 from edgert.flow.options.delivery import Delivery
 from tests.brokers import Broker, mosquitto
-from tests.faults import clocks
-from tests.faults.fault import Fault
-from tests.faults.hang_ups import Heard, is_poison
-from tests.faults.harmed import Harms
-from tests.faults.hostile import Peer
-from tests.faults.links import HopName
-from tests.faults.pairs import LEASE_S
-from tests.faults.plan import Plan
+from tests.faults.circumstances import Circumstances, HopName
+from tests.faults.harms import Harms
+from tests.faults.heard import Heard, is_poison
+from tests.faults.peer import Peer
 from tests.faults.proxy import Hop, Loop
 from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
 from tests.faults.routes import Routes, address
 from tests.faults.spark import Cluster, Job
 from tests.faults.untimed import UntimedPublisher
+from tests.faults.wall_clock import environment
 from tests.integration.harms import keep
 from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.waiting import wait_until
@@ -37,6 +34,8 @@ from tests.waiting import wait_until
 Program = Literal["gateway", "collector", "second collector", "fleet job"]
 BrokerName = Literal["sensors", "central"]
 UNLIMITED = "max_queued_messages 0\nmax_inflight_messages 0"
+LEASE_S = 5
+"""Of a partition of two collectors: the shortest that there is."""
 QUIET_S = 0.3
 """So long after its clients were cut off a broker has read what they had sent."""
 FRESH_S = 0.6
@@ -52,7 +51,7 @@ START_CPU_S = 60.0
 class WholePath(Rig):
     """Started by `start`; `close` ends all that runs."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: Circumstances) -> None:
         self.brokers: dict[BrokerName, Broker] = {}
         for name in ("sensors", "central"):
             (folder / name).mkdir()
@@ -69,7 +68,7 @@ class WholePath(Rig):
         if self._mac_keys:
             hops["uplink"]["mac_key_file"] = self._mac_keys["g1"]
         settings = {"pool": plan.pool, "sensors": hops["sensors"], "central": hops["uplink"]}
-        self.daemon = Gateway(folder, "g1", sensors, central, settings, clocks.environment(self.clock_file("gateway")))
+        self.daemon = Gateway(folder, "g1", sensors, central, settings, environment(self.clock_file("gateway")))
         self.daemon.progress = self.progress
         self.processes.append(self.daemon)
         self._programs: dict[Program, Process] = {"gateway": self.daemon, **self._collectors(plan)}
@@ -80,10 +79,10 @@ class WholePath(Rig):
         self.cluster = Cluster(folder) if plan.spark == "cluster" else None
         if plan.spark:
             master = self.cluster.master if self.cluster else "local[2]"
-            env = clocks.environment(self.clock_file("fleet job"))
+            env = environment(self.clock_file("fleet job"))
             self._programs["fleet job"] = Job(folder, self.tables, master, env, plan.many)
-        self.rivals: dict[Fault, Lease] = {}
-        """Who has taken the fleet job's lease."""
+        self.rivals: dict[object, Lease] = {}
+        """Fault → who has taken the fleet job's lease for it."""
         self.placed: list[str] = []
         """Answers to requests for another plan."""
         self.plans: set[tuple[int, int]] = set()
@@ -107,10 +106,10 @@ class WholePath(Rig):
             files[name] = str(path)
         return files
 
-    def _collectors(self, plan: Plan) -> dict[Program, Process]:
+    def _collectors(self, plan: Circumstances) -> dict[Program, Process]:
         """One, or two that share the results by leases. Both come to the broker on one hop."""
         hop = self.hops["collector"]
-        env = {**clocks.environment(self.clock_file("collector"))}
+        env = {**environment(self.clock_file("collector"))}
         if self._mac_keys:
             env["EDGERT_COLLECTOR_MAC_KEY_FILE"] = self._mac_keys["central"]
         if plan.upkeep:
@@ -119,7 +118,7 @@ class WholePath(Rig):
             return {"collector": self.collector(hop.port, env, hop.host)}
         env["EDGERT_COLLECTOR_LEASE_S"] = str(LEASE_S)
         first = self.collector(hop.port, {**env, "EDGERT_COLLECTOR_ID": "first"}, hop.host)
-        env |= {**clocks.environment(self.clock_file("second collector")), "EDGERT_COLLECTOR_ID": "second"}
+        env |= {**environment(self.clock_file("second collector")), "EDGERT_COLLECTOR_ID": "second"}
         second = Process(first.arguments[2:], self.folder / "second-collector.log", env)
         self.processes.append(second)
         return {"collector": first, "second collector": second}
@@ -143,7 +142,7 @@ class WholePath(Rig):
             self.hops["sensors"].hang_up("up", is_poison)
             self.heard = Heard(self.brokers["sensors"].port)
         if self._plan.scene == "hostile":
-            self.peer.watch(self)
+            self.peer.watch(self.hops, self.has_macs, self.program("collector"))
         flow = document(self._plan.interval_s, self.delivery, late=self.late, publishes=hung_up)
         answer = self.deploy(self.daemon, flow)
         assert answer["accepted"], answer
@@ -192,7 +191,7 @@ class WholePath(Rig):
         self._connected()
         self._taken()
         if self.heard is not None:
-            self.heard.settle(self)
+            self.heard.settle(self.publisher, self.status, self.progress)
         self._await(self._removed, "the flow's removal")
         self.drained(self.daemon, STILL_S)
 

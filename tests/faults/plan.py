@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from edgert.flow.options.delivery import Delivery
 from tests.faults.changes import PLACED_SLOTS, Place, Redeploy, Stop
+from tests.faults.circumstances import DURATION_S, Circumstances, Scene, Spark
 from tests.faults.clocks import ClockStep, WrongClock
 from tests.faults.disks import DiskFull, TornWrite
-from tests.faults.fault import Fault, Spark
+from tests.faults.fault import Fault
 from tests.faults.hang_ups import HangUp, HangUpAtLarge
 from tests.faults.harmed import HarmFile
 from tests.faults.hostile import Flood
@@ -81,10 +82,8 @@ HOSTILE_KINDS: tuple[type[Fault], ...] = (
     Flood, Flood, Flood, Flood, KillGateway, KillGatewayAtCommit, KillSlot, KillCollector, KillCollectorAtCommit, Cut,
 )  # fmt: skip
 """Of the seeds of `make_hostile`."""
-Scene = Literal["", "hung-up", "harmed", "hostile"]
-"""What else there is: see `make_hung_up`, `make_harmed` and `make_hostile`."""
-DURATION_S, SPARK_DURATION_S = 8.0, 15.0
-"""How long messages are published."""
+SPARK_DURATION_S = 15.0
+"""Seconds for which messages are published."""
 HALVED = 0.5
 """Of the versions of the flow so many have windows half as long."""
 MANY = (0, 1, 10)
@@ -109,41 +108,11 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    seed: int
-    pool: dict[str, Any]
-    """The gateway's settings of that section."""
-    interval_s: float
-    """Between checkpoints."""
-    rate: float
-    """Messages per second."""
-    injections: tuple[Injection, ...]
-    duration_s: float = DURATION_S
-    spark: Spark = ""
-    """With the fleet job: what is compared is the fleet table."""
-    delivery: Delivery = "exactly-once"
-    """Of the flow. At least once: what is doubled must be foreseen by the gateway."""
-    many: int = 0
-    """Contributions of a batch that the fleet job takes for a large one (0: 20,000, as always)."""
-    collectors: int = 1
-    """Two share the results by leases."""
-    upkeep: bool = False
-    """Tables are compacted and cleaned up all the time."""
-    untimed: bool = False
-    """Messages have no time of their own, and the flow drops late rows."""
-    scene: Scene = ""
-    least_plans: int = 0
-    """With fewer changes of plan the seed fails: it has shown nothing."""
+class Plan(Circumstances):
+    injections: tuple[Injection, ...] = ()
 
     def __str__(self) -> str:
-        pool = ", ".join(f"{key} {value}" for key, value in self.pool.items())
-        spark = {"": "", "local": " with Spark", "cluster": " with Spark on a cluster"}[self.spark]
-        spark += f", batches large from {self.many}" * bool(self.many)
-        spark += ", two collectors" * (self.collectors > 1) + ", upkeep" * self.upkeep
-        spark += ", messages without a time" * self.untimed + f", {self.scene}" * bool(self.scene)
-        every = f"checkpoint every {self.interval_s:g} s; {self.rate:g} messages/s"
-        head = f"seed {self.seed}{spark}, {self.delivery}: pool: {pool}; {every}"
-        return "\n".join([head, *(f"  {i}" for i in self.injections)])
+        return "\n".join([Circumstances.__str__(self), *(f"  {i}" for i in self.injections)])
 
 
 def _halved(injection: Injection) -> Injection:
@@ -181,7 +150,7 @@ def make(seed: int, spark: bool = False, delivery: Delivery = "exactly-once") ->
     upkeep = spark and draw.choice((False, True))
     drawn = [_halved(i) if isinstance(i.fault, Redeploy) and draw.random() < HALVED else i for i in drawn]
     injected = tuple(sorted(drawn, key=lambda i: i.at))
-    return Plan(seed, pool, interval_s, rate, injected, duration_s, job, delivery, many, collectors, upkeep)
+    return Plan(seed, pool, interval_s, rate, duration_s, job, delivery, many, collectors, upkeep, injections=injected)
 
 
 def make_placed(seed: int) -> Plan:
@@ -196,7 +165,7 @@ def make_placed(seed: int) -> Plan:
         faults[n] = replace(Place.draw(draw), by="", kill="")
     injected = tuple(map(Injection, times, faults))
     interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
-    return Plan(seed, pool, interval_s, rate, injected, 1.5 * DURATION_S, least_plans=LEAST_PLANS)
+    return Plan(seed, pool, interval_s, rate, 1.5 * DURATION_S, least_plans=LEAST_PLANS, injections=injected)
 
 
 def make_untimed(seed: int) -> Plan:
@@ -210,7 +179,7 @@ def make_untimed(seed: int) -> Plan:
     kinds: list[type[Fault]] = [WrongClock, *(draw.choice(fitting) for _ in times[1:])]
     injected = tuple(Injection(at, kind.draw(draw)) for at, kind in zip(times, kinds, strict=True))
     interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
-    return Plan(seed, pool, interval_s, rate, injected, untimed=True)
+    return Plan(seed, pool, interval_s, rate, untimed=True, injections=injected)
 
 
 def make_hung_up(seed: int) -> Plan:
@@ -246,4 +215,4 @@ def _scene(
     drawn: list[type[Fault]] = [first, *(draw.choice(fitting) for _ in times[1:])]
     injected = tuple(Injection(at, kind.draw(draw)) for at, kind in zip(times, drawn, strict=True))
     interval_s, rate = draw.choice((0.2, 0.5, 1.0)), draw.choice((50.0, 200.0))
-    return Plan(seed, pool, interval_s, rate, injected, scene=scene)
+    return Plan(seed, pool, interval_s, rate, scene=scene, injections=injected)

@@ -157,12 +157,12 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
     gaps, quarantined = _said(path, "gaps"), _said(path, "quarantine")
     if plan.scene == "harmed":
         texts = [row["text"] for row in gaps]
-        outcome.problems += path.harms.problems(path, outcome.difference, texts)
+        outcome.problems += path.harms.problems(path.status(), path.daemon.text(), outcome.difference, texts)
         outcome.figures |= {"lost": outcome.difference.lost, "said": messages_said(texts)}
         outcome.figures |= {"dropped": path.harms.dropped}
         outcome.difference, gaps = Difference(), []
     if path.heard is not None:
-        outcome.problems += path.heard.problems(path)
+        outcome.problems += path.heard.problems(path.publisher, path.status(), path.daemon.text())
         outcome.figures |= {f"hang-ups, {name}": hop.hung_up for name, hop in path.hops.items() if hop.hung_up}
     if plan.scene == "hostile":
         outcome.problems += path.peer.problems()

@@ -26,13 +26,14 @@ from edgert.central.upkeep.upkeep import Work
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from tests import waiting
-from tests.faults import changes, clocks, hang_ups, hostile, keeping, plan, repetitions, routes
+from tests.faults import changes, hostile, keeping, plan, repetitions, routes, wall_clock
 from tests.faults.__main__ import SCENES, summary
 from tests.faults.changes import PLACED_SLOTS, Place, Redeploy
 from tests.faults.disks import committed_bytes, tear
 from tests.faults.fault import NOTHING
 from tests.faults.hang_ups import HangUp
 from tests.faults.harmed import FIRST_S, HarmFile
+from tests.faults.heard import problems
 from tests.faults.hostile import Flood
 from tests.faults.plan import JOB_KINDS, KINDS, LEAST_PLANS, PAIR_KINDS, SURE
 from tests.faults.proxy import packets, with_dup
@@ -174,7 +175,7 @@ def test_seeds_of_a_scene_mean_the_same_each_time_and_come_to_every_kind(scene: 
 def test_what_is_given_out_is_all_but_the_messages_at_which_the_broker_hangs_up(
     heard: list[float], counted: int, wrong: tuple[str, ...]
 ) -> None:
-    found = hang_ups.problems([1.0, 2.0, 3.0], [2.0], heard, counted, 1)
+    found = problems([1.0, 2.0, 3.0], [2.0], heard, counted, 1)
     assert len(found) == len(wrong)
     assert all(text.startswith(begin) for text, begin in zip(found, wrong, strict=True))
 
@@ -314,7 +315,7 @@ def test_of_upkeep_rounds_and_what_they_did_and_could_not_do_are_counted(
 
 def test_the_clock_of_a_process_steps_and_its_monotonic_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "clock"
-    env = {**os.environ, **clocks.environment(file)}
+    env = {**os.environ, **wall_clock.environment(file)}
     look = "import time; [print(time.time(), time.monotonic(), flush=True) for _ in iter(input, '')]"
     with subprocess.Popen(
         [sys.executable, "-c", look], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -323,7 +324,7 @@ def test_the_clock_of_a_process_steps_and_its_monotonic_one_does_not(tmp_path: P
         assert process.stdout
         seen = []
         for offset in (0.0, 3600.0, -3600.0):
-            clocks.set_offset(file, offset)
+            wall_clock.set_offset(file, offset)
             process.stdin.write("look\n")
             process.stdin.flush()
             wall, monotonic = map(float, process.stdout.readline().split())

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from images.boot import SCENES, _scenes
 from images.qemu import machine as machines
+from images.qemu.__main__ import SCENES, _scenes
 from images.qemu.machine import FIRST_S, BootError, Machine
 
 

@@ -7,7 +7,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, closing
-from typing import TYPE_CHECKING
 from unittest import mock
 
 from edgert.central.landing.lineage import Opening
@@ -16,14 +15,10 @@ from edgert.core.results.results import OpenBatch, RowsBatch, unpack_result_untr
 from edgert.store.database import Database
 from tests.protocol.central_side import number_of
 from tests.protocol.memory_table import Row
-
-if TYPE_CHECKING:
-    from tests.protocol.world import World
-
-Covered = dict[str, dict[int, tuple[set[int], set[int]]]]
+from tests.protocol.state import State
 
 
-def note(world: World) -> None:
+def note(world: State) -> None:
     """What a fallback to where the flows stand now would have."""
     assert world.board
     database, ledger = world.board.database, world.ledger
@@ -33,7 +28,7 @@ def note(world: World) -> None:
         covered.setdefault(database.last_state(name), ({*ledger.processed[name]}, {*ledger.delivered[name]}))
 
 
-def back_up(world: World) -> None:
+def back_up(world: State) -> None:
     path = world.folder / f"backup{len(world.backups)}"
     shutil.copy(world.path, path)
     kept = {name: {*uids} for name, uids in world.ledger.kept.items()}
@@ -41,7 +36,7 @@ def back_up(world: World) -> None:
     world.backups.append((path, kept, covered, world.versions.copy()))
 
 
-def go_back(world: World) -> None:
+def go_back(world: State) -> None:
     path, kept, covered, versions = world.draw.choice(world.backups)
     world.say(f"goes back to {path.name}")
     world.went_back = True
@@ -65,7 +60,7 @@ def full_disk() -> AbstractContextManager[object]:
     return mock.patch.object(Database, "fall_back", full)
 
 
-def _shipped(world: World, flow: str) -> set[int]:
+def _shipped(world: State, flow: str) -> set[int]:
     """What has been counted in results that stay, whether they have landed or wait in the outbox. Of a card that is
     older than the tables nothing is certain."""
     made, waiting, openings = _on_card(world, flow)
@@ -78,7 +73,7 @@ def _shipped(world: World, flow: str) -> set[int]:
     return _of_keys(world, sorted(world.ledger.kept[flow], key=lambda uid: uid in held), counts)
 
 
-def _left_for_good(world: World, flow: str, kept: set[int]) -> set[int]:
+def _left_for_good(world: State, flow: str, kept: set[int]) -> set[int]:
     """What the card has counted in results that have landed and are not on it any more."""
     made, waiting, _ = _on_card(world, flow)
     still = {number_of(row) for row in waiting}
@@ -89,7 +84,7 @@ def _left_for_good(world: World, flow: str, kept: set[int]) -> set[int]:
     return _of_keys(world, sorted(kept), counts)
 
 
-def _on_card(world: World, flow: str) -> tuple[dict[tuple[int, int], int], list[Row], list[Opening]]:
+def _on_card(world: State, flow: str) -> tuple[dict[tuple[int, int], int], list[Row], list[Opening]]:
     """The last number of each stream, contributions in the outbox, and what all epochs were opened with."""
     waiting, openings = [], []
     with closing(sqlite3.connect(world.path)) as db:
@@ -107,7 +102,7 @@ def _on_card(world: World, flow: str) -> tuple[dict[tuple[int, int], int], list[
     return made, waiting, openings
 
 
-def _of_keys(world: World, uids: Iterable[int], counts: Counter[str]) -> set[int]:
+def _of_keys(world: State, uids: Iterable[int], counts: Counter[str]) -> set[int]:
     """So many messages of each key (which of equal ones makes no difference), the first of `uids`."""
     found = set()
     for uid in uids:
@@ -117,7 +112,7 @@ def _of_keys(world: World, uids: Iterable[int], counts: Counter[str]) -> set[int
     return found
 
 
-def rot(world: World, flow: str) -> None:
+def rot(world: State, flow: str) -> None:
     """One byte of what is stored of a flow's state, or of its queues, is another. It goes on from the delta before
     that, or where there is none, with nothing in its windows."""
     with closing(sqlite3.connect(world.path)) as db:

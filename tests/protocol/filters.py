@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from tests.protocol.world import World
+from tests.protocol.state import State
 
 FILTERS: Final = {"a": ("t/+/+", "t/#", "+/+/s"), "b": ("t/0/+", "t/0/#", "+/0/s")}
 
 
-def change(world: World, name: str) -> None:
+def change(world: State, name: str) -> None:
     """A new version of a flow reads another of its filters."""
     world.flows[name] = world.draw.choice([f for f in FILTERS[name] if f != world.flows[name]])
     world.deploy(name)
     note(world)
 
 
-def note(world: World) -> None:
+def note(world: State) -> None:
     """What the flows of the gateway read, which may be what an older version did."""
     if world.board:
         for source in world.board.ingest.subscriptions.sources:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from edgert.core.clock import VirtualClock
 from edgert.flow.options.full_outbox import WhenFull
-from tests.protocol import cards, kinds
+from tests.protocol import kinds
 from tests.protocol.board import Board, document
 from tests.protocol.board_in_slots import BoardInSlots, stepped
 from tests.protocol.central_side import CentralSide
@@ -21,6 +21,9 @@ from tests.protocol.ledger import Ledger, Messages
 from tests.protocol.sensors_broker import SensorsBroker
 
 WALL: Final = 1_700_000_000.0
+
+Covered = dict[str, dict[int, tuple[set[int], set[int]]]]
+"""By flow and number of its last delta: (messages in its state, messages that had come), as far as is known."""
 
 
 class State:
@@ -85,12 +88,11 @@ class State:
         self._patches = ExitStack()
         if self.in_slots:
             self._patches.enter_context(stepped())
-        self.covered: cards.Covered = {name: {} for name in self.flows}
-        """By flow and number of its last delta: what was in its state then, as far as is known, and what had come."""
+        self.covered: Covered = {name: {} for name in self.flows}
         self.went_back = False
         self.versions = Counter(list(self.flows))
         """By flow: what gives it another epoch adds one."""
-        self.backups: list[tuple[Path, Messages, cards.Covered, Counter[str]]] = []
+        self.backups: list[tuple[Path, Messages, Covered, Counter[str]]] = []
         self.board: Board | None = self._start()
         for name in self.flows:
             self.board.deploy(self._document(name))
@@ -117,6 +119,10 @@ class State:
 
     def step(self) -> None:
         """One thing happens."""
+        raise NotImplementedError
+
+    def deploy(self, name: str) -> None:
+        """A new version of a flow."""
         raise NotImplementedError
 
     def say(self, text: str) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from edgert.mqtt.topics import covers
-
-if TYPE_CHECKING:
-    from tests.protocol.world import World
+from tests.protocol.state import State
 
 
-def check(world: World) -> None:
+def check(world: State) -> None:
     """Against the truth."""
     assert not world.central.lost(), "tables never lose anything here"
     for name in world.flows:
@@ -24,7 +21,7 @@ def check(world: World) -> None:
         world.dropping.check(world.strict)
 
 
-def _check(world: World, name: str, counted: Counter[str]) -> None:
+def _check(world: State, name: str, counted: Counter[str]) -> None:
     ledger, key = world.ledger, world.keys.__getitem__
     of = {u for u, its in world.topics.items() if covers(world.flows[name], its)}
     expected = Counter(map(key, of))

@@ -1,4 +1,4 @@
-"""Boots an image in QEMU and shows that it works: `python3 -m images.boot BOARD`.
+"""Boots an image in QEMU and shows that it works: `python3 -m images.qemu BOARD`.
 
 A sensor outside publishes to the board's broker, a flow that was deployed over MQTT counts, and its results come out.
 The board takes updates, refuses those with a wrong signature, and goes back from broken ones. Its power is cut.
@@ -32,7 +32,7 @@ from images.qemu.outside import Outside
 from images.qemu.updates import FLEET_SCENES, Updates
 from images.qemu.updates import SCENES as UPDATE_SCENES
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 BOARD_ID: Final = "probe-board"
 SCENES: Final = ("power", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts")
 CUTS: Final = 2
@@ -200,7 +200,7 @@ def _scenes(text: str) -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Tries one image; returns the exit status."""
-    parser = argparse.ArgumentParser("images.boot", description="Boots an image in QEMU and shows that it works.")
+    parser = argparse.ArgumentParser("images.qemu", description="Boots an image in QEMU and shows that it works.")
     parser.add_argument("board")
     parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
     parser.add_argument(
