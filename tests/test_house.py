@@ -125,6 +125,7 @@ def set_up(tmp_path: Path, kind: str, *, java: str, mosquitto: bool) -> subproce
         (commands / name).symlink_to(where)
     if mosquitto:
         stub(commands, "mosquitto", "exit 0")
+        stub(commands, "mosquitto_sub", "exit 0")
     (tmp_path / "scripts/setup").write_text(script.replace("PATH=$PATH:/usr/sbin:/sbin", ":"))
     command = [str(tmp_path / "scripts/setup"), kind]
     return subprocess.run(command, capture_output=True, text=True, env={"PATH": str(commands)}, check=False)
@@ -134,9 +135,9 @@ def set_up(tmp_path: Path, kind: str, *, java: str, mosquitto: bool) -> subproce
     ("kind", "java", "mosquitto", "needs", "packages"),
     [
         ("demo", "exit 1", False, "Java 17 or newer", "default-jre-headless"),
-        ("test", "exit 1", False, "Java 17 or newer and Mosquitto", "default-jre-headless mosquitto"),
+        ("test", "exit 1", False, "Java 17 or newer and Mosquitto", "default-jre-headless mosquitto mosquitto-clients"),
         ("test", "exit 1", True, "Java 17 or newer", "default-jre-headless"),
-        ("test", "echo /j", False, "Mosquitto", "mosquitto"),
+        ("test", "echo /j", False, "Mosquitto", "mosquitto mosquitto-clients"),
     ],
 )
 def test_who_may_not_install_is_told_in_one_line_what_is_missing(

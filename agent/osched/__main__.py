@@ -20,11 +20,10 @@ from pathlib import Path
 
 from agent.osched.component import OsScheduling
 from edgert.control.server import ControlServer
-from edgert.core.config import parse, section
+from edgert.core.config import load, section
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
 from edgert.core.settings.folders import data_folder, runtime_folder
-from edgert.core.text_files import ENCODING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
-        text = given.config.read_text(encoding=ENCODING) if given.config else ""
-        settings = parse(Settings, text, os.environ, where=str(given.config or "configuration"))
+        settings = load(Settings, given.config, os.environ)
         return asyncio.run(_serve(OsScheduling(settings.sched, given.gateway, given.data), given.socket))
     except (EdgertError, OSError) as error:
         print(f"agent.osched: {error}", file=sys.stderr)

@@ -180,17 +180,17 @@ class Demo:
         setup, state = self.setup, self.stages["broker"].state
         if state == "ready":
             return True
-        if state == "waiting":
-            if "broker" in self.children:
-                self.children["broker"].start()
-            self._set("broker", "starting", f"{setup.broker} does not answer yet")
+        if state == "waiting" and "broker" in self.children:
+            self.children["broker"].start()
         if "broker" in self.children:
-            answers = READY in self.children["broker"].last_lines()
+            why = "" if READY in self.children["broker"].last_lines() else "it starts"
         else:
-            answers = _answers(setup.broker_host, setup.broker_port)
-        if answers:
+            why = _no_answer(setup.broker_host, setup.broker_port)
+        if why:
+            self._set("broker", "starting", f"{setup.broker} does not answer yet: {why}")
+        else:
             self._set("broker", "ready", setup.broker)
-        return answers
+        return not why
 
     def _gateway(self) -> None:
         status = self._status.value
@@ -297,12 +297,13 @@ def progress(waited_s: float, took_s: float | None) -> str:
     return f"{bar} {waited_s:.0f} of some {expected:.0f} s to the first fleet rows ({why})"
 
 
-def _answers(host: str, port: int) -> bool:
+def _no_answer(host: str, port: int) -> str:
+    """Why nobody accepts a connection there; empty: somebody does."""
     try:
         socket.create_connection((host, port), 1).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 @contextlib.contextmanager

@@ -171,7 +171,8 @@ def load_flow(options: Options) -> tuple[str, str]:
     try:
         text = file.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as problem:
-        raise EdgertError(f"{file}: expected a readable flow document: {problem}") from problem
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise EdgertError(f"{file}: expected a readable flow document: {why}") from problem
     registry, _ = with_installed()
     return document.load(text, registry, what=str(file)).name, text
 

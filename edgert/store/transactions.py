@@ -43,7 +43,8 @@ class Transactions:
         try:
             self._lock = file.lock(path)
         except OSError as error:
-            raise StoreError(f"cannot lock the database {path}: {error}; check the folder and its disk") from error
+            why = error.strerror or error
+            raise StoreError(f"cannot lock the database {path}: {why}; check the folder and its disk") from error
         try:
             try:
                 salvage.take_place(path)

@@ -218,3 +218,23 @@ def test_every_block_of_shell_on_a_page_can_be_pasted() -> None:
         assert not re.search(r"^\$ ", block, re.M), (page, block)
         for arguments in edgert_commands(block):
             build_parser().parse_args(arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["agent.osched", "--config", "{}/nowhere.toml"],
+        ["gateway", "--config", "{}/nowhere.toml"],
+        ["agent", "--config", "{}/nowhere.toml"],
+        ["edgert", "demo", "--flow", "{}/nowhere.toml"],
+        ["edgert", "check", "{}/nowhere.toml"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_not_there_is_said_in_words(arguments: list[str], tmp_path: Path) -> None:
+    named = [text.format(tmp_path) for text in arguments]
+    done = subprocess.run([sys.executable, "-m", *named], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode in (1, 2)
+    assert f"{tmp_path}/nowhere.toml: expected a readable" in done.stderr
+    assert "No such file or directory" in done.stderr
+    assert "Errno" not in done.stderr

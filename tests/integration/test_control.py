@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import queue
+import re
+import shutil
 import signal
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -13,9 +17,10 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from edgert.flow.document import to_toml
 from tests.examples import examples
 from tests.integration import truth
-from tests.integration.rig import FLEET, Rig
+from tests.integration.rig import FLEET, ROOT, Rig
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -153,3 +158,23 @@ def test_a_model_replaces_another_while_the_flow_runs_and_a_bad_one_does_not(rig
     for each in (client, answers_client):
         each.disconnect()
         each.loop_stop()
+
+
+@pytest.mark.skipif(not shutil.which("mosquitto_sub"), reason="needs mosquitto_sub, of the package mosquitto-clients")
+def test_the_recipe_of_the_guide_waits_for_the_answer_to_this_write_and_not_to_the_last(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """As pasted, but for port and fleet: a good document, then a wrong one, whose answer is not the retained one."""
+    blocks = re.findall(r"```sh\n(mosquitto_sub .*?)```", (ROOT / "docs" / "operate.md").read_text(), re.S)
+    assert len(blocks) == 1
+    recipe = blocks[0].replace("-p 1883", f"-p {rig.broker.port}").replace("/default/", f"/{FLEET}/")
+    gateway = rig.gateway()
+    gateway.start_ready()
+    gateway.wait(lambda s: s["central"]["connected"], "the control connection")
+    good = to_toml(truth.document(name="city-air"))
+    for text, accepted in ((good, True), (good.replace('"mqtt_source"', '"mqtt_sauce"'), False)):
+        (tmp_path / "city-air.toml").write_text(text)
+        done = subprocess.run(
+            ["sh", "-c", recipe], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True
+        )
+        assert json.loads(done.stdout)["accepted"] is accepted, done.stdout + done.stderr
