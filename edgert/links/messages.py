@@ -3,7 +3,7 @@
     u32 length (little endian) │ MessagePack [kind, field, ...]
 
 The table of kinds is in `docs/internals/links.md`. Everything that comes from a peer goes through
-`Decoder.feed_untrusted`, whose one error is `ProtocolError`.
+`LinkDecoder.feed_untrusted`, whose one error is `ProtocolError`.
 """
 
 from __future__ import annotations

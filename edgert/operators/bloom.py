@@ -129,7 +129,7 @@ class FirstSeen(_BloomFilter):
         super().__init__(fields)
         self.seen = DoubleFilter(expected, rate)
         self._said = 0
-        """Of `Seen.forgotten` so many were counted, or came from a checkpoint."""
+        """Of `DoubleFilter.forgotten` so many were counted, or came from a checkpoint."""
         self._inserted = array("Q")
         self._all = False
         """Since the last delta came more than it is worth to tell one by one."""
