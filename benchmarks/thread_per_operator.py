@@ -46,7 +46,7 @@ class Unscheduled:
 
 
 class Ringing(Backpressure):
-    """A gate that wakes the thread of an instance once it may run."""
+    """Backpressure that wakes the thread of an instance once it may run."""
 
     def __init__(self, policy: Policy, instances: Mapping[int, Instance], ring: Callable[[int], None]) -> None:
         super().__init__(policy, instances)
@@ -65,7 +65,7 @@ class ThreadPerInstance(Pool):
         self, clock: Clock, *, consumption: Consumption | None = None, send: Send = lambda instance, messages: None
     ) -> None:
         super().__init__(clock, workers=0, policy=Unscheduled(), consumption=consumption, send=send)
-        self.gate = Ringing(self.policy, self._instances, lambda number: self._bell(number).notify())
+        self.backpressure = Ringing(self.policy, self._instances, lambda number: self._bell(number).notify())
         self._bells: dict[int, threading.Condition] = {}
         self._started = False
 
@@ -119,15 +119,16 @@ class ThreadPerInstance(Pool):
         turn: Turn[Instance] | None = None
         while True:
             with self.lock:
-                gate = self.gate
+                backpressure = self.backpressure
                 if turn is not None:
                     self.hand_on(instance, turn)
                 while not self._stopping and number in self._instances:
-                    rest = gate.resting.get(number, 0.0) - self._clock.monotonic() if gate.resting else 0.0
-                    if instance.queue.rows and number not in gate.held and rest <= 0.0:
-                        if gate.resting.pop(number, None) is not None:
+                    until = backpressure.resting.get(number, 0.0)
+                    rest = until - self._clock.monotonic() if backpressure.resting else 0.0
+                    if instance.queue.rows and number not in backpressure.held and rest <= 0.0:
+                        if backpressure.resting.pop(number, None) is not None:
                             instance.schedule.ready = self._clock.monotonic()
-                        if not gate.stalls(instance):
+                        if not backpressure.stalls(instance):
                             break
                     bell.wait(rest if rest > 0.0 else None)
                 else:

@@ -143,7 +143,7 @@ def test_to_rest_until_a_row_is_tried_again_is_not_waiting_for_a_worker() -> Non
     pool.add([one])
     pool.start()
     pool.put([(one, 0, rows(1))])
-    wait_until(lambda: one.schedule.number in pool.gate.resting, "the row to wait for its next try", DEADLINE_S)
+    wait_until(lambda: one.schedule.number in pool.backpressure.resting, "the row to wait for its next try", DEADLINE_S)
     clock.advance(50.0)
     pool.put([(one, 0, rows(2))])
     assert pool.wait_empty([one], DEADLINE_S)

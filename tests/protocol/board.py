@@ -273,7 +273,7 @@ class Board:
         """A worker takes rows, and is not done with them yet."""
         pool = self.pool
         with pool.lock:
-            number = pool.gate.choose(self.clock.monotonic())
+            number = pool.backpressure.choose(self.clock.monotonic())
             if number is None:
                 return False
             instance, entries = pool.take(number)

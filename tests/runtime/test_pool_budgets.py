@@ -247,15 +247,15 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
     region = Region([Grow(), Pass()], [Edge(0, 0, 1, 0)])
     fork.other.logic = fork.other.region = region
     fork.other.guards = tuple(region.guards)
-    gate, number = fork.pool.gate, fork.other.schedule.number
-    gate.over.add(number)
+    backpressure, number = fork.pool.backpressure, fork.other.schedule.number
+    backpressure.over.add(number)
     for n in range(40):
         fork.clock.advance(1.0)
         now = fork.clock.monotonic()
         if n < 25:
             fork.other.run([Entry(region.entrances(1).start, rows(n))], Now(now, now))
-        gate.resting[number] = now + 1.0
-        assert (gate.look(now), fork.other.queue.shedding) == (0, n >= 34), n
+        backpressure.resting[number] = now + 1.0
+        assert (backpressure.look(now), fork.other.queue.shedding) == (0, n >= 34), n
 
 
 def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
@@ -312,13 +312,13 @@ def test_who_is_taken_out_with_a_full_queue_keeps_nobody_waiting() -> None:
 def test_a_turn_that_has_just_begun_is_not_what_a_full_queue_has_waited_for() -> None:
     """The machine, or the pool, stood still; the queue's instance did not."""
     fork = Fork()
-    gate, other = fork.pool.gate, fork.other
-    gate.over.add(other.schedule.number)
+    backpressure, other = fork.pool.backpressure, fork.other
+    backpressure.over.add(other.schedule.number)
     for second in range(0, 30, 6):
         fork.clock.advance(6.0)
         other.schedule.running, other.schedule.started = True, fork.clock.monotonic()
-        assert gate.look(fork.clock.monotonic()) == 0, second
+        assert backpressure.look(fork.clock.monotonic()) == 0, second
     assert not other.queue.shedding
     fork.clock.advance(10.0)
-    gate.look(fork.clock.monotonic())
+    backpressure.look(fork.clock.monotonic())
     assert other.queue.shedding

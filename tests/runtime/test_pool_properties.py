@@ -158,7 +158,7 @@ class World:
             self.pool.lend(1e-9)
 
     def hold_or_release(self, instance: Instance) -> None:
-        if instance.schedule.number in self.pool.gate.held:
+        if instance.schedule.number in self.pool.backpressure.held:
             self.pool.release([instance])
         else:
             self.pool.hold([instance], 0.0)

@@ -248,10 +248,10 @@ def test_a_queue_over_its_budget_is_told_once_to_each_slot_and_so_is_room() -> N
 def test_what_a_run_left_full_elsewhere_holds_nobody_up_when_it_has_ended() -> None:
     half = Half()
     half.run.frame(1, [frames.FULL, 5, 1])
-    assert half.pool.gate.over
+    assert half.pool.backpressure.over
     half.run.stop()
     assert half.run.remove()
-    assert not half.pool.gate.over
+    assert not half.pool.backpressure.over
 
 
 def test_a_row_that_cannot_be_packed_costs_itself_and_no_worker() -> None:
@@ -270,13 +270,13 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
     half.other.backlog_bytes = BACKLOG_BYTES + 1
     for _ in range(2):
         half.source.send_away([(Target(half.run.flow_run.places["ok"].instance, 0), Batch([], 0.0))])
-    assert len(half.pool.gate.over) == 1
+    assert len(half.pool.backpressure.over) == 1
     half.run.frame(1, [frames.FULL, 5, 1])
     half.other.backlog_bytes = 0
     half.run.say_where_room_is()
-    assert len(half.pool.gate.over) == 1, "the queue at its other end is full still"
+    assert len(half.pool.backpressure.over) == 1, "the queue at its other end is full still"
     half.run.frame(1, [frames.ROOM, 5, 1])
-    assert not half.pool.gate.over
+    assert not half.pool.backpressure.over
 
 
 def test_who_sends_more_than_may_be_under_way_waits_until_it_was_taken() -> None:
@@ -286,16 +286,16 @@ def test_who_sends_more_than_may_be_under_way_waits_until_it_was_taken() -> None
     for _ in range(3):
         half.source.send_away([(ok, Batch([], 0.0, size=UNDER_WAY_BYTES // 2))])
     half.run.say_where_room_is()
-    assert half.pool.gate.over
+    assert half.pool.backpressure.over
     half.run.frame(1, [frames.TAKEN, 5, 1, UNDER_WAY_BYTES // 2])
     half.run.say_where_room_is()
-    assert half.pool.gate.over, "half of it is to be left"
+    assert half.pool.backpressure.over, "half of it is to be left"
     half.run.frame(1, [frames.FULL, 5, 1])
     half.run.frame(1, [frames.TAKEN, 5, 1, UNDER_WAY_BYTES // 2])
     half.run.say_where_room_is()
-    assert half.pool.gate.over, "the queue at the other end is full"
+    assert half.pool.backpressure.over, "the queue at the other end is full"
     half.run.frame(1, [frames.ROOM, 5, 1])
-    assert not half.pool.gate.over
+    assert not half.pool.backpressure.over
 
 
 def test_what_was_taken_in_is_told_to_who_sent_it_when_it_stands_in_the_queue() -> None:

@@ -51,10 +51,10 @@ class VirtualWorkers:
         pool = self.pool
         while self.free:
             with pool.lock:
-                number = pool.gate.choose(self.clock.monotonic())
+                number = pool.backpressure.choose(self.clock.monotonic())
                 if number is None:
                     return
-                assert number not in pool.gate.resting
+                assert number not in pool.backpressure.resting
                 instance, entries = pool.take(number)
                 assert not over_behind(instance)
             rows = sum(len(entry.batch) for entry in entries)
@@ -65,7 +65,7 @@ class VirtualWorkers:
 
     def _measured(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
         """A turn, of a worker or of a lent thread."""
-        assert instance.schedule.number not in self.pool.gate.held
+        assert instance.schedule.number not in self.pool.backpressure.held
         self.meanwhile(instance)
         taken = sum(entry.batch.size for entry in entries)
         turn = self.run_turn(instance, entries)
@@ -82,7 +82,7 @@ class VirtualWorkers:
         with self.pool.lock:
             self.pool.hand_on(instance, turn)
         self.free += 1
-        for until in self.pool.gate.resting.values():  # what a sleeping worker's alarm does
+        for until in self.pool.backpressure.resting.values():  # what a sleeping worker's alarm does
             self.at(until, lambda: None)
 
 
@@ -96,5 +96,5 @@ def could_run(pool: Pool, instances: Sequence[Instance]) -> list[Instance]:
     return [
         i for i in instances
         if i.queue.rows and not i.schedule.running
-        and i.schedule.number not in (pool.gate.held | pool.gate.resting.keys()) and not over_behind(i)
+        and i.schedule.number not in (pool.backpressure.held | pool.backpressure.resting.keys()) and not over_behind(i)
     ]  # fmt: skip

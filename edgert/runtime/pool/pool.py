@@ -93,7 +93,7 @@ class Pool(Quiesce):
                 instance.edges.away = any(other.remote for other in instance.edges.reaches())
                 self.policy.add(number)
                 if queue.over:
-                    self.gate.over.add(number)
+                    self.backpressure.over.add(number)
                 if queue.rows:
                     self.policy.rows_added(number, queue.rows)
             self._connect()
@@ -105,7 +105,7 @@ class Pool(Quiesce):
             for instance in instances:
                 number = instance.schedule.number
                 del self._instances[number]
-                self.gate.forget(number)
+                self.backpressure.forget(number)
                 self._relieved(number)
             self._connect()
 
@@ -143,13 +143,13 @@ class Pool(Quiesce):
         if rows > limit:
             self.policy.rows_added(schedule.number, rows - limit)
             if queue.over:
-                self.gate.over.add(schedule.number)
+                self.backpressure.over.add(schedule.number)
         return True
 
     def _goes_first(self, instance: Instance) -> bool:
         """True if a lent thread may run `instance`, and no other instance could be chosen."""
-        gate = self.gate
-        return gate.idle() and fast(instance) and instance.schedule.number not in gate.held and not self._stopping
+        backpressure, number = self.backpressure, instance.schedule.number
+        return backpressure.idle() and fast(instance) and number not in backpressure.held and not self._stopping
 
     def take_in(self, target: Target[Instance], batch: Batch | RawBatch, *, accepted: bool = False) -> None:
         """Puts a batch that came from another process; the caller lends its thread next. What was `accepted` before is
@@ -164,7 +164,7 @@ class Pool(Quiesce):
             instance.counters.idle_s += entry.put - schedule.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
         if queue.size > queue.budget_bytes and queue.over:
-            self.gate.over.add(schedule.number)
+            self.backpressure.over.add(schedule.number)
         if shed:
             instance.delivery.shed += shed
         if change > 0:
@@ -198,7 +198,7 @@ class Pool(Quiesce):
                         self.roles.since = now
                         continue
                     self.hand_on(instance, turn)
-                    if not turn.out and self.gate.idle():
+                    if not turn.out and self.backpressure.idle():
                         self.roles.since = None
                         return False
                 number, left = (None, 0) if self._stopping else self._pick(now, self.roles.lendable(now))
@@ -254,7 +254,7 @@ class Pool(Quiesce):
             if number is not None:
                 return self.take(number)
             ends = [SLOW_S if left else LOOK_S]
-            if resting := self.gate.resting:
+            if resting := self.backpressure.resting:
                 ends.append(min(resting.values()) - now)
             self._asleep += 1
             self._work.wait(min(ends))
@@ -263,7 +263,7 @@ class Pool(Quiesce):
 
     def _pick(self, now: float, may_run: MayRun) -> tuple[int | None, int]:
         """The first that is for the caller, and how many there are that are for others, at least."""
-        number = self.gate.choose(now)
+        number = self.backpressure.choose(now)
         if number is None or may_run(self._instances[number]):
             return number, 0
         others = [number]
@@ -274,7 +274,7 @@ class Pool(Quiesce):
                 others.append(number)
             return found
 
-        return self.gate.choose(now, may), len(set(others))
+        return self.backpressure.choose(now, may), len(set(others))
 
     def take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
@@ -284,10 +284,10 @@ class Pool(Quiesce):
         schedule.running = True
         policy.busy(number)
         policy.rows_taken(number, before - queue.rows)
-        if self.gate.over and number in self.gate.over and not queue.over:
+        if self.backpressure.over and number in self.backpressure.over and not queue.over:
             self._relieved(number)
         if queue.shedding:
-            self.gate.goes_on(instance)
+            self.backpressure.goes_on(instance)
         return instance, entries
 
     def run_turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
@@ -332,7 +332,7 @@ class Pool(Quiesce):
         schedule.freed = ended
         if turn.back:
             self._rest(instance, turn)
-        self.gate.free(schedule.number, ended)
+        self.backpressure.free(schedule.number, ended)
         if self._watching:
             self._quiet.notify_all()
 
@@ -343,8 +343,8 @@ class Pool(Quiesce):
         self.policy.rows_added(number, queue.put_back(turn.back))
         instance.schedule.again = True
         if queue.over:
-            self.gate.over.add(number)
-        self.gate.resting[number] = turn.ended + turn.wait_s
+            self.backpressure.over.add(number)
+        self.backpressure.resting[number] = turn.ended + turn.wait_s
         self._work.notify()  # somebody has to wait for that
 
     def _send_safely(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:

@@ -31,7 +31,7 @@ class Quiesce:
         self._watching = 0
         """Threads that wait for an instance to come to rest."""
         self._instances: dict[int, Instance] = {}
-        self.gate = Backpressure(policy, self._instances)
+        self.backpressure = Backpressure(policy, self._instances)
 
     def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
         """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
@@ -46,7 +46,7 @@ class Quiesce:
         """Begins to hold the instances, without waiting for the turns under way: see `hold` and `at_rest`."""
         with self.lock:
             for instance in instances:
-                self.gate.hold(instance.schedule.number)
+                self.backpressure.hold(instance.schedule.number)
 
     def at_rest(self, instances: Sequence[Instance]) -> bool:
         """True if none of `instances` is running."""
@@ -61,14 +61,14 @@ class Quiesce:
     def _let_go(self, instances: Sequence[Instance]) -> None:
         now = self._clock.monotonic()
         for instance in instances:
-            self.gate.let_go(instance.schedule.number, now)
+            self.backpressure.let_go(instance.schedule.number, now)
         self._work.notify_all()
 
     def crowd(self, number: int) -> None:
         """Makes the feeders of instance `number`, which runs in another process, wait as if its queue were over its
         budget here."""
         with self.lock:
-            self.gate.over.add(number)
+            self.backpressure.over.add(number)
 
     def relieve(self, number: int) -> None:
         """Ends `crowd` for that instance."""
@@ -77,7 +77,7 @@ class Quiesce:
 
     def _relieved(self, number: int) -> None:
         """Frees the instances that wait for room in this queue, now within its budget."""
-        freed = self.gate.relieved(number, self._clock.monotonic())
+        freed = self.backpressure.relieved(number, self._clock.monotonic())
         if freed and self._asleep:
             self._work.notify(freed)
 
@@ -99,7 +99,7 @@ class Quiesce:
             found = {n: one.schedule.take_profile(one.counters, one.edges) for n, one in self._instances.items()}
             if profiles := {number: profile for number, profile in found.items() if profile}:
                 self.policy.profile(profiles)
-            if (freed := self.gate.look(self._clock.monotonic())) and self._asleep:
+            if (freed := self.backpressure.look(self._clock.monotonic())) and self._asleep:
                 self._work.notify(freed)
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
