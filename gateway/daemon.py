@@ -130,7 +130,7 @@ class Daemon:
             settings.links.crl, revoked_request(settings, os.environ, root), self._tell("crl/state"), self._connects
         )
         self.mqtt_api = MqttApi(
-            settings.gateway.fleet, self.gateway, self.flows, self.central.publish,
+            settings.gateway.fleet, self.gateway, self.flows, self.central.answer,
             lambda document: apply_settings(document, settings.pool.consumption, self.host),
             commands.of_control_plane() | {"update": self.updates.update},
             self.revoked.take_untrusted if settings.links.crl else None,

@@ -1,4 +1,4 @@
-"""The gateway's connection to the central broker, and the queues of what comes by it.
+"""The gateway's connection to the central broker, and the queues of what comes by it and of answers that go by it.
 
 Documents, commands, questions and acknowledgements have a queue each: a document that waits for a full disk must not
 keep acknowledgements from freeing the outbox, nor a command that waits for a flow keep a question from its answer.
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import edgert
+from edgert.core.errors import show
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.clients.control_plane import ControlConnection, MqttRequest
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
+UNANSWERED: Final = "answer to a control message that could not be sent"
 Inbound = asyncio.Queue[Received] | Mailbox
 MOST_WAITING: Final = 1_000
+AGAIN_S: Final = 0.5
+"""An answer that the connection did not take is tried again after so long."""
 
 
 def births(flows: Sequence[str]) -> Iterator[tuple[bytes, str]]:
@@ -52,6 +56,8 @@ class CentralConnection:
         self.commands: Inbound = asyncio.Queue(MOST_WAITING)
         self.questions: Inbound = asyncio.Queue(MOST_WAITING)
         self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
+        self.answers = Mailbox()
+        """Answers, and the birth, until the connection takes them: of each topic the newest."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self._left_out = ""
         """The parts that the newest birth lacks."""
@@ -86,7 +92,7 @@ class CentralConnection:
             await asyncio.to_thread(self.connection.stop, self._death("stopped"))
 
     def serving(self, files: asyncio.Task[None]) -> list[Coroutine[Any, Any, None]]:
-        """Returns a coroutine per queue that handles it until cancelled. Documents of the broker wait for those of
+        """Returns a coroutine per queue that works it off until cancelled. Documents of the broker wait for those of
         `files`, over which they take precedence."""
         handle = self._api.handle_untrusted
         return [
@@ -94,13 +100,35 @@ class CentralConnection:
             self.serve(self.commands, handle),
             self.serve(self.questions, handle),
             self.serve(self.acknowledgements, self._acknowledged),
+            self.serve(self.answers, self._send),
         ]
 
     # -- out
 
-    def publish(self, topic: str, payload: bytes, retain: bool = False, request: MqttRequest | None = None) -> bool:
-        """False if there is no connection."""
-        return bool(self.connection and self.connection.publish(topic, payload, retain=retain, request=request))
+    def publish(self, topic: str, payload: bytes, retain: bool = False) -> bool:
+        """False if there is no connection, or no room in its queue."""
+        return bool(self.connection and self.connection.publish(topic, payload, retain=retain))
+
+    def answer(self, topic: str, payload: bytes, request: MqttRequest | None = None) -> None:
+        """Publishes a message as soon as the connection takes it; retained, unless it answers a request."""
+        try:
+            if self.connection:
+                self.answers.put_nowait((topic, payload, request))
+        except asyncio.QueueFull:
+            self._unanswered(topic, "too many wait")
+
+    async def _send(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
+        assert self.connection is not None
+        while not (why := self.connection.refuses(topic, payload)):
+            if self.connection.publish(topic, payload, retain=request is None, request=request):
+                return
+            await asyncio.sleep(AGAIN_S)
+        self._unanswered(topic, why)
+
+    def _unanswered(self, topic: str, why: str) -> None:
+        self.drops[UNANSWERED] += 1
+        if is_told(count := self.drops[UNANSWERED]):
+            log.error("an answer on %s is dropped: %s (%d so far)", show(topic), why, count)
 
     def max_packet_bytes(self, topic: str) -> int:
         """The broker's limit on a topic; 0: there is no broker."""
@@ -112,7 +140,7 @@ class CentralConnection:
         for payload, without in births(sorted(self._flows.runs)):
             left_out = without
             if self.connection and self.connection.limits.fits(self._status_topic, payload):
-                self.publish(self._status_topic, payload, retain=True)
+                self.answer(self._status_topic, payload)
                 break
         else:
             left_out = "all of it"

@@ -38,8 +38,8 @@ from gateway.flows.flows import Flows
 log = logging.getLogger(__name__)
 
 
-Publish = Callable[[str, bytes, bool, "MqttRequest | None"], bool]
-"""(topic, payload, retain, request that it answers) → handed over."""
+Answer = Callable[[str, bytes, "MqttRequest | None"], None]
+"""(topic, payload, request that it answers: without one it is retained)."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class MqttApi:
     fleet: str
     gateway: str
     flows: Flows
-    publish: Publish
+    answer: Answer
     apply_settings: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
     """Takes a partial settings document; returns what the answer shall add, or raises `DocumentError`."""
     commands: Mapping[str, Command] = field(default_factory=dict)
@@ -138,8 +138,8 @@ class MqttApi:
         errors = [{"path": p.path, "expected": p.expected, "got": p.got} for p in problems]
         return {"accepted": False, "errors": errors}
 
-    def _answer(self, topic: str, answer: Mapping[str, Any]) -> None:
-        self.publish(topic, json.dumps(answer).encode(), True, None)
+    def _answer(self, topic: str, answer: Mapping[str, Any], request: MqttRequest | None = None) -> None:
+        self.answer(topic, json.dumps(answer).encode(), request)
 
     # -- models
 
@@ -196,4 +196,4 @@ class MqttApi:
                 answer = {"error": f"an unforeseen fault: {error!r}"}
                 log.exception("command %s could not be carried out", show(verb))
         if request is not None:
-            self.publish(request.topic, json.dumps(answer).encode(), False, request)
+            self._answer(request.topic, answer, request)

@@ -58,11 +58,10 @@ class Rig:
     def __init__(self) -> None:
         self.flows = FakeFlows()
         self.published: list[tuple[str, Any, bool]] = []
-        self.api = MqttApi("fleet", "g1", cast(Flows, self.flows), self.publish, self.apply)
+        self.api = MqttApi("fleet", "g1", cast(Flows, self.flows), self.answer, self.apply)
 
-    def publish(self, topic: str, payload: bytes, retain: bool, request: MqttRequest | None) -> bool:
-        self.published.append((topic, json.loads(payload), retain))
-        return True
+    def answer(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
+        self.published.append((topic, json.loads(payload), request is None))
 
     async def apply(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         if "pool" in document:

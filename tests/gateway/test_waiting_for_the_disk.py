@@ -116,13 +116,12 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
     monkeypatch.setattr(commands, "COMMAND_S", 0.01)
     answers: dict[str, Any] = {}
 
-    def published(topic: str, payload: bytes, *_: object) -> bool:
+    def published(topic: str, payload: bytes, *_: object) -> None:
         answers[topic] = json.loads(payload)
-        return True
 
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon.tasks, "the rest of the gateway")
-        daemon.mqtt_api.publish = published
+        daemon.mqtt_api.answer = published
         for verb in ("checkpoint", "status"):
             daemon.central.message_untrusted(
                 f"{daemon.mqtt_api.base}/cmd/{verb}", b"", MqttRequest(f"answer/{verb}", None)
@@ -144,13 +143,12 @@ async def test_a_question_is_answered_while_a_command_waits(
         await free.wait()
         return {"placed": True}
 
-    def published(topic: str, payload: bytes, *_: object) -> bool:
+    def published(topic: str, payload: bytes, *_: object) -> None:
         answers[topic] = json.loads(payload)
-        return True
 
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon.tasks, "the rest of the gateway")
-        daemon.mqtt_api.publish = published
+        daemon.mqtt_api.answer = published
         daemon.mqtt_api.commands = {**daemon.mqtt_api.commands, "place": place}
         for verb in ("place", "status"):
             daemon.central.message_untrusted(

@@ -185,6 +185,15 @@ class ControlConnection:
             return False
         return bool(info.rc == paho.MQTT_ERR_SUCCESS)
 
+    def refuses(self, topic: str, payload: bytes) -> str:
+        """The reason for which the broker takes no such message, counted in `limits`; empty: there is none."""
+        try:
+            check_topic(topic)
+            self.limits.check(topic, payload)
+        except ValueError as error:
+            return str(error)
+        return ""
+
     def deliver(self, topic: str, payload: bytes, *, retain: bool = False, timeout_s: float = 10.0) -> str:
         """Publishes one message at QoS 1 and waits for the broker's answer; empty if it has it, else why not.
 
