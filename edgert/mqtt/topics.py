@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from edgert.core.errors import show
 from edgert.core.text.mqtt_text import UNFIT, fits
-from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
+from edgert.core.text.topic_template import MAX_KNOWN_LENGTH, check_levels
 
 T = TypeVar("T")
 
@@ -18,6 +18,7 @@ def check_filter(text: str) -> None:
     """ValueError unless `text` is a topic filter: `+` is a whole level, `#` a whole level and the last."""
     if not text or not fits(text) or len(text.encode()) > 65_535:
         raise ValueError(f"expected a topic filter of 1..65535 bytes without {UNFIT}, got {show(text)}")
+    check_levels(text)
     levels = text.split("/")
     for place, level in enumerate(levels):
         if "#" in level and (level != "#" or place != len(levels) - 1):
@@ -74,22 +75,23 @@ def _widen(a: str, b: str) -> str:
     return "/".join(out if len(left) == len(right) else [*out, "#"])
 
 
-def merge_filters(filters: Iterable[str]) -> list[str]:
-    """Filters of which no two overlap and which together cover every given one (sorted).
+def merge_filters(filters: Iterable[str]) -> dict[str, str]:
+    """By each given filter the one that covers it, of filters of which no two overlap.
 
     For MQTT 3.1.1, where a broker may send one copy of a message per overlapping subscription and nothing tells the
     copies apart. Filters that overlap in part are widened, so more than was asked for may be delivered.
     """
-    merged: list[str] = []
+    merged: TopicTrie[str] = TopicTrie()
+    given: dict[str, list[str]] = {}
     for text in filters:
-        while True:
-            other = next((one for one in merged if overlaps(one, text)), None)
-            if other is None:
-                merged.append(text)
-                break
-            merged.remove(other)
+        its = [text]
+        while (other := merged.overlapping(levels := _levels(text))) is not None:
+            merged.remove("/".join(_levels(other)), other)
+            its += given.pop(other)
             text = other if covers(other, text) else text if covers(text, other) else _widen(other, text)
-    return sorted(merged)
+        merged.add("/".join(levels), text)
+        given[text] = its
+    return {one: text for text, its in given.items() for one in its}
 
 
 class _Node(Generic[T]):
@@ -141,6 +143,27 @@ class TopicTrie(Generic[T]):
                 break
             del path[place - 1].children[steps[place - 1]]
         self._cache.clear()
+
+    def overlapping(self, levels: list[str]) -> T | None:
+        """A value of some filter that has a topic in common with the one of these levels; of filters as `_levels` gives
+        them, none of which begins with `#`."""
+        nodes = [(self._root, 0)]
+        while nodes:
+            node, place = nodes.pop()
+            if node.rest:
+                return node.rest[0]
+            level = levels[place] if place < len(levels) else ""
+            if node.here and (place == len(levels) or level == "#"):
+                return node.here[0]
+            if level == "#":
+                nodes += [(child, place) for child in node.children.values()]
+            elif level == "+":
+                nodes += [(n, place + 1) for key, n in node.children.items() if place or not key.startswith("$")]
+            elif place < len(levels):
+                for key in {level} if not place and level.startswith("$") else {level, "+"}:
+                    if (child := node.children.get(key)) is not None:
+                        nodes.append((child, place + 1))
+        return None
 
     def match(self, topic: str) -> tuple[T, ...]:
         """Values of all filters that match `topic`, in no particular order; cached by topic, unless that is long."""

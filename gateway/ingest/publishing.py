@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from edgert.core.text.mqtt_text import fitting
 from edgert.mqtt.clients.transport import MqttClient
-from edgert.mqtt.hang_ups.forbidden import Forbidden
+from edgert.mqtt.hang_ups.forbidden import MOST_NAMES, Forbidden
 from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import reason_text
 from edgert.mqtt.session.outgoing import PublishRefused
@@ -20,9 +20,9 @@ from edgert.runtime.instance.instance import Instance
 
 log = logging.getLogger(__name__)
 
-SENDER_BLAMES: Final = 8
-"""Messages of one operator at which the broker hung up: a topic made from the row is another one with each row, so the
-operator is refused then."""
+SENDER_BLAMES: Final = 4
+"""Topics of one operator at which the broker hung up: a topic made from the row is another one with each row, so the
+operator is refused then. Each costs two connections and about a second, in which nothing else is sent."""
 
 
 class PublishingOperator(NamedTuple):
@@ -47,7 +47,7 @@ class Publishing:
         """It has answered to the last of them, or is away."""
         self._forbidden: Forbidden[PublishingOperator] = Forbidden(SENDER_BLAMES)
         self._blamed: dict[str, PublishingOperator] = {}
-        """By topic at which the broker hung up: the sender of the last such message."""
+        """By topic at which the broker hung up: the sender of the last such message. At most `MOST_NAMES`."""
 
     def start(self, client: MqttClient) -> None:
         """From now on messages go to `client`, those that came before first. On its loop."""
@@ -80,18 +80,36 @@ class Publishing:
             self._answer.set()
 
     def _hung_up(self, sender: PublishingOperator, message: PlainMessage) -> None:
-        refused = self._topics()
-        self._blamed = {topic: by for topic, by in self._blamed.items() if topic in refused} | {message[0]: sender}
-        more = ""
-        if (wait_s := refused.get(message[0])) is not None:
+        topic, now, more = message[0], self._now(), ""
+        first = sender not in self._blamed.values()
+        new = self._blamed.pop(topic, None) is None
+        self._blamed[topic] = sender
+        if len(self._blamed) > MOST_NAMES:
+            del self._blamed[next(iter(self._blamed))]
+        if (wait_s := self._topics().get(topic)) is not None:
             more = f"; nothing is sent to that topic for {wait_s:.0f} s (do the broker's access rules allow it?)"
-        if wait_s := self._forbidden.blamed(sender, self._now()):
-            more += f"; nothing of that operator is sent for {wait_s:.0f} s, since the broker hung up at so many"
-        log.error(
+        if new and (wait_s := self._forbidden.blamed(sender, now)):
+            more += (
+                f"; nothing of that operator is sent for {wait_s:.0f} s, since the broker hung up at so many of its "
+                f"topics, and {self._give_up(sender)} messages of it that waited are counted too"
+            )
+        log.log(
+            logging.ERROR if first or more else logging.INFO,
             "the sensors' broker hung up at a message of flow %s (operator %s) of %d bytes to %r: it is not sent "
             "again, and counted%s",
-            sender.flow, sender.operator, len(message[1]), message[0], more,
+            sender.flow, sender.operator, len(message[1]), topic, more,
         )  # fmt: skip
+
+    def _give_up(self, sender: PublishingOperator) -> int:
+        """Gives up what waits of an operator that is refused now: each message would cost hang-ups too. Returns how
+        many messages."""
+        assert self._client is not None, "it has sent"
+        its = [n for n, (instance, message) in self._unanswered.items() if _sender_of(instance, message) == sender]
+        gone = self._client.give_up(its)
+        for packet_id in gone:
+            instance, message = self._unanswered.pop(packet_id)
+            instance.delivery.unsent[instance.giver(message)] += 1
+        return len(gone)
 
     def refused(self) -> list[dict[str, Any]]:
         """Topics to which, and operators of which, nothing is sent now, since the broker hung up there: for the status.
@@ -164,6 +182,10 @@ class Publishing:
         admitted = self._forbidden.admits(_sender(instance, part), self._now())
         instance.delivery.unsent[part] += not admitted
         return admitted
+
+
+def _sender_of(instance: Instance, message: PlainMessage) -> PublishingOperator:
+    return _sender(instance, instance.giver(message))
 
 
 def _sender(instance: Instance, part: int) -> PublishingOperator:

@@ -98,6 +98,8 @@ class Subscriptions:
         """As in the id table, which does not remember it itself."""
         self.sent: dict[str, Subscription] = {}
         """On this connection, by filter."""
+        self._merged: dict[str, str] | None = None
+        """In 3.1.1, by filter of a source the one that is subscribed for it; None since the sources have changed."""
         self._had: dict[str, set[str]] = {}
         """Flow → filters of its sources whose retained messages it was given."""
         self._asked: dict[int, Asked] = {}
@@ -132,6 +134,7 @@ class Subscriptions:
     def swap(self, remove: Collection[SubscribedSource], add: Iterable[SubscribedSource]) -> None:
         """Other sources. A flow that has none left may come back, and is known then."""
         self.sources = [s for s in self.sources if s not in remove] + list(add)
+        self._merged = None
         filters: dict[str, set[str]] = {}
         for source in self.sources:
             filters.setdefault(source.flow, set()).add(source.filter)
@@ -238,13 +241,14 @@ class Subscriptions:
                 f: Subscription(f, q, self._id(f), retain_handling=ALWAYS if f in waited_for else NEVER)
                 for f, q in qos.items()
             }
-        merged = dict.fromkeys(merge_filters(qos), max(qos.values(), default=0))
-        if watch and not any(covers(f, watch.filter) for f in merged):
-            merged[watch.filter] = watch.qos
-        return {
-            f: Subscription(f, q, retain_handling=ALWAYS if any(covers(f, w) for w in waited_for) else NEVER)
-            for f, q in merged.items()
-        }
+        merged = self._merged = merge_filters(qos) if self._merged is None else self._merged
+        wanted = dict.fromkeys(sorted(merged.values()), max(qos.values(), default=0))
+        answering = {merged[f] for f in waited_for if f in merged}
+        if watch:
+            by = next((f for f in wanted if covers(f, watch.filter)), watch.filter)
+            wanted.setdefault(by, watch.qos)
+            answering |= {by} if watch.filter in waited_for else set()
+        return {f: Subscription(f, q, retain_handling=ALWAYS if f in answering else NEVER) for f, q in wanted.items()}
 
     def serves_watch(self, topic_filter: str, by_id: bool) -> bool:
         """True if the subscription to `topic_filter` is the one by which the watched topic comes."""
@@ -266,14 +270,14 @@ class Subscriptions:
     def open(self, sending: Collection[Subscription], by_id: bool) -> Asked:
         """To be called just before `sending`: whoever waits for retained messages takes what comes now, and nobody
         else to whom it may come again. Gives those who wait."""
-        answering = [s.filter for s in sending if s.retain_handling == ALWAYS]
+        answering = {s.filter for s in sending if s.retain_handling == ALWAYS}
         waiting: Asked = []
         for source in self.sources:
-            own = [f for f in answering if (f == source.filter if by_id else covers(f, source.filter))]
-            if own or not by_id:  # 3.1.1 brings what is retained with whatever is sent
+            own = source.filter if by_id else (self._merged or {}).get(source.filter, "")
+            if own in answering or not by_id:  # 3.1.1 brings what is retained with whatever is sent
                 source.reader.open = self.waits(source)
-            if own and source.reader.open:
-                waiting.append((source, own[0]))
+            if own in answering and source.reader.open:
+                waiting.append((source, own))
         return waiting
 
     def asked(self, token: int, waiting: Asked) -> None:

@@ -10,6 +10,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.errors import show
 from edgert.core.text.mqtt_text import fits
 from edgert.core.text.topic_template import TopicTemplate
+from edgert.mqtt.topics import check_filter
 
 LEVEL = st.text(st.characters(exclude_characters="+#/{}").filter(fits), min_size=1, max_size=6)
 
@@ -32,17 +33,36 @@ def test_a_sources_template_gives_a_filter_and_the_named_levels(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\0", "a/{b", "a/b}", "a/{}", "a/{1b}", "a/x{b}", "{a}/{a}", "a+/b", "#/a", "a/b#", "x" * 70_000]
+    "text",
+    ["", "\0", "a/{b", "a/b}", "a/{}", "a/{1b}", "a/x{b}", "{a}/{a}", "a+/b", "#/a", "a/b#", "x" * 70_000, "a/" * 200],
 )
 def test_text_that_is_no_template_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^expected .*, got "):
         TopicTemplate(text)
 
 
-@pytest.mark.parametrize("text", ["a/+", "#", "a/#", "{a", ""])
+@pytest.mark.parametrize(
+    "text", ["a/+", "#", "a/#", "{a", "", "a/" * 200, "$share/g/a", "$queue/a", "$SYS/broker", "$SYS"]
+)
 def test_a_sinks_template_has_no_wildcards(text: str) -> None:
     with pytest.raises(ValueError, match=r"^expected .*, got "):
         TopicTemplate(text, sink=True)
+
+
+def test_two_hundred_levels_are_taken() -> None:
+    text = "/".join(["a"] * 200)
+    assert TopicTemplate(text).filter == TopicTemplate(text, sink=True).fill([{}])[0] == text
+    check_filter(text)
+    with pytest.raises(ValueError, match=r"^expected at most 200 levels \(Mosquitto hangs up at more\), got 201"):
+        check_filter(text + "/#")
+
+
+def test_a_row_makes_no_topic_at_which_brokers_take_no_message() -> None:
+    template = TopicTemplate("{a}/{b}", sink=True)
+    assert template.filled({"a": "$aws", "b": "things"}) == "$aws/things"
+    for sink, row in ((template, {"a": "$SYS", "b": "x"}), (TopicTemplate("${b}/x", sink=True), {"b": "share"})):
+        with pytest.raises(ValueError, match=r"^expected a topic that does not begin with \$SYS"):
+            sink.fill([row])
 
 
 @given(LEVEL, LEVEL)

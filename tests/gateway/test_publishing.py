@@ -117,6 +117,22 @@ async def test_a_message_goes_out_as_its_sink_and_a_dead_letter_as_its_reason_sa
     assert publish.call_args_list == [call("t", b"p", 0, True, None), call("bad", b"row", 1, False, told)]
 
 
+async def with_new_topics(path: Path, count: int) -> Gateway:
+    """Whose broker is away: `count` messages wait for it, each with a topic of its own."""
+    gateway = await with_alarms(path, 0)
+    instance = gateway.flows.runs["f"].all[0]
+    gateway.ingest.publishing.send(instance, [(f"alarm/d{n}", b"", 1, False, "") for n in range(count)])
+    await asyncio.sleep(0)
+    assert gateway.ingest.client.outgoing == count
+    return gateway
+
+
+def gives_up(gateway: Gateway, topic: str, packet_id: int) -> None:
+    """As `hung_up`, and the session holds the message no more."""
+    gateway.ingest.client.session.give_up([packet_id])
+    hung_up(gateway, topic, packet_id)
+
+
 def hung_up(gateway: Gateway, topic: str, packet_id: int) -> None:
     """As the session tells it: the topic is refused from its second message on."""
     client = gateway.ingest.client
@@ -148,16 +164,35 @@ async def test_a_topic_at_which_the_broker_hangs_up_is_named_with_flow_and_opera
 
 
 @in_loop
-async def test_an_operator_with_ever_new_topics_at_which_the_broker_hangs_up_is_refused(tmp_path: Path) -> None:
-    gateway = await with_alarms(tmp_path / "db", SENDER_BLAMES)
+async def test_an_operator_with_ever_new_topics_at_which_the_broker_hangs_up_is_refused_with_all_that_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await with_new_topics(tmp_path / "db", SENDER_BLAMES + 100)
+    client, publishing = gateway.ingest.client, gateway.ingest.publishing
     for which in range(SENDER_BLAMES):
-        hung_up(gateway, f"alarm/{which}", MAX_PACKET_ID - which)
-    assert {"flow": "f", "operator": "tell", "topic": "#", "for_s": 60.0} in gateway.ingest.publishing.refused()
-    before = gateway.ingest.client.outgoing
-    gateway.feed(SENDER_BLAMES + 1, 99.0)
+        gives_up(gateway, f"alarm/d{which}", MAX_PACKET_ID - which)
+    assert {"flow": "f", "operator": "tell", "topic": "#", "for_s": 60.0} in publishing.refused()
+    assert client.outgoing == 0
+    assert not_taken(gateway)["not sent"] == SENDER_BLAMES + 100
+    instance = gateway.flows.runs["f"].all[0]
+    publishing.send(instance, [("alarm/later", b"", 1, False, "")])
     await asyncio.sleep(0)
-    assert gateway.ingest.client.outgoing == before
-    assert not_taken(gateway)["not sent"] == SENDER_BLAMES + 1
+    assert client.outgoing == 0
+    assert not_taken(gateway)["not sent"] == SENDER_BLAMES + 101
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 2
+    assert "100 messages of it that waited are counted too" in errors[1]
+    gateway.crash()
+
+
+@in_loop
+async def test_an_operator_is_not_refused_for_one_topic_at_which_the_broker_hangs_up_again_and_again(
+    tmp_path: Path,
+) -> None:
+    gateway = await with_alarms(tmp_path / "db", 2 * SENDER_BLAMES)
+    for which in range(2 * SENDER_BLAMES):
+        gives_up(gateway, "alarm/a", MAX_PACKET_ID - which)
+    assert [one["topic"] for one in gateway.ingest.publishing.refused()] == ["alarm/a"]
     gateway.crash()
 
 

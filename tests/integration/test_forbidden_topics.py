@@ -15,6 +15,8 @@ import pytest
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.mqtt.clients.reconnect import Backoff
+from edgert.mqtt.hang_ups.forbidden import FIRST_S
+from gateway.ingest.publishing import SENDER_BLAMES
 from tests.faults.proxy import Hop, Loop
 from tests.integration.rig import Gateway, Rig
 from tests.waiting import wait_until
@@ -124,3 +126,39 @@ def test_a_forbidden_topic_on_the_central_connection_stops_no_other(rig: Rig, ho
     finally:
         made.stop()
         client.disconnect()
+
+
+def test_hundreds_of_forbidden_topics_of_one_operator_hold_no_other_flow_up_for_long(rig: Rig, hop: Hop) -> None:
+    gateway = Gateway(rig.folder, "g1", hop.port, rig.broker.port, {})
+    rig.processes.append(gateway)
+    gateway.progress = lambda: int(2 * gateway.cpu_s)
+    heard: list[str] = []
+    client = listen(rig, heard)
+    gateway.start_ready()
+    for name, reads, publishes in (("good", "room", "open"), ("bad", "hall", "secret")):
+        assert rig.deploy(gateway, document(name, reads, publishes))["accepted"]
+    rig.publish((f"hall/d{n}", b'{"n":1}') for n in range(500))
+    gateway.wait(lambda _: hop.hung_up > 0, "the first hang-up", 30.0)
+    sent = 0
+
+    def heard_all() -> bool:
+        nonlocal sent
+        rig.publish([("room/a", b'{"n":1}'), (f"hall/e{sent}", b'{"n":1}')])
+        sent += 1
+        time.sleep(0.5)
+        return len(heard) > sent - 3 and sent > 3
+
+    wait_until(heard_all, "the messages of the good flow", 60.0)
+    refused = gateway.wait(lambda s: s["ingest"]["connected"], "the connection")["ingest"]["refused_topics"]
+    before, refusals = hop.hung_up, [one for one in refused if one["topic"] == "#"]
+    for _ in range(6):
+        heard_all()
+    wait_until(lambda: heard.count("open/a") >= sent, "all messages of the good flow", 30.0)
+    client.disconnect()
+    assert hop.hung_up == before <= 2 * SENDER_BLAMES + 3
+    assert [(one["flow"], one["operator"]) for one in refusals] == [("bad", "tell")]
+    assert refusals[0]["for_s"] <= FIRST_S
+    assert not any(topic.startswith("secret/") for topic in heard)
+    status = gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    assert {d["operator"]: d["rows"] for d in status["drops"] if d["reason"] == "not sent"} == {"tell": 500 + sent}
+    assert gateway.text().count("ERROR gateway.ingest.publishing") == 2

@@ -14,6 +14,8 @@ from edgert.mqtt.session.session import Session
 
 ACCEPT_5 = b"\x20\x03\x00\x00\x00"
 ACCEPT_5_SESSION = b"\x20\x03\x01\x00\x00"
+ACCEPT_5_ONE = b"\x20\x06\x00\x00\x03\x21\x00\x01"
+"""With Receive Maximum 1."""
 ACCEPT_311 = b"\x20\x02\x00\x00"
 
 

@@ -20,6 +20,15 @@ def test_a_name_is_refused_from_its_second_blame_on_and_only_for_a_time() -> Non
     assert topics.on_probation("t", 1.0 + FIRST_S)
 
 
+def test_what_was_sent_before_a_name_was_refused_does_not_lengthen_the_time() -> None:
+    senders: Forbidden[str] = Forbidden(1)
+    senders.blamed("s", 0.0)
+    for second in range(1, 50):
+        assert senders.blamed("s", float(second)) == FIRST_S - second
+    assert senders.admits("s", FIRST_S)
+    assert senders.blamed("s", FIRST_S) == 2 * FIRST_S
+
+
 def test_a_name_that_the_broker_has_taken_is_as_new() -> None:
     topics: Forbidden[str] = Forbidden(2)
     topics.blamed("t", 0.0)

@@ -18,7 +18,7 @@ from edgert.mqtt.session.events import Event, Published, Subscribed
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.session import Session
-from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311
+from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_ONE, ACCEPT_5_SESSION, ACCEPT_311
 
 
 class HangingUp:
@@ -166,6 +166,23 @@ def test_messages_beside_a_forbidden_filter_are_not_blamed() -> None:
     assert not broker.reasons()
     only = [event for event in broker.events if isinstance(event, Subscribed)]
     assert only[-1].results == (("b/+", HUNG_UP),)
+
+
+def test_messages_that_are_given_up_are_not_sent_and_those_in_flight_are_answered() -> None:
+    broker = HangingUp()
+    session = broker.session
+    session.connect(0.0)
+    session.receive_untrusted(ACCEPT_5_ONE, 0.0)
+    sent, waits, stays = (session.publish(topic, topic.encode(), 1) for topic in ("s", "w", "t"))
+    assert session.give_up([sent, waits]) == [waits]
+    broker.connected = True
+    broker.turn()
+    assert broker.taken == [b"s", b"t"]
+    assert broker.events == [Published(sent), Published(stays)]
+    session.lost("closed by the broker")
+    last = session.publish("u", b"", 1)
+    assert session.give_up([last, waits]) == [last]
+    assert len(session.outgoing) == 0
 
 
 def test_a_session_that_another_client_takes_over_is_no_sign_against_what_was_in_flight() -> None:

@@ -11,11 +11,13 @@ from edgert.core.settings.connection import Connection
 from edgert.core.settings.folders import data_folder, runtime_folder
 from edgert.core.settings.log import Log
 from edgert.core.text.mqtt_text import fits
+from edgert.core.text.topic_template import MAX_LEVELS
 
 
 def _topic(text: str) -> str | None:
-    sendable = len(text.encode("utf-8", "replace")) <= 65_535 and not set(text) & {"+", "#"} and fits(text)
-    return None if sendable else "a topic without wildcards and control characters, or nothing"
+    fit = len(text.encode("utf-8", "replace")) <= 65_535 and not set(text) & {"+", "#"} and fits(text)
+    expected = f"a topic of at most {MAX_LEVELS} levels, without wildcards and control characters, or nothing"
+    return None if fit and text.count("/") < MAX_LEVELS else expected
 
 
 def _policy(name: str) -> str | None:

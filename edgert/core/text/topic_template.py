@@ -12,6 +12,10 @@ from edgert.core.text.mqtt_text import UNFIT, fits
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 MAX_TOPIC_BYTES = 65_535
+MAX_LEVELS = 200
+"""Levels of a topic or filter: Mosquitto hangs up at more."""
+_OF_BROKERS = ("$SYS", "$share", "$queue")
+"""First levels of topics to which no broker takes a message of a client; those of cloud brokers (`$aws`) are others."""
 MAX_KNOWN, MAX_KNOWN_LENGTH = 4_096, 256
 
 
@@ -28,6 +32,20 @@ def matches(text: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
+def check_levels(text: str) -> None:
+    """ValueError for a topic or filter of more levels than each broker takes."""
+    if (levels := text.count("/") + 1) > MAX_LEVELS:
+        raise ValueError(f"expected at most {MAX_LEVELS} levels (Mosquitto hangs up at more), got {levels}")
+
+
+def _check_sendable(topic: str) -> None:
+    if topic.startswith("$") and topic.split("/", 1)[0] in _OF_BROKERS:
+        raise ValueError(
+            f"expected a topic that does not begin with {', '.join(_OF_BROKERS)} (brokers take no message there), "
+            f"got {show(topic)}"
+        )
+
+
 class TopicTemplate:
     """A parsed template. Raises `ValueError` ("expected ..., got ...") for text that is none.
 
@@ -39,6 +57,7 @@ class TopicTemplate:
         self.text = text
         if not text or len(text.encode("utf-8", "replace")) > MAX_TOPIC_BYTES or not fits(text):
             raise ValueError(f"expected a topic of 1 to {MAX_TOPIC_BYTES} bytes without {UNFIT}, got {show(text)}")
+        check_levels(text)
         self.names: tuple[str, ...] = tuple(_NAME.findall(text))
         if "{" in _NAME.sub("", text) or "}" in _NAME.sub("", text):
             raise ValueError(f"expected {{name}} with letters, digits and _, got {show(text)}")
@@ -47,6 +66,7 @@ class TopicTemplate:
                 raise ValueError(
                     f"expected a topic without + and # (nobody can publish to a wildcard), got {show(text)}"
                 )
+            _check_sendable(text)
             self.filter = text
         else:
             if text.split("/", 1)[0] in ("$share", "$queue"):
@@ -115,6 +135,7 @@ class TopicTemplate:
         topic = self._format % row
         if len(topic) > MAX_TOPIC_BYTES // 4 and len(topic.encode()) > MAX_TOPIC_BYTES:
             raise ValueError(f"expected a topic of at most {MAX_TOPIC_BYTES} bytes, got {show(topic)}")
+        _check_sendable(topic)
         return topic
 
 

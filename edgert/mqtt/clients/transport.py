@@ -7,7 +7,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple
 
 from edgert.mqtt.clients.client_types import Address, ClientStatus, Handlers, Tls
@@ -146,6 +146,10 @@ class MqttClient:
         packet_id = self.session.publish(topic, payload, qos, retain, properties)
         self.schedule_flush()
         return packet_id
+
+    def give_up(self, packet_ids: Collection[int]) -> list[int]:
+        """See `Session.give_up`."""
+        return self.session.give_up(packet_ids)
 
     def topics_refused(self) -> dict[str, float]:
         """Topics at which the broker hangs up, with the seconds for which nothing is sent to them."""

@@ -45,6 +45,8 @@ class Forbidden(Generic[Name]):
         entry.blamed += 1
         if entry.blamed < self._blames:
             return 0.0
+        if now < entry.until:  # sent before it was refused
+            return entry.until - now
         entry.period_s = min(2 * entry.period_s or FIRST_S, self._most_s)
         entry.until = now + entry.period_s
         return entry.period_s

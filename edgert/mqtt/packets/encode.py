@@ -9,6 +9,7 @@ from typing import Any
 
 from edgert.core.errors import show
 from edgert.core.text.mqtt_text import UNFIT, fits
+from edgert.core.text.topic_template import check_levels
 from edgert.mqtt.packets.packets import V5, Subscription, Will
 from edgert.mqtt.packets.properties import encode_binary, encode_properties, encode_text, encode_varint
 
@@ -26,6 +27,7 @@ def check_topic(topic: str) -> None:
         raise ValueError(f"expected a topic without wildcards, got {show(topic)}")
     if not fits(topic):
         raise ValueError(f"expected a topic without {UNFIT}, got {show(topic)}")
+    check_levels(topic)
 
 
 def connect(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from edgert.core.errors import EdgertError
@@ -121,9 +121,11 @@ class Outgoing:
         waiting = set(self._waiting)
         return {n: Sent(m.topic, len(m.topic) + len(m.payload)) for n, m in self._messages.items() if n not in waiting}
 
-    def give_up(self, packet_id: int) -> None:
-        """A message is not sent again. Between two connections."""
-        self._forget(packet_id)
+    def give_up(self, packet_ids: Collection[int]) -> None:
+        """Messages are not sent again. Between two connections, or such as are not in flight."""
+        for packet_id in packet_ids:
+            self._forget(packet_id)
+        self._waiting = deque(n for n in self._waiting if n in self._messages)
 
     def _forget(self, packet_id: int) -> None:
         self._bytes -= len(self._messages.pop(packet_id).payload)

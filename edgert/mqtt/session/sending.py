@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from edgert.mqtt.hang_ups.rules import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, HangUps
 from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.hang_ups.unproven import Unproven
@@ -85,6 +87,19 @@ class Sending:
         self.hang_ups.stable()
         return True
 
+    def give_up(self, packet_ids: Collection[int], connected: bool) -> list[int]:
+        """Messages are not sent any more. Returns the packet ids of those given up: on a connection that stands the
+        broker still answers to what is in flight, and the packet id is not free until then."""
+        in_flight = self.outgoing.in_flight() if connected else {}
+        gone = [n for n in packet_ids if n in self.outgoing and n not in in_flight]
+        self._give_up(gone)
+        return gone
+
+    def _give_up(self, packet_ids: Collection[int]) -> None:
+        self.outgoing.give_up(packet_ids)
+        for packet_id in packet_ids:
+            self.hang_ups.given_up(packet_id)
+
     def ended(self, stood_s: float, now: float, reason: int) -> list[Event]:
         """A connection is over that had stood for so long; `reason`: of the broker's DISCONNECT. A message at which it
         hung up is given up, and with a topic all that wait for it."""
@@ -96,7 +111,5 @@ class Sending:
         if found is None or isinstance(found.suspect, str):
             return []
         gone = {found.suspect, *(self.outgoing.of_topic(found.name) if found.refused_s else ())}
-        for packet_id in gone:
-            self.outgoing.give_up(packet_id)
-            self.hang_ups.given_up(packet_id)
+        self._give_up(gone)
         return [Published(n, HUNG_UP if n == found.suspect else TOPIC_REFUSED) for n in sorted(gone)]

@@ -7,7 +7,7 @@ a client is done here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgert.core.errors import ProtocolError
@@ -255,6 +255,10 @@ class Session:
         self._sending.add(packet_id, message, connected)
         self._send_waiting(self._later)
         return packet_id
+
+    def give_up(self, packet_ids: Collection[int]) -> list[int]:
+        """See `Sending.give_up`. `Published` tells of the others."""
+        return self._sending.give_up(packet_ids, self.state is State.CONNECTED)
 
     # -- what comes from the broker
 
