@@ -12,6 +12,7 @@ from agent.placement.problem.budget import Budget, Draw
 from agent.placement.problem.cost import PAPER, Evaluation
 from agent.placement.problem.model import Problem
 from benchmarks.bars import draw
+from benchmarks.placement.cohesion import PUBLISHED, gains
 from benchmarks.placement.topologies import SEED, SHAPES, large, topology
 from benchmarks.report import Benchmark, Options, Report
 
@@ -46,6 +47,8 @@ def measure(options: Options, report: Report) -> None:
             fault = "the hybrid breaks a limit, and a placement keeps all" if best.remarks and bound.proven else ""
             for value in best.values:
                 report.add(f"{name}, load {load}, hybrid / {of}", value / bound.lower, "", limit=limit, fault=fault)
+    for shape, gain in gains().items():
+        report.add(f"{shape}, locality over even", gain, "% cohesion", remark=f"published: {PUBLISHED[shape][1]:g}")
     for operators, boards, seconds in LARGE:
         for repetition in range(options.repetitions):
             problem = large(operators, boards, LOADS[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -10,16 +11,22 @@ from edgert.cli._documents import load, registry
 from edgert.core.errors import EdgertError
 from edgert.core.text.counted import counted
 from edgert.flow.loops import POSSIBLE_LOOP, loops
+from edgert.flow.schema import json_schema
 
 HELP = "check the deployment document of a flow and name every error in it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("flow", type=Path, nargs="+", metavar="FILE", help="a document, TOML or JSON")
+    parser.add_argument("flow", type=Path, nargs="*", metavar="FILE", help="a document, TOML or JSON")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of documents, for an editor")
 
 
 def run(args: argparse.Namespace) -> int:
     known = registry()
+    if not args.flow and not args.schema:
+        raise EdgertError("expected a FILE to check, or --schema")
+    if args.schema:
+        print(json.dumps(json_schema(known), indent=2))
     status = 0
     for file in args.flow:
         try:

@@ -145,8 +145,7 @@ class FlowRun:
         """The instance of this board that begins with the operator copy, markers aside; None where there is none."""
         name, copy = uncopied(operator)
         for instance_name, planned in self.plan.instances.items():
-            first = planned.operators[0], first_of(planned.nodes, self.registry)  # older versions name the marker
-            if name in first and planned.copy == copy and self.on_board(planned):
+            if name == first_of(planned.nodes, self.registry) and planned.copy == copy and self.on_board(planned):
                 return self.instances[instance_name]
         return None
 

@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-NEAR, FAR = 1.0, 1.0 / 40.0
-"""Closeness (1 / distance) of two instances in one process, and in two (section 3)."""
-
 Placement = Mapping[str, Sequence[int]]
 """Slot of each instance, by operator."""
 
@@ -75,21 +72,3 @@ def even_placement(instances: Mapping[str, int], edges: Sequence[tuple[str, str]
 
 PLACEMENTS: Final = {"locality": locality_fairness, "even": even_placement}
 """Placement functions, by their name in the settings."""
-
-
-def cohesion(placement: Placement, edges: Sequence[tuple[str, str]]) -> float:
-    """Σ over edges and over the upstream operator's instances of the closeness to the closest downstream one (equation
-    1; it is printed with min, the text and the published figures say closest). More is better."""
-    return sum(
-        max(NEAR if a == b else FAR for b in placement[below]) for above, below in edges for a in placement[above]
-    )
-
-
-def coupling(placement: Placement) -> float:
-    """Σ over instances of the closeness to the closest copy of the same operator (equation 2). Less is fairer."""
-    total = 0.0
-    for slots in placement.values():
-        if len(slots) > 1:
-            on = Counter(slots)
-            total += sum(NEAR if on[slot] > 1 else FAR for slot in slots)
-    return total

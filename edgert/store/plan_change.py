@@ -36,12 +36,11 @@ class Prepared:
     @classmethod
     def unpack(cls, blob: bytes) -> Prepared:
         """Raises `DamagedError`."""
-        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], bytes | list[bytes], bytes]
+        form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], list[bytes], bytes]
         try:
-            document, plan, assignment, state, queue = msgspec.msgpack.decode(blob, type=form)
+            document, plan, assignment, states, queue = msgspec.msgpack.decode(blob, type=form)
         except msgspec.MsgspecError as error:
             raise DamagedError(f"expected a prepared part of a plan, got {len(blob)} damaged bytes: {error}") from error
-        states = [state] if isinstance(state, bytes) else state  # one piece: of a version before this one
         return cls(document, plan, {name: Location(*at) for name, at in assignment.items()}, states, queue)
 
 

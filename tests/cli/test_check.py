@@ -63,3 +63,10 @@ def test_one_bad_document_among_good_ones_is_status_1(
 def test_absent_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(tmp_path / "absent.toml")]) == 1
     assert "absent.toml: expected a readable file: No such file" in capsys.readouterr().err
+
+
+def test_the_schema_for_editors_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "edgert flow"
+    assert main(["check"]) == 1
+    assert "expected a FILE to check, or --schema" in capsys.readouterr().err

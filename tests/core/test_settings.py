@@ -43,7 +43,7 @@ def test_no_variable_sets_two_settings(program: str) -> None:
         ('[gateway]\nid = "a/b"', "gateway.id: expected 1 to 63 letters"),
         ('[gateway]\nfleet = ""', "gateway.fleet: expected a name, not nothing"),
         ("[pool]\nslots = 65", "pool.slots: expected"),
-        ('[pool]\npolicy = "owpoa"', "pool.policy: expected another policy, or no line with pool.policy"),
+        ('[pool]\npolicy = "owpoa"', "pool.policy: expected one of congestion-aware, "),
         ('[sensors]\nprotocol = "4"', "sensors.protocol: expected one of auto, 5, 3.1.1"),
         ("[sensors]\nlatency_budget_s = -1", "sensors.latency_budget_s: expected a number from 0 to 1"),
     ],

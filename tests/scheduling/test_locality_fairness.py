@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.scheduling.locality_fairness import cohesion, coupling, even, locality_fairness, pipelines
-
-SHAPES = {
-    "linear": ([1] * 8, 3900.0),
-    "ascent": ([1, 2, 3, 4, 5, 6, 7, 8], 71.78),
-    "descent": ([8, 7, 6, 5, 4, 3, 2, 1], 71.02),
-    "diamond": ([2, 4, 6, 8, 8, 6, 4, 2], 32.03),
-    "star": ([8, 6, 4, 2, 2, 4, 6, 8], 59.45),
-}
+from benchmarks.placement.cohesion import PUBLISHED, coupling, gains, in_a_row
+from edgert.scheduling.locality_fairness import even, locality_fairness, pipelines
 
 
-def in_a_row(counts: list[int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    names = [f"o{n}" for n in range(len(counts))]
-    return dict(zip(names, counts, strict=True)), list(pairwise(names))
-
-
-@pytest.mark.parametrize("shape", sorted(SHAPES))
+@pytest.mark.parametrize("shape", sorted(PUBLISHED))
 def test_published_cohesion_is_reached_at_the_coupling_of_the_even_scheduler(shape: str) -> None:
     """Eight operators in a row on eight slots (section 4.2)."""
-    counts, gain = SHAPES[shape]
+    counts, published = PUBLISHED[shape]
     instances, edges = in_a_row(counts)
     spread, ours = even(instances, 8), locality_fairness(instances, edges, 8)
-    assert round((cohesion(ours, edges) / cohesion(spread, edges) - 1) * 100, 2) == gain
+    assert round(gains()[shape], 2) == published
     assert coupling(ours) == pytest.approx(coupling(spread))
 
 

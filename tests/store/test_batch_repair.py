@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from edgert.core.errors import DamagedError
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
@@ -103,15 +102,6 @@ def test_what_the_tables_lost_is_put_before_a_first_batch_that_is_damaged(rows: 
     assert isinstance(last, RowsBatch)
 
 
-def test_a_batch_that_no_digest_tells_of_is_damage_too(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    database = with_batches(path, 1)
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE outbox SET digest = NULL, payload = x'28b52ffd'")  # begins as a zstd frame does
-    with pytest.raises(DamagedError, match="zstd"):
-        database.fill("f", E1, 0, 0)
-
-
 def test_gaps_are_put_also_where_the_opening_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "db"
     database = with_batches(path, 2)
@@ -124,10 +114,10 @@ def test_gaps_are_put_also_where_the_opening_is_damaged(tmp_path: Path) -> None:
     assert [(g.flow_version, g.reason) for g in (damaged, gap)] == [(1, "batch damaged"), (1, "input missed")]
 
 
-def test_batches_of_an_older_version_have_no_digest_and_leave_as_they_are(tmp_path: Path) -> None:
+def test_a_batch_without_a_digest_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "db"
     database = with_batches(path, 1)
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE outbox SET digest = NULL")
-    assert len(sent(database)) == 2
-    assert not database.shed
+        db.execute("UPDATE outbox SET digest = NULL WHERE rows > 0")
+    _, gap = sent(database)
+    assert (gap.sequence, gap.reason) == (2, "batch damaged")

@@ -20,11 +20,6 @@ def _topic(text: str) -> str | None:
     return None if fit and text.count("/") < MAX_LEVELS else expected
 
 
-def _policy(name: str) -> str | None:
-    default = "another policy, or no line with pool.policy for congestion-aware: only the benchmarks run owpoa"
-    return default if name == "owpoa" else None
-
-
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """Which board this is and where it keeps its data."""
@@ -258,7 +253,6 @@ class Pool:
             "round-robin",
             "random",
         ),
-        check=_policy,
     )
     fusion: str = setting(
         "full",

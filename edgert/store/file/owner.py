@@ -24,7 +24,7 @@ def claim(db: sqlite3.Connection, gateway: str, path: Path) -> None:
     found = db.execute("SELECT value FROM meta WHERE key = ?", (KEY,)).fetchone()
     if found == (gateway,):
         return
-    # a database of an older version says it in its openings alone, and a damaged name is put right by them
+    # a name that is damaged or gone is put right by the openings
     owners = _of_openings(db) | ({found[0]} if found else set())
     if owners and gateway not in owners:
         names = ", ".join(sorted(show(owner) for owner in owners))

@@ -46,12 +46,12 @@ class OutboxEntry:
     stream: int
     sequence: int
     payload: bytes
-    digest: int | None = None
-    """Of the payload when it was put; None: put by an older version."""
+    digest: int | None
+    """Digest of the payload when it was put; None: the column is damaged."""
 
     @property
     def is_whole(self) -> bool:
-        return self.digest is None or self.digest == digest(self.payload)
+        return self.digest == digest(self.payload)
 
 
 def digest(payload: bytes) -> int:

@@ -21,7 +21,6 @@ from typing import Any, Final
 import msgspec
 
 from edgert.core.compression import expanded_untrusted
-from edgert.core.errors import PayloadError
 from edgert.core.results.results import GapBatch, pack_result
 from edgert.flow.options.full_outbox import WhenFull
 from edgert.store.outbox.outbox import OutboxEntry, OutboxSize, free, put, version
@@ -172,8 +171,5 @@ def _gap_before(db: sqlite3.Connection, key: Stream, above: int, low: int, reaso
     found = db.execute(query, (*key, low - 1)).fetchone() if low - 1 > above else None
     if not found or not OutboxEntry(key[1], key[2], low - 1, *found).is_whole:
         return None
-    try:
-        plain = msgspec.msgpack.decode(expanded_untrusted(found[0]), type=dict[str, Any], strict=False)
-    except (msgspec.MsgspecError, PayloadError):  # of an older version, that had no digests
-        return None
+    plain = msgspec.msgpack.decode(expanded_untrusted(found[0]), type=dict[str, Any], strict=False)
     return plain if plain.get("kind") == "gap" and plain.get("reason") == reason else None
