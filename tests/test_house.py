@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from edgert.cli.main import build_parser
+from edgert.core.config import entries
+from edgert.core.settings import programs
 from tests.imports import between_packages, circles, imported, modules
 
 ROOT = Path(__file__).parents[1]
@@ -168,6 +170,50 @@ def test_files_that_the_documents_name_exist() -> None:
     named = {name for page in pages for name in re.findall(r"`([\w/]+\.py)`", page.read_text())}
     assert len(named) > 100
     assert not [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in paths)]
+
+
+CODE = (*FOLDERS, "benchmarks", "tests")
+DOTTED = re.compile(rf"`((?:{'|'.join(CODE)})(?:\.\w+)+)`")
+"""A dotted name of ours, which is a module, a name in one, a setting, or a file."""
+OF_FILES = {"toml", "sock", "db", "service", "py", "epoch", "drivers"}
+"""Endings of files; and `edgert.drivers`, a group of entry points."""
+
+
+def leads_nowhere(name: str, files: dict[str, Path], settings: set[str]) -> bool:
+    if name in settings or OF_FILES & {*name.split(".")}:
+        return False
+    module, rest = name, ""
+    while module not in files:
+        module, _, last = module.rpartition(".")
+        rest = last
+    own = files[module].read_text() if rest else ""
+    return bool(rest) and not re.search(rf"\b{rest}\b", own)
+
+
+def test_what_code_refers_to_exists() -> None:
+    """Dotted names of modules and of names in them, pages of the docs; a design that stands in no page is none."""
+    files = modules(ROOT, CODE)
+    settings = {e.path for kind in programs.PROGRAMS.values() for e in entries(kind)}
+    nowhere = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (*files.values(), *ROOT.glob("docs/**/*.md"))
+        if path != Path(__file__)
+        for text in [path.read_text()]
+        for name in (
+            *(name for name in DOTTED.findall(text) if leads_nowhere(name, files, settings)),
+            *(page for page in re.findall(r"\bdocs/[\w/-]+\.md\b", text) if not (ROOT / page).exists()),
+            *re.findall(r"\b[Dd]esign, [\"A-Z]\w+", text),
+        )
+    ]
+    assert not nowhere
+
+
+def test_a_name_that_leads_nowhere_is_found() -> None:
+    files = modules(ROOT, CODE)
+    wrong = ("edgert.cli._slots", "gateway.back_in_time", "agent.fleet.cut_off", "edgert.sketches.bloom.Seen")
+    assert all(leads_nowhere(name, files, set()) for name in wrong)
+    right = ("edgert.boards.slots", "edgert.sketches.bloom.Bloom", "edgert.toml", "gateway.id")
+    assert not any(leads_nowhere(name, files, {"gateway.id"}) for name in right)
 
 
 def test_no_folder_of_the_product_has_more_modules_than_one_look_takes_in() -> None:

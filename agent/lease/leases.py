@@ -34,7 +34,7 @@ PAUSE_S: Final = (0.2, 1.0)
 """Between two tries, drawn: two that hinder each other do not again."""
 DEAD_S: Final = 180.0
 """So long a board must be held for dead before it can be forgotten. One that lives and is cut off has noticed it by
-then, and has stopped what it runs for others (`agent.fleet.cut_off`)."""
+then, and has stopped what it runs for others (`agent.fleet.presence`)."""
 
 
 class LeaseError(EdgertError):

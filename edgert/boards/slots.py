@@ -1,6 +1,6 @@
 """An update of a board with two slots: what is noted before the new slot starts, and when the new slot counts as good.
 
-Pure: observations in, a verdict out. The files and the update client are in `edgert.cli._slots`.
+Pure: observations in, a verdict out. The files and the update client are in `edgert.cli.board.slots`.
 """
 
 from __future__ import annotations

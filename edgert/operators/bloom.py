@@ -123,7 +123,7 @@ def _hashes(value: str) -> list[int]:
 
 
 class FirstSeen(_BloomFilter):
-    """Rows whose key is new. State: the keys seen, in two Bloom filters by turns (`edgert.sketches.bloom.Seen`)."""
+    """Rows whose key is new. State: the keys seen (`edgert.sketches.bloom.DoubleFilter`)."""
 
     def __init__(self, fields: Sequence[str], expected: int, rate: float) -> None:
         super().__init__(fields)

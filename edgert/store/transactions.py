@@ -95,7 +95,7 @@ class Transactions:
         self.lost = "; and before that, ".join(filter(None, (gone, str(self.meta("lost", "")))))
         if gone:
             self.note("lost", self.lost)
-            if not known:  # whoever deploys one of its flows again is told: see `gateway.back_in_time`
+            if not known:  # whoever deploys one of its flows again is told: see `gateway.uplink.reconcile`
                 self.note("flows_unread", gone)
         commits, messages = max(found.commits, mark.commits if mark else 0), found.messages
         if mark is not None:  # the numbers went back, and the count must not: a loss may be lost in its turn

@@ -1,7 +1,7 @@
 """Flows in slots: processes that this daemon starts, feeds, asks for checkpoints, and starts again when they die.
 
 The daemon keeps the input of each flow since its last checkpoint. When a slot dies, its flows go back to that
-checkpoint in all their slots and get this input again: nothing is lost or doubled (design, Delivery).
+checkpoint in all their slots and get this input again: nothing is lost or doubled (docs/internals/slots.md).
 """
 
 from __future__ import annotations

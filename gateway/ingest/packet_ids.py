@@ -1,4 +1,4 @@
-"""The last message under each packet id; it tells a redelivery from a new message (design, MQTT in)."""
+"""The last message under each packet id; it tells a redelivery from a new message (docs/internals/delivery.md)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Flows that run on several gateways: their batches between the database, the links and the host.
 
 A batch leaves after the commit that numbered it, and is fed to the flow here with its number as the flow's position; a
-commit of the flow here acknowledges it (design, Delivery).
+commit of the flow here acknowledges it (docs/internals/links.md).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def admit(database: Database, flow: str, message: Acknowledgement) -> int | None
     if shared is None and not mine:  # a new card: what it has went nowhere yet
         names = _named(departed, greatest)
         log.error("flow %s: a new epoch is opened; is a database gone, or is this a new card?", flow)
-        why = database.meta("flows_unread", "") or database.meta("begun_anew", "")  # an older edgert's
+        why = database.meta("flows_unread", "")
         if not database.meta("restored", 0):  # else its flows have said it
             why = why or NEVER_HAD
         database.rebase(flow, names, greatest, landed, gap=why)

@@ -80,7 +80,7 @@ def test_numbers_go_on_over_a_reopening_and_an_empty_outbox(tmp_path: Path) -> N
     database = Database(tmp_path / "gateway.db", "g1")
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     database.commit([commit(*[ROW] * (BATCH_ROWS + 1))], {}, 1)
-    assert database.acknowledged({("f", E1, 0): 3}) == 3
+    assert database.acknowledged({("f", E1, 0): 3}) == {"f": 3}
     database.close()
     again = Database(tmp_path / "gateway.db", "g1")
     again.commit([commit(ROW)], {}, 1)
@@ -132,7 +132,7 @@ def test_acknowledgements_delete_up_to_their_number_and_nothing_else(database: D
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     for _ in range(3):
         database.commit([commit(ROW)], {}, 1)
-    assert database.acknowledged({("f", E1, 0): 2, ("f", E2, 0): 9, ("g", E1, 0): 9, ("f", E1, 1): 9}) == 2
+    assert database.acknowledged({("f", E1, 0): 2, ("f", E2, 0): 9, ("g", E1, 0): 9, ("f", E1, 1): 9})["f"] == 2
     assert [e.sequence for e in database.outbox("f", E1, 0, 0, 9)] == [3, 4]
     assert [e.sequence for e in database.outbox("f", E1, 0, 3, 9)] == [4]
     assert [e.sequence for e in database.outbox("f", E1, 0, 0, 1)] == [3]

@@ -1,6 +1,6 @@
 """Batches of a flow on their way to its instances on other gateways.
 
-They leave with the checkpoint that contains them (design, Delivery): until then they wait here, and a checkpoint takes
+They leave with the checkpoint that contains them (docs/internals/delivery.md): until then they wait, and it takes
 them in the pause in which it takes state and queues. A batch is addressed by the operator copy with which the instance
 there begins, markers aside, since gateways may fuse what follows it, and markers, in different ways.
 """

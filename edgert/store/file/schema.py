@@ -30,7 +30,7 @@ UPGRADES: Final = (
         flow TEXT NOT NULL,
         kind TEXT NOT NULL,              -- 'snapshot' or 'delta'
         blob BLOB NOT NULL,
-        position INTEGER, missing BLOB, epoch INTEGER,  -- up to `links`: what its checkpoint covers, see `fallback`;
+        position INTEGER, missing BLOB, epoch INTEGER,  -- up to `links`: of its checkpoint (`edgert.store.fallback`);
         cut BLOB,                                       -- MessagePack map, stream to last number
         links BLOB                                      -- no position: it cannot be gone back to
     );
@@ -56,7 +56,7 @@ UPGRADES: Final = (
         rows INTEGER NOT NULL,
         payload BLOB NOT NULL,
         put_at REAL NOT NULL DEFAULT 0,  -- of the time that the gateway has run, s
-        digest INTEGER,                  -- of the payload, XXH3; see `mending`
+        digest INTEGER,                  -- of the payload, XXH3; see `edgert.store.outbox.batch_repair`
         PRIMARY KEY (flow, epoch, stream, sequence)
     ) WITHOUT ROWID;
     CREATE TABLE ahead (                 -- of flows whose results leave ahead of their checkpoints

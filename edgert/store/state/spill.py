@@ -17,7 +17,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.store.state.records import Spill, Spilled
 
 QUOTA_BYTES: Final = 8_388_608
-"""As large as queued input that is owed an acknowledgement can get (`edgert.runtime.instance.queue.OWED_BYTES`)."""
+"""The most queued input that is owed an acknowledgement (`edgert.runtime.instance.source_queue.OWED_BYTES`)."""
 
 
 def put(db: sqlite3.Connection, spill: Spill) -> None:
