@@ -84,7 +84,7 @@ class Board:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     found = Board(tmp_path)
-    for name, script in (("rauc", RAUC), ("systemctl", SYSTEMCTL), ("journalctl", "echo last words\n")):
+    for name, script in (("rauc", RAUC), ("systemctl", SYSTEMCTL), ("journalctl", "echo panic\n")):
         found.program(name, script)
     (tmp_path / "image.json").write_text('{"board": "virt", "version": "1", "updates": true}')
     monkeypatch.setattr(slots, "COMMAND_LINE", tmp_path / "cmdline")
@@ -170,7 +170,7 @@ def test_a_slot_that_is_worse_goes_back_and_says_why(here: Board, monkeypatch: p
     assert main(["board", "confirm", "--within", "0"]) == 0
     assert here.calls("rauc status") == ["rauc status mark-bad booted"]
     assert here.history()[-1] | {"time": ""} == {
-        "time": "", "event": "rolled back", "version": "2", "why": "flow f is bad", "log": "last words\n",
+        "time": "", "event": "rolled back", "version": "2", "why": "flow f is bad", "log": "panic\n",
     }  # fmt: skip
     assert here.calls("systemctl reboot")
     assert not here.waits

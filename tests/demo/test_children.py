@@ -94,7 +94,7 @@ def test_what_a_child_started_and_left_behind_ends_with_it(child: Callable[[str]
     wait_until(lambda: not is_alive(grandchild), "the grandchild is gone")
 
 
-def test_the_obituary_names_child_status_last_words_and_log(child: Callable[[str], Child]) -> None:
+def test_the_message_names_child_status_last_lines_and_log(child: Callable[[str], Child]) -> None:
     one = child("import sys; print('no such broker'); sys.exit(3)")
     one.start()
     wait_until(lambda: one.status() is not None, "it ended")

@@ -111,7 +111,7 @@ def test_the_demo_fills_the_fleet_table_ends_on_sigterm_and_goes_on_where_it_sto
     assert "all ready" in output
 
 
-def test_a_child_that_dies_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
+def test_a_child_that_dies_ends_the_demo_and_its_last_lines_are_shown(tmp_path: Path) -> None:
     """A broker that is not there is waited for; a gateway that cannot read its file is not."""
     if missing():
         pytest.skip(f"not installed: {missing()}")

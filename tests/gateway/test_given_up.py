@@ -256,7 +256,7 @@ async def test_an_end_that_cannot_be_written_in_any_way_is_over_all_the_same(
 
 @pytest.mark.parametrize("kind", [DamagedError, TypeError])
 @in_loop
-async def test_what_keeps_a_flow_s_last_words_from_being_written_is_said(
+async def test_what_keeps_a_flow_s_last_results_from_being_written_is_said(
     kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = Gateway(tmp_path / "db")

@@ -124,7 +124,7 @@ async def test_a_waiting_flow_can_be_replaced_and_removed(tmp_path: Path, change
     else:
         await gateway.flows.remove("f")
     assert not gateway.checkpointer.outbox_room.blocked
-    assert gateway.shipped() == 3, "its last words are written in any case"
+    assert gateway.shipped() == 3, "the results at its end are written in any case"
     gateway.ingest.acknowledge()
     assert not gateway.ingest.inbox.owed
     gateway.crash()

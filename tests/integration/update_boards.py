@@ -57,7 +57,7 @@ class Board:
     def __init__(self, rig: Rig, name: str, **settings: dict[str, Any]) -> None:
         self.folder = rig.folder / f"board-{name}"
         (self.folder / "bin").mkdir(parents=True)
-        for program, script in (("rauc", RAUC), ("systemctl", SYSTEMCTL), ("journalctl", "echo last words\n")):
+        for program, script in (("rauc", RAUC), ("systemctl", SYSTEMCTL), ("journalctl", "echo panic\n")):
             path = self.folder / "bin" / program
             path.write_text(f"#!/bin/sh\nBOARD={self.folder}\n{script}")
             path.chmod(0o755)

@@ -93,9 +93,9 @@ def test_a_socket_travels_with_its_frame(pair: Pair, crowded: bool) -> None:
 
 def test_the_end_of_the_other_side_is_told_to_who_receives_and_no_trouble_to_who_sends(pair: Pair) -> None:
     one, two = pair
-    one.send(frame("last words"))
+    one.send(frame("the end"))
     one.close()
-    assert list(two.receive()) == [["last words"]]
+    assert list(two.receive()) == [["the end"]]
     with pytest.raises(LinkClosed):
         list(two.receive())
     two.send(frame("nobody hears this"))

@@ -17,9 +17,9 @@ NOW = Now(0.0, 0.0)
 class Adds(Logic):
     """Adds its letter to each row; gives the rows on by one port and a note by another."""
 
-    def __init__(self, letter: str, port: int = 0, last_words: bool = False) -> None:
+    def __init__(self, letter: str, port: int = 0, emits_at_end: bool = False) -> None:
         super().__init__()
-        self.letter, self.port, self.last_words = letter, port, last_words
+        self.letter, self.port, self.emits_at_end = letter, port, emits_at_end
         self.seen: list[int] = []
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -33,7 +33,7 @@ class Adds(Logic):
 
     def flush(self, now: Now) -> Sequence[Emission]:
         rows = [{"time": 0, "source": "", "v": f"end of {self.letter} "}]
-        return (Emission(self.port, Batch(rows, 0.0)),) if self.last_words else ()
+        return (Emission(self.port, Batch(rows, 0.0)),) if self.emits_at_end else ()
 
 
 def line(parts: Sequence[Logic], ports: Sequence[int], exits: Sequence[int] = (), inputs: int = 1) -> Region:
@@ -71,7 +71,7 @@ def test_inputs_of_the_first_part_and_entrances_of_the_others() -> None:
 
 
 def test_the_end_of_each_part_goes_through_those_behind_it() -> None:
-    region = line([Adds("a", last_words=True), Adds("b", last_words=True)], [0], [0, 7])
+    region = line([Adds("a", emits_at_end=True), Adds("b", emits_at_end=True)], [0], [0, 7])
     assert values(region.flush(NOW)) == [(0, ["end of a b"]), (1, ["end of a b"] * 2), (0, ["end of b "])]
 
 
@@ -97,7 +97,7 @@ def test_the_end_of_one_part_that_raises_does_not_keep_the_others_from_theirs() 
         def flush(self, now: Now) -> Sequence[Emission]:
             raise ValueError("no")
 
-    region = line([Mute("a"), Adds("b", last_words=True)], [0], [0])
+    region = line([Mute("a"), Adds("b", emits_at_end=True)], [0], [0])
     assert values(region.flush(NOW)) == [(0, ["end of b "])]
     assert region.drops[FAILED] == 1
 

@@ -169,7 +169,7 @@ def test_messages_are_handed_on_and_a_fault_there_is_counted() -> None:
     assert (len(sent), one.logic.drops["not sent"]) == (3, 1)
 
 
-def test_a_fault_in_the_last_words_of_an_operator_is_counted_and_ends_nothing() -> None:
+def test_a_fault_at_the_end_of_an_operator_is_counted_and_ends_nothing() -> None:
     class Mute(Pass):
         def flush(self, now: Now) -> Sequence[Emission]:
             raise ValueError("as told")

@@ -69,7 +69,7 @@ def test_a_flow_that_ships_nothing_says_nothing(database: Database) -> None:
     assert entries(database, E2) == []
 
 
-def test_last_words_of_a_flow_have_them(database: Database) -> None:
+def test_last_results_of_a_flow_have_them(database: Database) -> None:
     database.remove_flow("f", dropping(ROW), {}, 1)
     assert [type(batch) for batch in entries(database, E1)] == [OpenBatch, RowsBatch, DropsBatch]
 

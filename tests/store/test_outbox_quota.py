@@ -200,7 +200,7 @@ def test_what_is_larger_than_the_quota_is_let_in_where_nothing_else_of_its_flow_
     assert put(database, "f", 4)
 
 
-def test_the_last_words_of_a_flow_that_keeps_all_are_written_in_any_case(make: Callable[..., Database]) -> None:
+def test_the_last_results_of_a_flow_that_keeps_all_are_written_in_any_case(make: Callable[..., Database]) -> None:
     database = make(stored("f", document=KEEPS))
     put(database, "f", 1, 2, 3, size=400)
     database.put_flow(stored("f", E2, KEEPS, 2), SCHEMA, results("f", 4, size=400), {}, 1)
