@@ -75,7 +75,72 @@ def _bad_rows(row: object, rows: int, batches: int, small: bool = True) -> Itera
         yield FLOW, payload
 
 
+def empty_maps() -> Iterator[tuple[str, bytes]]:
+    """763 bytes each, which are 8 million maps."""
+    return _built(_list(100, _list(80_000, b"\x80")), 6)
+
+
+def maps_of_one() -> Iterator[tuple[str, bytes]]:
+    return _built(_list(100, _list(26_000, b"\x81\xc0\xc0")), 6)
+
+
+def small_empty_maps() -> Iterator[tuple[str, bytes]]:
+    """Many batches, each of which has few maps."""
+    return _built(_list(1, _list(90_000, b"\x80")), 100)
+
+
+def nested_lists() -> Iterator[tuple[str, bytes]]:
+    """400 deep, 19,800 times."""
+    return _built(_list(99, _list(200, b"\x91" * 400 + b"\x90")), 6)
+
+
+def endless_keys() -> Iterator[tuple[str, bytes]]:
+    return _built(_list(1, msgpack.packb(dict.fromkeys(range(900_000)))), 6)
+
+
+def many_columns() -> Iterator[tuple[str, bytes]]:
+    """Other names in each batch."""
+    g = Gateway(HOSTILE)
+    yield FLOW, pack_result(g.open())
+    for n in range(200):
+        yield FLOW, compressed(_rows(g, _list(1, b"\x90"), [f"c{n}_{i}" for i in range(20_000)]))
+
+
+def large_gaps() -> Iterator[tuple[str, bytes]]:
+    g = Gateway(HOSTILE)
+    yield FLOW, pack_result(g.open())
+    for _ in range(300):
+        gap = {"v": 1, "kind": "gap", "reason": "x" * 400_000, "rows": 1, "text": "y" * 400_000, "numbers": 1}
+        yield FLOW, compressed(msgpack.packb({**gap, **g.number()}))
+
+
+def many_drops() -> Iterator[tuple[str, bytes]]:
+    g = Gateway(HOSTILE)
+    yield FLOW, pack_result(g.open())
+    for n in range(3_000):
+        drops = [["o" * 250 + str(n), f"{i}" * 80, 1] for i in range(256)]
+        yield FLOW, compressed(msgpack.packb({"v": 1, "kind": "drops", "drops": drops, **g.number()}))
+
+
+def _built(rows: bytes, batches: int) -> Iterator[tuple[str, bytes]]:
+    g = Gateway(HOSTILE)
+    yield FLOW, pack_result(g.open())
+    for _ in range(batches):
+        yield FLOW, compressed(_rows(g, rows, list(row_columns(SCHEMA))))
+
+
+def _rows(g: Gateway, rows: bytes, columns: list[str]) -> bytes:
+    """A batch whose rows are packed already, since Python would need too much memory for them."""
+    head = {"v": 1, "kind": "rows", "columns": columns, **g.number(), "rows": None}
+    return bytes(msgpack.packb(head)).removesuffix(b"\xc0") + rows
+
+
+def _list(many: int, item: bytes) -> bytes:
+    return bytes(msgpack.Packer().pack_array_header(many)) + item * many
+
+
 ATTACKS: Final[tuple[Attack, ...]] = (
     epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows,
-    a_bomb_of_100_000_nils, bombs_of_a_million_nils, bombs_of_a_million_zeros,
+    a_bomb_of_100_000_nils, bombs_of_a_million_nils, bombs_of_a_million_zeros, empty_maps, maps_of_one,
+    small_empty_maps, nested_lists, endless_keys, many_columns, large_gaps, many_drops,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edgert.core.errors import EdgertError, PayloadError, show
-from edgert.core.packing import pack, unpack_untrusted
+from edgert.core.packing import MAX_CONTAINERS, MAX_ITEMS, pack, unpack_untrusted
 
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Largest body of a request: a flow's document and its parameters, with room to spare."""
@@ -135,7 +135,9 @@ def request_untrusted(body: bytes, max_bytes: int = MAX_REQUEST_BYTES) -> Reques
 
 def answer_untrusted(body: bytes, max_bytes: int = MAX_ANSWER_BYTES) -> Answer:
     """The answer in a frame's body. Raises `PayloadError` for anything else."""
-    document = _map_untrusted(body, max_bytes, {"id", "ok", "result", "error"}, "an answer")
+    known = {"id", "ok", "result", "error"}
+    # the status of a gateway with many flows has many lists and maps, and an answer comes from our own socket
+    document = _map_untrusted(body, max_bytes, known, "an answer", max_containers=MAX_ITEMS)
     ok, error = document.get("ok"), document.get("error", "")
     if not isinstance(ok, bool):
         raise PayloadError(f"ok: expected true or false, got {show(ok)}")
@@ -144,8 +146,10 @@ def answer_untrusted(body: bytes, max_bytes: int = MAX_ANSWER_BYTES) -> Answer:
     return Answer(_id(document), ok, document.get("result") if ok else None, error)
 
 
-def _map_untrusted(body: bytes, max_bytes: int, known: set[str], what: str) -> dict[Any, Any]:
-    document = unpack_untrusted(body, max_bytes)
+def _map_untrusted(
+    body: bytes, max_bytes: int, known: set[str], what: str, max_containers: int = MAX_CONTAINERS
+) -> dict[Any, Any]:
+    document = unpack_untrusted(body, max_bytes, max_containers=max_containers)
     if not isinstance(document, dict):
         raise PayloadError(f"expected {what}, a map, got {show(document)}")
     if unknown := document.keys() - known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -57,9 +57,36 @@ class MisfitError(StoreError):
 
 
 def show(value: object, limit: int = 60) -> str:
-    """A short, safe rendering of untrusted `value` for an error message (at most `limit` characters)."""
+    """A short, safe rendering of untrusted `value` for an error message (at most `limit` characters). A large value
+    costs no more than a small one: nothing beyond the limit is rendered."""
+    text = ""
     try:
-        text = repr(value)
+        for part in _parts(value, limit):
+            text += part
+            if len(text) > limit:
+                return f"{text[: limit - 1]}…"
     except (ValueError, RecursionError):  # an integer of thousands of digits, or nesting without end
-        text = f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+        return f"a {type(value).__name__} that cannot be shown"
+    return text
+
+
+def _parts(value: object, limit: int) -> Iterator[str]:
+    """The pieces of `repr(value)`, of plain values; a text or bytes that `limit` would cut comes cut."""
+    if isinstance(value, list | tuple):
+        yield "[" if isinstance(value, list) else "("
+        for n, item in enumerate(value):
+            yield ", " if n else ""
+            yield from _parts(item, limit)
+        yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"
+    elif isinstance(value, dict):
+        yield "{"
+        for n, (key, item) in enumerate(value.items()):
+            yield ", " if n else ""
+            yield from _parts(key, limit)
+            yield ": "
+            yield from _parts(item, limit)
+        yield "}"
+    elif isinstance(value, str | bytes):
+        yield repr(value[: limit + 1])
+    else:
+        yield repr(value)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgpack
@@ -16,6 +17,8 @@ from edgert.core.errors import PayloadError
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_ITEMS: Final = 1_000_000
 """Most elements of one list or map. A header of five bytes may claim 2**32: the claim alone must cost nothing."""
+MAX_CONTAINERS: Final = 100_000
+"""Most lists, maps and keys of maps in one value. An empty map is one byte packed and 64 bytes in memory."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -52,14 +55,20 @@ def unpack(payload: bytes) -> Any:
         raise PayloadError(f"expected MessagePack, got {len(payload)} bytes: {error}") from error
 
 
-def unpack_untrusted(payload: bytes, max_bytes: int = MAX_BYTES, max_items: int = MAX_ITEMS) -> Any:
+def unpack_untrusted(
+    payload: bytes, max_bytes: int = MAX_BYTES, max_items: int = MAX_ITEMS, max_containers: int = MAX_CONTAINERS
+) -> Any:
     """The one value in `payload`: None, bool, int, float, str, bytes, list, dict; no extension types.
 
-    Raises `PayloadError` when it is larger than `max_bytes`, has a list or map of more than `max_items` elements, is
-    nested beyond what the unpacker bears, has a list or map as a key, is cut off or is followed by something else.
+    Raises `PayloadError` when it is larger than `max_bytes`, has a list or map of more than `max_items` elements or
+    more than `max_containers` lists, maps and keys in all, is nested beyond what the unpacker bears, has a list or map
+    as a key, is cut off or is followed by something else.
     """
     if len(payload) > max_bytes:
         raise PayloadError(f"expected at most {max_bytes} bytes of MessagePack, got {len(payload)}")
+    max_items = min(max_items, len(payload))  # an element takes a byte; a list is made as long as its header claims
+    # a list, a map and a key take a byte too, so nothing has to be counted in most payloads
+    count = _container_count(max_containers) if len(payload) > max_containers else None
     try:
         return msgpack.unpackb(
             payload,
@@ -68,11 +77,27 @@ def unpack_untrusted(payload: bytes, max_bytes: int = MAX_BYTES, max_items: int 
             max_str_len=max_bytes,
             max_bin_len=max_bytes,
             max_array_len=max_items,
-            max_map_len=max_items,
+            max_map_len=min(max_items, max_containers),
             max_ext_len=0,
+            list_hook=count,
+            object_hook=count,
         )
     # The unpacker's errors: ValueError and its kind (format, depth, limits, UTF-8, rest), TypeError (a list as key).
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise PayloadError(
             f"expected MessagePack, got {len(payload)} bytes: {error or type(error).__name__}"
         ) from error
+
+
+def _container_count(most: int) -> Callable[[Any], Any]:
+    """A hook for each list and map that is complete: it raises `ValueError` at the first one beyond `most`."""
+    left = most
+
+    def count(container: Any) -> Any:
+        nonlocal left
+        left -= 1 if type(container) is list else 1 + len(container)
+        if left < 0:
+            raise ValueError(f"expected at most {most} lists, maps and keys in it, got more")
+        return container
+
+    return count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import tracemalloc
 from typing import Any
 
 import msgpack
@@ -72,6 +73,38 @@ def test_limits_hold_at_their_edge() -> None:
     assert unpack_untrusted(pack("abc"), max_bytes=4) == "abc"
     with pytest.raises(PayloadError, match="at most 4 bytes of MessagePack, got 5"):
         unpack_untrusted(pack("abcd"), max_bytes=4)
+
+
+def traced(refused: bytes) -> int:
+    """The most bytes that a payload takes until it is refused."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadError):
+            unpack_untrusted(refused)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("item", [b"\x80", b"\x90", b"\x81\xc0\xc0", b"\x91\x90", b"\x91" * 200 + b"\x90"])
+def test_no_more_lists_and_maps_are_made_than_allowed(item: bytes) -> None:
+    """An empty map is one byte packed, and 64 in memory."""
+    many = 300_000 // len(item)
+    made = sum(byte != 0xC0 for byte in item) * many + (item[0] == 0x81) * many
+    bomb = b"\xdd" + many.to_bytes(4, "big") + item * many
+    assert len(unpack_untrusted(bomb, max_containers=made + 1)) == many
+    with pytest.raises(PayloadError, match=f"at most {made} lists, maps and keys"):
+        unpack_untrusted(bomb, max_containers=made)
+
+
+def test_the_count_of_lists_and_maps_ends_before_they_fill_the_memory() -> None:
+    bomb = b"\xdd" + (1_000_000).to_bytes(4, "big") + b"\x81\xc0\xc0" * 1_000_000
+    assert traced(bomb) < 40 << 20
+    assert traced(pack(dict.fromkeys(range(900_000)))) < 1 << 20
+
+
+def test_a_list_is_not_made_as_long_as_its_header_claims() -> None:
+    assert traced(b"\xdd\x00\x0f\x42\x40" * 500) < 20 << 20  # each of a million
 
 
 def test_bytes_of_other_writers_are_read() -> None:

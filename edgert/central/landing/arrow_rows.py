@@ -201,8 +201,14 @@ def _body(batch: LandingBatch) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Of whatever came, in JSON if that can be: not with bytes as a key, nor nested without end."""
+    """Of whatever came, in JSON if that can be: not with bytes as a key, nor nested without end. No more of it is
+    rendered than is kept."""
     try:
-        return json.dumps(value, default=repr, ensure_ascii=False)[:KEPT_BYTES]
+        text = ""
+        for part in json.JSONEncoder(default=repr, ensure_ascii=False).iterencode(value):
+            text += part
+            if len(text) >= KEPT_BYTES:
+                break
+        return text[:KEPT_BYTES]
     except (TypeError, ValueError, RecursionError):
         return show(value, KEPT_BYTES)

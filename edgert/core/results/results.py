@@ -15,14 +15,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypedDict
 
+import msgspec
 import xxhash
 
 from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
-from edgert.core.packing import pack, unpack_untrusted
+from edgert.core.packing import MAX_CONTAINERS, pack, unpack_untrusted
 from edgert.core.plain import is_integer, is_texts
 from edgert.core.results.pieces import Piece, piece_untrusted
 from edgert.core.results.result_schema import MOST_COUNT, Schema, schema_untrusted
@@ -46,6 +47,7 @@ MOST_NAME: Final = 256
 """Characters of an operator's name or a reason among them."""
 
 INT64: Final = range(-(2**63), 2**63)
+_Values = Annotated[list[bool | int | float | str | None], msgspec.Meta(min_length=3)]
 Drop = tuple[str, str, int]
 """(operator, reason, how many messages or rows)."""
 
@@ -156,6 +158,22 @@ class Acknowledgement:
         return max((epoch for name, epoch, _ in self.acks if name == flow), default=None)
 
 
+class _PlainRows(TypedDict):
+    v: int
+    kind: Literal["rows"]
+    gateway: str
+    flow: str
+    epoch: int
+    stream: int
+    sequence: int
+    flow_version: int
+    columns: list[str]
+    rows: Annotated[list[_Values], msgspec.Meta(max_length=MOST_ROWS)]
+
+
+_decode_rows: Final = msgspec.msgpack.Decoder(_PlainRows).decode
+_LEAST_BYTES: Final = 5
+"""Of a result for each list, map and key in it."""
 Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHello
 """Messages of a gateway to the collector, whole."""
 
@@ -209,7 +227,7 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | EpochHel
 
 def unpack_result_untrusted(payload: bytes) -> Result | Piece:
     """Read one result, compressed or not, or a piece. Raises `PayloadError` if not even its number can be read."""
-    plain = _map_untrusted(expanded_untrusted(payload), "a result")
+    plain = _plain_untrusted(expanded_untrusted(payload))
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":
@@ -231,6 +249,16 @@ def unpack_result_untrusted(payload: bytes) -> Result | Piece:
         return _body(plain, number)
     except PayloadError as error:
         return RefusedBatch(**number, reason=str(error), payload=payload)
+
+
+def _plain_untrusted(content: bytes) -> Mapping[str, Any]:
+    """Rows of numbers and texts, the most common result, are decoded by their shape: no other list or map is made. In
+    all other results (of sketches, too) lists and maps are counted."""
+    try:
+        plain: Mapping[str, Any] = _decode_rows(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _map_untrusted(content, "a result", 50 + len(content) // _LEAST_BYTES)
+    return _of_version(plain, "a result")
 
 
 def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
@@ -339,10 +367,14 @@ def _is_token(value: object) -> bool:
     return isinstance(value, bytes) and len(value) <= MOST_TOKEN
 
 
-def _map_untrusted(payload: bytes, what: str) -> Mapping[str, Any]:
-    plain = unpack_untrusted(payload)
+def _map_untrusted(payload: bytes, what: str, max_containers: int = MAX_CONTAINERS) -> Mapping[str, Any]:
+    plain = unpack_untrusted(payload, max_containers=min(max_containers, MAX_CONTAINERS))
     if not isinstance(plain, dict):
         raise PayloadError(f"expected {what} as a map, got {show(plain)}")
+    return _of_version(plain, what)
+
+
+def _of_version(plain: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     if plain.get("v") != VERSION:
         raise PayloadError(f"v: expected {VERSION} ({what} of this format), got {show(plain.get('v'))}")
     return plain
