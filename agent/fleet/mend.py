@@ -138,7 +138,7 @@ class FleetMend:
                 return
             silent = set(lease.record.boards) & flows.leases.members - known.keys()
             if lease.record.state in ("removing", "removed"):
-                log.warning("flow %s: a removal that was left is gone on with on %s", flow, listed(parts))
+                log.warning("flow %s: resumes an unfinished removal on %s", flow, listed(parts))
                 await flows.remove_parts(flow, sorted(parts), parts, ())
                 await lease.note("removing" if silent else "removed", silent)
                 return

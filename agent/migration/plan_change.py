@@ -121,8 +121,8 @@ def _size(said: Mapping[str, Any]) -> int:
 
 
 async def _send_ahead(change: Change, ask: Ask) -> dict[str, Any]:
-    """Has the gateways of the next plan build their parts with the state of now. Returns giving gateway → its copy of
-    that; nothing where one of them could not: the flow runs on in any case."""
+    """Has the gateways of the next plan build their parts with the state of now. Returns source gateway → its copied
+    state; nothing where one of them could not: the flow runs on in any case."""
 
     async def copy(giver: str) -> Any:
         told = {"flow": change.flow, "operators": change.leaving(giver), "fence": change.fence}

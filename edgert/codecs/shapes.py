@@ -1,4 +1,4 @@
-"""Which shapes a stream of messages has: learned from what the tolerant way has decoded, tried before it."""
+"""Learns the shapes of messages from the general decoder, and tries compiled decoders for them first."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 HOLD_S = 2.0
 """Seconds in which all instances must reach a batch boundary; otherwise the flow gets no checkpoint this time."""
 SOON_S, LATE_S = 0.0005, 0.05
-"""When a thread that works makes way for another: in a pause while it waits for locks that the reading thread takes and
-gives back all the time, and while it takes what changed. Otherwise each would cost 5 ms more where much comes in."""
+"""Switch intervals of the interpreter, seconds: while a pause waits for locks, and while it copies changes. With the
+default each lock costs 5 ms more where much comes in."""
 _ANYWHERE: Final = Location("")
 
 
@@ -93,7 +93,7 @@ class FlowRun:
         """Drops by place and reason: from the start of the process to the last capture. The counts only decrease if an
         uncommitted capture is given up."""
         self.ended = False
-        """Drained: what it ships now goes with the end of its state, or not at all. No checkpoint takes it."""
+        """True after the drain. Results shipped later are written only by the last checkpoint."""
         self.rewrite = False
         """True if the stored state is damaged: the next capture takes all state anew."""
         self.pause_s = 0.0

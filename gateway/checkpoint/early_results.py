@@ -83,7 +83,7 @@ class EarlyResults:
     def _write(self, runs: list[FlowRun]) -> bool:
         """On the store thread. True if the outbox has new results."""
         host, outbox = self._host, self._checkpointer.outbox_room
-        # results come behind a capture that is not committed yet, which says that all before it is covered
+        # an uncommitted capture already covers earlier results, so none may be written before it
         taken = {run: host.checkpoints.take_results(run) for run in runs if not (run.pending or run.ended)}
         taken = {run: rows for run, rows in taken.items() if rows}
         if not taken:

@@ -156,8 +156,8 @@ class Parts:
     async def ahead(
         self, document: Mapping[str, Any], assignment: Assignment, plan: int, copies: Mapping[str, Any]
     ) -> None:
-        """Builds this gateway's part of a plan while the flow runs by the one before. `copies`: giving gateway → what
-        `copy` returned there."""
+        """Builds this gateway's part of a plan while the flow runs by the one before. `copies`: source gateway → its
+        copied state (`copy`)."""
         flow = await self._flows.checked(dict(document))
         self._flows.plans.check_copies(flow, assignment)
         run = self._flows.runs.get(flow.name)

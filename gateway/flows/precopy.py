@@ -94,7 +94,7 @@ class Precopy:
     async def take(
         self, flow: Flow, assignment: Assignment, plan: int, own: Sequence[bytes], copies: Mapping[str, Any]
     ) -> None:
-        """Builds this board's part of a plan. `copies`: giving gateway → what it said (`copy`)."""
+        """Builds this board's part of a plan. `copies`: source gateway → its copied state (`copy`)."""
         imported = [state for one in copies.values() for state in one["states"]]
         tokens = {gateway: str(one["token"]) for gateway, one in copies.items()}
         run, base = await asyncio.to_thread(self._build, flow, assignment, plan, [*own, *imported])

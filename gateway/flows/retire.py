@@ -35,7 +35,7 @@ class Held(NamedTuple):
     failed: bool = False
     """It failed while it was waited for, and is gone."""
     gap: str = ""
-    """The loss in words, of a flow that is stuck and left to itself; "": it stands still with all that it has."""
+    """Description of the loss, for a flow that was abandoned. Empty: the flow stopped with all its state."""
 
 
 class Retirement:

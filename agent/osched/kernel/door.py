@@ -31,7 +31,7 @@ SPARE_RECORDS: Final = 1000
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one application of actions."""
+    """The result of one application of actions."""
 
     changed: int = 0
     gone: int = 0

@@ -125,7 +125,7 @@ class AlertJob(Job):
         readers = Readers(self._root)
         for name in {r.reader for r in readers.all() if r.reader.startswith(READER)} - self._rules.keys():
             readers.remove(name)
-            log.info("%s: has no rule any more, struck off the register", name)
+            log.info("%s: no rule is left; the reader is removed from the registry", name)
         for folder in set(list_folders(self._root, _PLACES)) - {_folder(rule) for rule in self._rules.values()}:
             place = join(self._root, _PLACES, folder)
             with told(place, "the checkpoints of a rule that is gone could not be deleted"):

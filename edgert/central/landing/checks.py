@@ -159,7 +159,7 @@ _KEY_CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def _is_sketch_or_null(of: str) -> Callable[[Any], bool]:
-    """Of the aggregate `of`. What checks it comes with numpy, which only tables with sketches need."""
+    """Returns the check of a sketch column. It needs numpy, which only tables with sketches have to load."""
 
     def check(value: Any) -> bool:
         if value is None:

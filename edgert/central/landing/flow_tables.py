@@ -22,7 +22,7 @@ _LATER: Final = re.compile(r"_v[1-9][0-9]*$")
 
 
 def flow_of(table: str) -> str:
-    """The flow whose landing table has this name: no flow's own name ends as those of later tables do."""
+    """Returns the flow of a landing table. A flow name never ends in `_vN`."""
     return _LATER.sub("", table)
 
 

@@ -58,7 +58,7 @@ class Trained:
     fitted: Fitted
     rows: DataFrame
     columns: Mapping[str, Column]
-    """Of `rows`, by field."""
+    """Field → column of `rows`."""
     cut: float
     """Time of the oldest row that was held out, s since the epoch."""
     since: dt.datetime

@@ -59,7 +59,7 @@ class Schema:
     aggregates: tuple[tuple[str, str], ...]
 
     def plain(self) -> dict[str, Any]:
-        """The same of JSON types only, as it travels and as it stands in the landing table."""
+        """The schema as JSON types, as sent and as stored in the landing table."""
         return {
             "window_s": self.window_s,
             "keys": [list(k) for k in self.keys],

@@ -155,7 +155,7 @@ class ControlConnection:
                 try:
                     self.client.publish(*farewell, qos=1, retain=True).wait_for_publish(timeout_s)
                 except (ValueError, RuntimeError) as error:
-                    log.warning("the farewell was not sent: %s", error)
+                    log.warning("the last message of this connection was not sent: %s", error)
             self.client.disconnect()
             self.client.loop_stop()
 

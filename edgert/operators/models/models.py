@@ -32,7 +32,7 @@ class Model:
     kind: str
     version: int
     document: Mapping[str, Any]
-    """As it came."""
+    """The document as published."""
     expression: Expression
     """The prediction for a row."""
 

@@ -21,7 +21,7 @@ behind a source takes its marks back: of a clock that was so little ahead they a
 SLACK_S: Final = 5.0
 """Beside that: the clock may be set back a little, as NTP does."""
 TAKEN_BACK: Final = "clock was ahead (marks taken back)"
-"""Counted once for each time that an operator took its marks back; no row is lost by it."""
+"""Drop reason that counts resets of a watermark. No row is lost."""
 
 
 def is_ahead(mark: float, wall: float, tolerance_s: float) -> bool:

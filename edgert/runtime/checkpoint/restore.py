@@ -1,5 +1,4 @@
-"""Back to the last checkpoint: state and queues to the places that have them now, whatever was fused when they were
-stored.
+"""Restores state and queues from the last checkpoint, independent of fusion.
 
 With more or less fused, each part finds its place by name. A flow goes on in the copies in which it was stored: another
 number of copies is another version of the flow.

@@ -77,8 +77,7 @@ class Instance:
 
     @property
     def done(self) -> int:
-        """Grows with each row it is done with, those among them that were restored or are tried again. May be asked
-        while it runs."""
+        """Number of finished rows, restored and retried ones included. Safe to read during a turn."""
         return sum(self.region.took) if self.region else self.counters.rows_in
 
     def idle_at(self, now: float) -> float:

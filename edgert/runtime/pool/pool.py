@@ -345,7 +345,7 @@ class Pool(Quiesce):
         if queue.over:
             self.backpressure.over.add(number)
         self.backpressure.resting[number] = turn.ended + turn.wait_s
-        self._work.notify()  # somebody has to wait for that
+        self._work.notify()  # a worker must wait until the retry time
 
     def _send_safely(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         try:

@@ -30,8 +30,8 @@ class ThreadRoles:
 
     def __init__(self, workers: int) -> None:
         self.since: float | None = None
-        """When the turn under way on a lent thread began, or the thread went that is lent again at once, monotonic
-        seconds; None: there is none."""
+        """Start of the lent thread's turn, or the time at which it left to come back at once; monotonic seconds. None:
+        no thread is lent."""
         self.workers = workers
         self._began: dict[int, float] = {}
         """Worker's thread → start of its turn under way, monotonic seconds."""

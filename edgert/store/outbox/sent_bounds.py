@@ -1,7 +1,8 @@
-"""Which numbers of a stream may have left the board, inside a transaction of the one database.
+"""The numbers of a stream that may have left the board, inside a transaction of the one database.
 
-Two bounds are kept in `stream`, each written before what it allows is sent: `departed` tells what this database says of
-a stream from what a later state of it said (`gateway/uplink/reconcile.py`), `leaving` what may not be shed (`quota`).
+Two bounds are kept in `stream`, each written before batches up to it are sent. `departed` separates batches that this
+database numbered from batches of a newer database with the same numbers (`gateway/uplink/reconcile.py`). Batches up to
+`leaving` may not be shed (`quota`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import sqlite3
 from edgert.store.outbox.quota import Stream
 
 LEAVING_AHEAD = 256
-"""So many numbers more than are sent are said to have left, so that it need not be said with every turn: at a low rate
-that is a write to the card in twenty minutes, and so many batches more that stay when the outbox is full."""
+"""`leaving` runs 256 numbers ahead, so it is written once per 256 batches. So many more stay in a full outbox."""
 _OF_STREAM = "WHERE flow = ? AND epoch = ? AND stream = ?"
 
 
