@@ -277,6 +277,17 @@ def test_a_circle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
     assert circles(graph) == circles(between_packages(files, graph)) == []
 
 
+def test_no_module_imports_a_module_of_tests() -> None:
+    """What several tests use is in a module of its own beside them: `worlds.py` where one is enough."""
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for folder in ("tests", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"^ *(?:from|import) .*\b(test_\w+)", path.read_text(), re.MULTILINE)
+    ]
+    assert found == []
+
+
 def test_setup_refuses_an_unknown_kind() -> None:
     done = subprocess.run([str(ROOT / "scripts/setup"), "all"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -39,7 +39,7 @@ from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from tests.named import named
-from tests.operators.test_cart import tried
+from tests.operators.cart_by_definition import tried
 
 pytestmark = pytest.mark.skipif(not TRACE.exists(), reason=f"the SYS trace is not there: {TRACE}")
 CLASSES = TRACE.with_name("SYS-airquality-class.txt")

@@ -16,7 +16,7 @@ from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.results.results import EpochHello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
-from tests.central.test_landing import read
+from tests.central.worlds import read
 
 EPOCH = 1 << 32
 BAD = ("bad", EPOCH, 0)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from edgert.central.fleet.written_marker import Written
 from edgert.central.tables.table import Table
-from tests.central.test_storage_trouble import DATA
+from tests.central.worlds import DATA
 
 APPLICATION = "edgert.fleet"
 

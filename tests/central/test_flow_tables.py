@@ -21,7 +21,7 @@ from edgert.central.landing.rounds import key_of
 from edgert.central.tables.table import Conflict, Table, TableError, list_tables
 from edgert.core.results.result_schema import Schema
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
-from tests.central.test_landing import read
+from tests.central.worlds import read
 
 ROOMS = Schema(60.0, (("room", "string"),), SCHEMA.aggregates)
 SHORT = Schema(30.0, SCHEMA.keys, SCHEMA.aggregates)

@@ -18,37 +18,9 @@ from edgert.central.tables.query import query
 from edgert.central.tables.table import Table
 from edgert.central.upkeep.table import KeptTable
 from tests.central.results_examples import FLOW, Gateway, contribution
+from tests.central.worlds import Disk, disk
 
-
-class Disk:
-    """Knows what would be left if the power failed now."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.synced: dict[Path, int] = {}
-        """Path -> the length that is on the disk."""
-        self.calls = 0
-
-    def sync(self, opened: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{opened}"))
-        self.synced[path] = os.stat(opened).st_size
-        self.calls += 1
-
-    def after_a_power_cut(self, to: Path) -> str:
-        for path, size in self.synced.items():
-            if path.is_file() and path.is_relative_to(self.root):
-                assert path.parent in self.synced, "a file without its folder's entry is lost"
-                copy = to / path.relative_to(self.root)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(path.read_bytes()[:size])
-        return str(to)
-
-
-@pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    made = Disk(tmp_path / "tables")
-    monkeypatch.setattr(fsync, "sync", made.sync)
-    return made
+__all__ = ["disk"]
 
 
 def test_what_was_acknowledged_outlives_a_power_cut(disk: Disk, tmp_path: Path) -> None:

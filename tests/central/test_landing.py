@@ -21,19 +21,8 @@ from edgert.central.tables.table import Conflict, Table, TableError
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import GapBatch, RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
+from tests.central.worlds import landed_rows, read
 from tests.examples import examples
-
-
-def read(root: Path, name: str) -> list[dict[str, Any]]:
-    if not DeltaTable.is_deltatable(str(root / name)):
-        return []
-    return query(DeltaTable(str(root / name)))
-
-
-def landed_rows(root: Path) -> list[tuple[Any, ...]]:
-    """(gateway, epoch, stream, sequence, source) of the contributions, sorted."""
-    names = ("gateway", "epoch", "stream", "sequence", "source")
-    return sorted(tuple(r[n] for n in names) for r in read(root, f"landing/{FLOW}") if not r["lineage"])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from edgert.core.results.results import GapBatch, pack_acknowledgement, pack_res
 from edgert.store.outbox.outbox import LOST
 from gateway.uplink.send_window import RESEND_S
 from gateway.uplink.uplink import HELLO_S
-from tests.central.test_landing import read
+from tests.central.worlds import read
 from tests.gateway.uplink_rig import E1, Rig
 from tests.waiting import in_loop
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +13,7 @@ from hypothesis import strategies as st
 from edgert.central.tables import models
 from edgert.central.tables.models import KEPT, Registry, Version, current, rolled_back, with_new
 from edgert.core.errors import EdgertError
-
-WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-
-
-def version(number: int, state: str = models.PUBLISHED, name: str = "air") -> Version:
-    return Version(
-        name=name, version=number, state=state, reason="rmse 1 on the holdout", pinned=False, kind="linear_regression",
-        label="t", trained=WHEN + dt.timedelta(hours=number), since=WHEN, until=WHEN, rows=10, holdout_rows=2,
-        left_out=0, rmse=1.0, r2=None, accuracy=None, holdout_rmse=1.5, holdout_r2=0.5, holdout_accuracy=None,
-        gateways="", document=f'{{"version": {number}}}',
-    )  # fmt: skip
+from tests.central.worlds import WHEN, version
 
 
 @given(st.lists(st.one_of(st.booleans(), st.just("back"), st.integers(1, 12)), max_size=30))

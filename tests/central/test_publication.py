@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import queue
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import paho.mqtt.client as paho
 import pytest
 
 from benchmarks.ports import free_port
@@ -19,26 +17,9 @@ from edgert.central.training.publication import NotPublished, Publication, chang
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from tests.brokers import Broker, Certificates
-from tests.central.test_models import WHEN, version
+from tests.central.worlds import WHEN, kept, version
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
-
-
-def kept(broker: Broker, *topics: str) -> dict[str, bytes]:
-    """What a broker without TLS and passwords has retained on these topics."""
-    inbox: queue.Queue[paho.MQTTMessage] = queue.Queue()
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)  # type: ignore[attr-defined]
-    client.on_message = lambda _c, _d, message: inbox.put(message)
-    client.connect(broker.host, broker.port)
-    client.loop_start()
-    client.subscribe([*((topic, 1) for topic in topics), ("end", 1)])
-    found: dict[str, bytes] = {}
-    client.publish("end", b"", 1)  # after what was kept
-    while (message := inbox.get(timeout=10)).topic != "end":
-        found[message.topic] = bytes(message.payload)
-    client.disconnect()
-    client.loop_stop()
-    return found
 
 
 def publish(root: Path, publication: Publication) -> list[str]:

@@ -17,8 +17,7 @@ from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.results.results import RowsBatch
 from tests.central.results_examples import FLOW, Gateway, contribution
-from tests.central.test_fsync import Disk, disk
-from tests.central.test_landing import landed_rows
+from tests.central.worlds import Disk, disk, landed_rows
 
 __all__ = ["disk"]
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from gateway.uplink import send_window
 from gateway.uplink.send_window import RESEND_S
 from gateway.uplink.uplink import HELLO_S
 from tests.central.results_examples import Gateway, contribution
-from tests.central.test_landing import read
+from tests.central.worlds import read
 from tests.gateway.uplink_rig import Rig
 from tests.waiting import in_loop
 

@@ -32,9 +32,8 @@ from edgert.core.results.results import EpochHello, pack_result, results_topic
 from edgert.core.settings.central import Alerts
 from edgert.core.settings.central import FleetJob as Settings
 from tests.central.results_examples import FLOW, Gateway, contribution
+from tests.central.worlds import DATA
 from tests.waiting import wait_until
-
-DATA = pa.table({"x": [1], "day": pa.array([1], pa.date32())})
 
 
 def fails(*_: object, **__: object) -> Any:

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from edgert.central.training import mllib
 from edgert.central.training.document import parse
@@ -18,12 +16,12 @@ from edgert.central.training.mllib import LABEL
 from edgert.central.training.train import Trained, train, tried
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.operators.models.models import model_untrusted
+from tests.central.worlds import START, line, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
-START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 NOW = START + dt.timedelta(days=10)
 BASE = (
     'name = "m"\nkind = "linear_regression"\ntable = "fleet/air"\nlabel = "y"\nfeatures = ["a", "b"]\nleast_rows = 5\n'
@@ -33,19 +31,6 @@ BASE = (
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "tables"
-
-
-def write(root: Path, rows: Sequence[dict[str, Any]], minutes: float = 60) -> None:
-    """`fleet/air`: a row every so many minutes."""
-    starts = [START + dt.timedelta(minutes=minutes * at) for at in range(len(rows))]
-    table = [{"window_start": s, "day": s.date(), **row} for s, row in zip(starts, rows, strict=True)]
-    write_deltalake(str(root / "fleet" / "air"), pa.Table.from_pylist(table), partition_by=["day"], mode="overwrite")
-
-
-def line(at: int, **more: Any) -> dict[str, Any]:
-    """y = 3 + 2 a - b."""
-    a, b = float(at % 7), float(at % 11)
-    return {"a": a, "b": b, "y": 3 + 2 * a - b, "kind": "x" if a > 3 else "it's", "flag": a > 3, **more}
 
 
 @pytest.fixture

@@ -26,9 +26,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
-from tests.central.test_models import WHEN, version
-from tests.central.test_publication import kept
-from tests.central.test_train_spark import line, write
+from tests.central.worlds import WHEN, kept, line, version, write
 from tests.integration.rig import ROOT, Process
 from tests.waiting import wait_until
 

@@ -24,9 +24,9 @@ from edgert.central.upkeep.table import FIRST_DAY, KeptTable
 from edgert.central.upkeep.upkeep import REST_S, Upkeep, UpkeepSchedule, Work
 from edgert.cli.main import main
 from edgert.core.settings.central import Upkeep as Settings
-from tests.central import test_models
 from tests.central.results_examples import DAY_S, FLOW, Gateway, contribution
 from tests.central.upkeep_examples import LANDING, Site
+from tests.central.worlds import version as model_version
 from tests.examples import examples
 from tests.waiting import wait_until
 
@@ -330,7 +330,7 @@ def test_what_nobody_foresaw_is_told_and_the_next_round_comes(
 def test_the_table_of_models_of_which_each_training_writes_all_versions_stays_small(tmp_path: Path) -> None:
     registry = Registry(str(tmp_path))
     for number in range(1, 31):
-        registry.add("air", lambda _, number=number: test_models.version(number))  # type: ignore[misc]
+        registry.add("air", lambda _, number=number: model_version(number))  # type: ignore[misc]
     done = {w.table: w for w in Upkeep(str(tmp_path), Settings(), keep_s=-60.0).round(thorough=True)}
     work = done["models"]
     assert (work.files, work.trouble) == (1, "")

@@ -22,26 +22,10 @@ from edgert.cli.main import main
 from edgert.cli.top import view
 from edgert.control.server import ControlServer
 from gateway.status.conditions import Condition, Level
+from tests.cli.worlds import FIGURES
 from tests.gateway.status_example import example_status, judged
 from tests.integration.rig import ROOT
 from tests.waiting import wait_until
-
-INSTANCE: dict[str, Any] = {
-    "slot": -1, "pid": 7, "operators": ["readings"], "kind": "source", "rows_in": 1000, "rows_out": 1000, "turns": 10,
-    "busy_s": 0.1, "queued_s": 0.0, "scheduling_s": 0.0, "idle_s": 1.0, "queue_rows": 0, "queue_bytes": 0,
-    "head_age_s": 0.0, "at": 10.0,
-}  # fmt: skip
-FIGURES: dict[str, Any] = {
-    "gateway": "g1", "wall": 1e9, "monotonic": 10.0, "cpu_count": 4,
-    "flows": {"air": {
-        "version": 2, "plan": 0, "delivery": "exactly-once", "latency_s": 0.004, "edges": [],
-        "instances": {"readings": INSTANCE, "minute": {**INSTANCE, "slot": 1, "pid": 8}},
-    }},
-    "threads": [
-        {"pid": 7, "tid": 7, "slot": -1, "role": "loop", "cpu_s": 1.0, "start_ticks": 5},
-        {"pid": 8, "tid": 9, "slot": 1, "role": "worker", "cpu_s": 2.0, "start_ticks": 6},
-    ],
-}  # fmt: skip
 
 
 def condition(flow: str, level: Level, state: str, reason: str = "") -> dict[str, str]:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgert.cli.main import main
-from tests.cli.test_explain import DOCUMENT
-from tests.cli.test_simulate import CHAINS, rows
+from tests.cli.worlds import CHAINS, DOCUMENT, rows
 
 
 @pytest.fixture

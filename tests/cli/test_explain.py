@@ -7,37 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgert.cli.main import main
-
-DOCUMENT = """
-name = "city-air"
-[operators.readings]
-type = "mqtt_source"
-topic = "city/{source}/sense"
-[operators.valid]
-type = "filter"
-input = "readings"
-where = "temperature > -40 and humidity >= 0"
-[operators.kelvin]
-type = "map"
-input = "valid"
-set = { kelvin = "temperature + 273.15" }
-[operators.by_place]
-type = "key_by"
-input = "kelvin"
-keys = ["source"]
-[operators.minute]
-type = "tumbling_window"
-input = "by_place"
-size_s = 60
-aggregates = { n = "count()", mean_k = "mean(kelvin)" }
-[operators.central]
-type = "ship"
-input = "minute"
-[operators.again]
-type = "publish"
-input = "minute"
-topic = "minutes/{source}"
-"""
+from tests.cli.worlds import DOCUMENT, SPLIT
 
 
 @pytest.fixture
@@ -101,11 +71,6 @@ def test_a_bad_document_is_refused_with_every_error(file: Path, capsys: pytest.C
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(tmp_path / "none.toml")]) == 1
     assert "none.toml: expected a readable file" in capsys.readouterr().err
-
-
-SPLIT = DOCUMENT.replace('topic = "city/{source}/sense"\n', 'topic = "city/{source}/sense"\ninstances = 2\n').replace(
-    "size_s = 60\n", "size_s = 60\ninstances = 3\n"
-)
 
 
 def test_copies_are_shown_in_one_line_with_how_rows_come_to_them(

@@ -14,7 +14,7 @@ import pytest
 from edgert.cli.main import main
 from edgert.control.server import ControlServer
 from edgert.core.errors import EdgertError
-from tests.cli.test_control_verbs import FIGURES
+from tests.cli.worlds import FIGURES
 
 PLACED = {"flow": "air", "plan": 2, "assignment": {"readings": 0, "minute": 1}}
 

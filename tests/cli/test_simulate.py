@@ -12,9 +12,7 @@ from benchmarks.riotbench.flows import pred
 from edgert.cli.main import main
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.scheduling.policies import POLICIES
-from tests.cli.test_explain import DOCUMENT, SPLIT
-
-CHAINS = ("--fusion", "chains")
+from tests.cli.worlds import CHAINS, DOCUMENT, SPLIT, rows
 
 
 @pytest.fixture
@@ -22,11 +20,6 @@ def file(tmp_path: Path) -> Path:
     made = tmp_path / "city-air.toml"
     made.write_text(DOCUMENT)
     return made
-
-
-def rows(told: str) -> dict[str, list[str]]:
-    """The table's lines by policy."""
-    return {line.split()[0]: line.split()[1:] for line in told.splitlines() if line.split()[:1] and line[0] != " "}
 
 
 def test_every_policy_is_tried_on_the_same_arrivals(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.demo.worlds import children_of, fleet_rows, missing, windows_are_whole
 
 START_S = 240.0
 """Spark's first session may fetch its jars, and other tests may have the cores."""
 STOP_S = 60.0
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(700)]
-
-
-def missing() -> str:
-    modules = [name for name in ("amqtt", "rich", "pyspark", "deltalake") if importlib.util.find_spec(name) is None]
-    return ", ".join(modules + ([] if shutil.which("java") else ["java"]))
 
 
 @contextlib.contextmanager
@@ -52,37 +46,9 @@ def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], what
         time.sleep(0.5)
 
 
-def fleet_rows(data: Path) -> list[dict[str, Any]]:
-    from edgert.central.tables import show
-    from edgert.core.errors import EdgertError
-
-    try:
-        columns, rows = show.rows(str(data / "tables"), "fleet/machine", limit=100_000)
-    except EdgertError:
-        return []
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
 def end(process: subprocess.Popen[str]) -> int:
     process.send_signal(signal.SIGTERM)
     return process.wait(STOP_S)
-
-
-def children_of(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            if parent == pid:
-                found.append(int(stat.parent.name))
-    return found
-
-
-def windows_are_whole(rows: list[dict[str, Any]]) -> None:
-    """No window stands in the table twice, and none has more values than one a second."""
-    keys = [(row["window_start"], row["source"], row["quantity"]) for row in rows]
-    assert len(set(keys)) == len(keys), "a window stands in the table twice"
-    assert max(row["n"] for row in rows) <= 11, "more values in a window of 10 s than one a second"
 
 
 @pytest.mark.long  # test_tour.py ends the demo and starts it again on the same data, too

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.demo.test_demo import children_of, fleet_rows, missing, windows_are_whole
+from tests.demo.worlds import children_of, fleet_rows, missing, windows_are_whole
 
 ROOT = Path(__file__).parents[2]
 HEADING = "Five-minute tour"

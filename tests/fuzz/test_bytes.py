@@ -35,7 +35,7 @@ from gateway.uplink.macs import Macs
 from gateway.web.guard import host_name_untrusted
 from provisioning import on_board
 from tests.fuzz.nearly import as_bytes, texts
-from tests.gateway.test_mqtt_api import BASE, GOOD, Rig
+from tests.gateway.mqtt_api_rig import BASE, GOOD, Rig
 
 SENML = [{"bn": "hall:", "bt": 1.7e9, "n": "t", "v": 21.5}, {"n": "h", "v": 40}]
 ROW = {"time": 1.7e9, "source": "hall", "t": 21.5, "deep": {"a": [1, 2]}, "text": "é"}

@@ -32,11 +32,8 @@ from edgert.links.tls import certificate_identity_untrusted
 from edgert.operators.models.models import model_untrusted
 from gateway.control.commands import assignment_untrusted
 from gateway.hosts.weights import Weights
-from tests.agent.drivers.test_edgert import figures
-from tests.agent.drivers.test_flink import ANSWERS as FLINK
-from tests.agent.drivers.test_flink import JOB, SOURCE, SUM, THREADS
-from tests.agent.drivers.test_storm import ANSWERS as STORM
-from tests.agent.drivers.test_storm import PATH
+from tests.agent.drivers.storm_answers import PATH, STORM
+from tests.agent.drivers.worlds import FLINK, JOB, SOURCE, SUM, THREADS, figures
 from tests.fuzz.nearly import as_bytes, nearly
 
 BOARD = {

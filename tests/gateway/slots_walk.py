@@ -25,7 +25,7 @@ from edgert.runtime.checkpoint.packing import join_queues, pack_queues
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from gateway.hosts.slots import Slots
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess
 
 MESSAGES = 120

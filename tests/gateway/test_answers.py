@@ -18,7 +18,7 @@ from edgert.mqtt.clients.control_plane import MqttRequest
 from gateway.control import central as module
 from gateway.control.central import UNANSWERED, CentralConnection
 from tests.brokers import Broker
-from tests.gateway.test_mqtt_api import BASE, GOOD, Rig
+from tests.gateway.mqtt_api_rig import BASE, GOOD, Rig
 from tests.waiting import in_loop, until, wait_until
 
 pytestmark = pytest.mark.integration

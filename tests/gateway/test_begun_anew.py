@@ -12,31 +12,14 @@ import pytest
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.ids import epoch_ordinal
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.flow.document import from_plain, load
 from edgert.flow.graph import Flow
 from edgert.mqtt.packets.packets import Publish
-from gateway.daemon import Daemon
 from gateway.flows import flows as flows_module
-from tests.gateway.test_flow_files import DOCUMENT
-from tests.gateway.test_recovery import results, with_messages
+from tests.gateway.daemons import DOCUMENT, daemon, ends
 from tests.gateway.whole_gateway import Gateway as Whole
+from tests.gateway.worlds import results, with_messages
 from tests.waiting import in_loop
-
-
-def daemon(folder: Path, *files: str) -> Daemon:
-    """Without a connection to anybody."""
-    return Daemon(
-        GatewaySettings(
-            gateway=Gateway(id="g1", data_dir=str(folder)), central=Central(enabled=False), web=Web(enabled=False),
-            sensors=Sensors(port=1), flows=Flows(files=files),
-        )
-    )  # fmt: skip
-
-
-async def ends(board: Daemon) -> None:
-    board.stop()
-    await board.end()
 
 
 @in_loop

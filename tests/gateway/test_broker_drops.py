@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +13,12 @@ from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Gateway as GatewaySection
 from edgert.core.settings.gateway import GatewaySettings, Sensors
 from edgert.flow.document import from_plain
-from edgert.mqtt.packets.packets import Publish, PublishRun, Subscription
+from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.mqtt.session.events import Connected, Subscribed
 from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
 from gateway.ingest.broker_drops import MOST_CUTS, QUIET_S, SAVE_S, BrokerDrops
-from gateway.ingest.subscriber import ID_IN_USE
+from tests.gateway.granting import Granting
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -233,41 +232,6 @@ def reads_sys(topic: str = "$SYS/#", qos: int = 1) -> Any:
         "out": {"type": "ship", "input": "minute"},
     }
     return from_plain({"name": "sys", "operators": operators}, REGISTRY)
-
-
-class Granting:
-    """In the place of a client: its broker grants each subscription, but those to `in_use` at the second time only."""
-
-    def __init__(self, gateway: Gateway, protocol: str, in_use: Iterable[str] = ()) -> None:
-        self.connection = 1
-        self.status = SimpleNamespace(connected=True, protocol=protocol, error="")
-        self.subscriptions: dict[str, Subscription] = {}
-        self.given_up: list[str] = []
-        self.in_use = set(in_use)
-        self._tokens = 0
-        self._answered = gateway.ingest.subscriber.answered
-
-    def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
-        self._tokens += 1
-        self.subscriptions |= {s.filter: s for s in subscriptions}
-        answers = tuple((s.filter, ID_IN_USE if s.filter in self.in_use else s.qos) for s in subscriptions)
-        self.in_use -= {s.filter for s in subscriptions}
-        asyncio.get_running_loop().call_soon(self._answered, Subscribed(self._tokens, answers))
-        return self._tokens
-
-    def unsubscribe(self, filters: Sequence[str]) -> int:
-        self.given_up += filters
-        for topic_filter in filters:
-            self.subscriptions.pop(topic_filter, None)
-        return 0
-
-    def acknowledge(self, packets: Sequence[tuple[int, int]], connection: int) -> bool:
-        return True
-
-    def pause(self) -> None:
-        """It reads nothing anyway."""
-
-    resume = pause
 
 
 def connected(gateway: Gateway, protocol: str, in_use: Iterable[str] = ()) -> Granting:

@@ -17,7 +17,7 @@ from gateway.status.all_dropped import CLOCK
 from gateway.status.conditions import Condition, conditions, of_broker, worst
 from gateway.status.recently import Achieved, AcknowledgementWait, Looks, MessageRate
 from tests.gateway.status_example import example_status
-from tests.runtime.test_flow_run import DOCUMENT, flow_run
+from tests.runtime.worlds import DOCUMENT, flow_run
 
 BAD = {"operator": "in", "topic": "tele/x", "beginning": "21.5 C", "reason": "expected JSON, got 6 bytes", "age_s": 1.0}
 

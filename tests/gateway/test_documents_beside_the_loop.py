@@ -20,7 +20,7 @@ from gateway.control import mqtt_api
 from gateway.control.central import CentralConnection
 from gateway.flows import files, flows, plans
 from gateway.flows.files import deploy_files
-from tests.gateway.test_mqtt_api import BASE, GOOD, Rig
+from tests.gateway.mqtt_api_rig import BASE, GOOD, Rig
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop, until
 

@@ -9,7 +9,7 @@ from edgert.mqtt.packets.packets import Publish
 from gateway.ledger.drop_counts import DropCounts, Drops
 from tests.gateway.slots_walk import JOINED, Walk
 from tests.gateway.whole_gateway import Gateway, document
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.waiting import in_loop
 
 BAD = ("f", "in", "bad_payload")

@@ -12,7 +12,7 @@ from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from gateway.checkpoint.early_results import EarlyResults
-from tests.gateway.test_outbox_full import feed, fill
+from tests.gateway.full_outboxes import feed, fill
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 

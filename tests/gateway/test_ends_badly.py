@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.daemon import Daemon
-from tests.gateway.test_begun_anew import daemon
+from tests.gateway.daemons import daemon
 from tests.waiting import in_loop
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from edgert.links.protocol import Gap
 from gateway.flows.plans import FLEET
 from gateway.links.flow_links import DAMAGED, FlowLinks
 from gateway.links.link_store import LinkStream
-from tests.gateway.test_given_up import gaps
 from tests.gateway.whole_gateway import Gateway, document
+from tests.gateway.worlds import gaps
 from tests.waiting import in_loop, until
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))

@@ -15,20 +15,15 @@ import pytest
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
-from edgert.core.results.results import GapBatch
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.checkpoint import capture
 from edgert.store.database import Database
 from gateway.ledger import gaps as gateway_gaps
 from gateway.ledger.gaps import ABANDONED
-from tests.gateway.test_begun_anew import daemon, ends
-from tests.gateway.test_recovery import results, rot, with_messages
+from tests.gateway.daemons import daemon, ends
 from tests.gateway.whole_gateway import Gateway, document
+from tests.gateway.worlds import gaps, rot, with_messages
 from tests.waiting import in_loop
-
-
-def gaps(gateway: Gateway) -> list[GapBatch]:
-    return [batch for batch in results(gateway.database) if isinstance(batch, GapBatch)]
 
 
 @in_loop

@@ -10,8 +10,8 @@ from edgert.core.errors import StoreError
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.checkpoint import progress
 from gateway.ingest.inbox import MESSAGE_BYTES
-from tests.gateway.test_outbox_full import feed as owed
-from tests.gateway.test_outbox_full import fill, keeps_all
+from tests.gateway.full_outboxes import feed as owed
+from tests.gateway.full_outboxes import fill, keeps_all
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 

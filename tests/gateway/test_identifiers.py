@@ -21,7 +21,7 @@ from edgert.mqtt.session.events import Connected
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.inbox import Route
 from gateway.ingest.subscriptions import Subscriptions
-from tests.gateway.test_begun_anew import daemon, ends
+from tests.gateway.daemons import daemon, ends
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 

@@ -8,21 +8,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
-
-
-def message(packet_id: int, payload: bytes = b"x", **more: Any) -> Publish:
-    return Publish("t", payload, more.pop("qos", 1), packet_id=packet_id, **more)
-
-
-def inbox_of(*flows: Progress, retained: bool = False) -> tuple[Inbox, Route]:
-    inbox = Inbox()
-    inbox.flows.extend(flows)
-    return inbox, Route(tuple(Reader(f, n, retained) for n, f in enumerate(flows)))  # type: ignore[arg-type]
-
-
-def taken(inbox: Inbox, route: Route, *messages: Publish) -> int:
-    batches = inbox.receive(messages, lambda topic, ids: route, 0.0, 0.0)
-    return sum(len(b) * len(r.readers) for r, b in batches)
+from tests.gateway.inboxes import inbox_of, message, taken
 
 
 def test_qos_0_takes_no_index_and_owes_nothing() -> None:

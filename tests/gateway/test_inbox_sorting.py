@@ -10,7 +10,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
-from tests.gateway.test_inbox import inbox_of, message, taken
+from tests.gateway.inboxes import inbox_of, message, taken
 
 
 @pytest.mark.parametrize("ids", [(), (3,)])

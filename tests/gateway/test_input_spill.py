@@ -18,8 +18,8 @@ from gateway.control.commands import Commands
 from gateway.flows import retire
 from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted
-from tests.gateway.test_recovery import results, rot
 from tests.gateway.whole_gateway import Gateway, document
+from tests.gateway.worlds import results, rot
 from tests.waiting import in_loop
 
 

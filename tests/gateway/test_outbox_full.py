@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgert.core.errors import StoreError
-from edgert.flow.document import from_plain
-from edgert.mqtt.packets.packets import Publish
-from edgert.operators.registry import REGISTRY
 from edgert.store.outbox import quota
 from edgert.store.outbox.quota import FULL, TOO_OLD
 from gateway.checkpoint import outbox_room
 from gateway.checkpoint.checkpointer import Checkpointer
+from tests.gateway.full_outboxes import feed, fill, keeps_all
 from tests.gateway.whole_gateway import Gateway, document
-from tests.store.test_outbox_quota import results
+from tests.store.quota_world import results
 from tests.waiting import in_loop, until
-
-
-def keeps_all(name: str = "f", topic: str = "x/{source}", description: str = "") -> Any:
-    plain = copy.deepcopy(document(name, description).document)
-    plain["outbox"] = {"full": "stop-acknowledging"}
-    plain["operators"]["in"]["topic"] = topic
-    return from_plain(plain, REGISTRY)
-
-
-def feed(gateway: Gateway, packet_id: int, time: float, *, topic: str = "x/a", dup: bool = False) -> None:
-    """A message at that time, and a little later: windows that are older than it are emitted."""
-    gateway.clock.set_wall(1_700_000_000 + time)
-    payload = b'{"time": %f}' % (1_700_000_000 + time)
-    gateway.ingest.feed([Publish(topic, payload, 1, False, dup, packet_id)])
-    instances = [i for run in gateway.flows.runs.values() for i in run.all]
-    for _ in range(2):
-        assert gateway.pool.wait_empty(instances, 10.0)
-        gateway.clock.advance(0.3)
-        gateway.host.tick(gateway.flows.runs.values())
-    assert gateway.pool.wait_empty(instances, 10.0)
-
-
-def fill(gateway: Gateway) -> None:
-    """No room for one more batch."""
-    gateway.database.quota_bytes = gateway.database.outbox_size.bytes + 10
 
 
 @in_loop

@@ -16,8 +16,7 @@ from edgert.flow.spec import OperatorSpec
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.registry import REGISTRY
 from gateway.daemon import Daemon
-from tests.gateway.test_begun_anew import daemon, ends
-from tests.gateway.test_flow_files import DOCUMENT
+from tests.gateway.daemons import DOCUMENT, daemon, ends
 from tests.waiting import in_loop
 
 THEIRS = """

@@ -23,10 +23,9 @@ from tests.agent.rig import RealAgent
 from tests.brokers import Broker
 from tests.gateway import webdriver
 from tests.gateway.webdriver import Browser, browser, wait_for
+from tests.gateway.worlds import ARTEFACTS, ROOT
 
-ROOT = Path(__file__).parents[2]
 KEY = bytes(range(32))
-ARTEFACTS = ROOT / "artefacts"
 RATE = 200
 FLOW = """
 name = "city-air"

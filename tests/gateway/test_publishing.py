@@ -5,32 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
 from unittest.mock import call, patch
 
 import pytest
 
 from edgert.core.results.results import DropsBatch, unpack_result_untrusted
-from edgert.flow.document import from_plain
 from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.operators.base.logic import Message
-from edgert.operators.registry import REGISTRY
 from gateway.ingest.publishing import SENDER_BLAMES
 from gateway.status.conditions import conditions
 from tests.gateway.status_example import example_status
 from tests.gateway.whole_gateway import Gateway
+from tests.gateway.worlds import alarms
 from tests.waiting import in_loop
-
-
-def alarms() -> Any:
-    operators = {
-        "in": {"type": "mqtt_source", "topic": "x/{source}"},
-        "tell": {"type": "publish", "input": "in", "topic": "alarm/{source}", "qos": 1},
-        "minute": {"type": "tumbling_window", "input": "in", "size_s": 10, "aggregates": {"n": "count()"}},
-        "out": {"type": "ship", "input": "minute"},
-    }
-    return from_plain({"name": "f", "operators": operators}, REGISTRY)
 
 
 async def with_alarms(path: Path, count: int) -> Gateway:

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from edgert.central.landing.lineage import Opening, counted
-from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.store.database import Database
 from tests.gateway.whole_gateway import Gateway, document
+from tests.gateway.worlds import results, rot, with_messages
 from tests.waiting import in_loop
-
-
-def rot(path: Path, table: str, numbers: Iterable[int] = (-1,)) -> None:
-    """One byte in the midst of some pieces (0 is the oldest) of flow `f` is another."""
-    with sqlite3.connect(path) as db:
-        rows = db.execute(f"SELECT number, blob FROM {table} WHERE flow = 'f' ORDER BY number").fetchall()
-        for number, blob in [rows[at] for at in numbers]:
-            raw = bytearray(blob)
-            raw[len(raw) // 2] ^= 0xFF
-            db.execute(f"UPDATE {table} SET blob = ? WHERE flow = 'f' AND number = ?", (bytes(raw), number))
 
 
 def rot_queue(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("UPDATE queue SET blob = ? WHERE flow = 'f'", (b"nothing that was packed",))
-
-
-def results(database: Database) -> list[OpenBatch | RowsBatch | GapBatch]:
-    found = [unpack_result_untrusted(e.payload) for stream, _ in database.outbox_streams()
-             if stream[0] == "f" for e in database.outbox(*stream, 0, 1_000)]  # fmt: skip
-    return [result for result in found if isinstance(result, OpenBatch | RowsBatch | GapBatch)]
 
 
 def in_fleet(database: Database) -> int:
@@ -50,20 +34,6 @@ def in_fleet(database: Database) -> int:
             if cut is None or batch.sequence <= cut.get(batch.stream, 0):
                 total += sum(row[-1] for row in batch.rows)
     return total
-
-
-async def with_messages(path: Path, most: int = 5, *, merged: bool = False) -> None:
-    """Two flows that take messages 1 to `most`, one per checkpoint; and one more that is not committed."""
-    gateway = Gateway(path)
-    for name in ("f", "other"):
-        await gateway.flows.deploy(document(name), "mqtt")
-    for number in range(1, most + 1):
-        gateway.feed(number, number)
-        assert await gateway.checkpoint()
-        if merged and number == 2:
-            gateway.checkpointer.compact(gateway.flows.runs["f"])
-    gateway.feed(most + 1, most + 1)
-    gateway.crash()
 
 
 async def ended(gateway: Gateway) -> int:

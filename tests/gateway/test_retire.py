@@ -12,8 +12,8 @@ import pytest
 from edgert.core.errors import EdgertError
 from gateway.checkpoint.input_spill import PATIENCE_S
 from gateway.flows import retire
-from tests.gateway.test_given_up import gaps
 from tests.gateway.whole_gateway import Gateway, document
+from tests.gateway.worlds import gaps
 from tests.waiting import in_loop
 
 Halt = Callable[..., bool]

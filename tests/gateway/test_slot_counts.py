@@ -15,7 +15,7 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.clock import VirtualClock
 from gateway.ledger.drop_ledger import DropLedger
 from tests.gateway.slots_walk import MESSAGES, Walk
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
 

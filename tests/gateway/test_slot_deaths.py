@@ -14,7 +14,7 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from gateway.hosts.slot_recovery import MOST_DEATHS, STEADY_S, SUSPECT
 from tests.gateway.slots_walk import Walk
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
 

@@ -13,7 +13,7 @@ from edgert.runtime.instance.figures import COUNTERS
 from edgert.runtime.slot.__main__ import REPORT_S
 from gateway.hosts.slot_figures import TOLD_S
 from tests.gateway.slots_walk import Walk
-from tests.gateway.test_slots_credit import begun
+from tests.gateway.worlds import begun
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
 

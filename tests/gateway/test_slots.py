@@ -22,7 +22,7 @@ from edgert.runtime.flow_run import FlowRun
 from gateway.hosts.slot_process import QUIET_S
 from gateway.hosts.slotted_flow import KEPT_BYTES
 from tests.gateway.slots_walk import JOINED, MESSAGES, SPLIT, Walk, truth
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.waiting import in_loop
 
 

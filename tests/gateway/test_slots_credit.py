@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
-
 import pytest
 
 from edgert.core.batch import RawBatch, size_of
-from edgert.flow.physical import Fusion
 from edgert.links.frames import REPORT, frame
 from edgert.links.unix import SOCKET_BYTES
 from edgert.runtime.instance.schedule import PROFILED_ROWS
 from edgert.runtime.slot.__main__ import REPORT_S
 from edgert.runtime.slot.credit import UNDER_WAY_BYTES
-from tests.gateway.slots_walk import Walk
+from tests.gateway.worlds import begun
 from tests.slots_here import InThisProcess
 
-APART: dict[str, Any] = {
-    "name": "f",
-    "operators": {
-        "in": {"type": "mqtt_source", "time_earliest": "1970-01-01", "topic": "x/{source}", "slot": 0},
-        "by": {"type": "key_by", "input": "in", "keys": ["source"]},
-        "minute": {"type": "tumbling_window", "input": "by", "size_s": 10, "aggregates": {"n": "count()"}, "slot": 1},
-        "out": {"type": "ship", "input": "minute", "slot": 1},
-    },
-}
 ROWS = 200
 MOST_FED = 20_000_000
 """Resident bytes of rows; what they are decoded from is no more than a source keeps."""
-
-
-def begun(fusion: Fusion = "full") -> tuple[Walk, InThisProcess, InThisProcess]:
-    """The flow in two slots that have started: of its source, and of its window."""
-    walk = Walk(random.Random(1), APART, "locality", 2, fusion)
-    walk.slots.begin(walk.run)
-    near, far = walk.processes
-    for process in walk.processes:
-        process.start()
-    for _ in range(5):
-        near.step()
-        far.step()
-    return walk, near, far
 
 
 @pytest.mark.parametrize("reads", [False, True])

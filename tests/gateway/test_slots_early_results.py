@@ -13,7 +13,7 @@ import pytest
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from tests.gateway.slots_walk import JOINED, MESSAGES, SPLIT, Walk, truth
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.waiting import in_loop
 
 

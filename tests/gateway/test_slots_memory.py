@@ -22,7 +22,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.slot.run import SlotRun
 from tests.gateway.slots_walk import SPLIT, Walk
-from tests.runtime.test_slot_run import Wire
+from tests.runtime.worlds import Wire
 from tests.slots_here import located
 
 WITH_A_DEVICE: dict[str, Any] = {

@@ -13,7 +13,7 @@ from edgert.links import frames
 from edgert.links.frames import frame
 from gateway.hosts.slotted_flow import KEPT_BYTES, SlottedFlow
 from tests.gateway.slots_walk import Walk
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.waiting import in_loop
 
 SHORT_S = 0.05

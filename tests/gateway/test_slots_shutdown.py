@@ -15,7 +15,7 @@ from edgert.runtime.flow_run import FlowRun
 from gateway.hosts import slot_checkpoints
 from gateway.hosts.slot_process import QUIET_S
 from tests.gateway.slots_walk import Walk
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.waiting import in_loop
 
 

@@ -17,7 +17,7 @@ from gateway.daemon import Daemon
 from gateway.status.recently import Looks, Recent
 from gateway.status.sections import control_connection_drops
 from gateway.status.status import _shown
-from tests.runtime.test_flow_run import flow_run
+from tests.runtime.worlds import flow_run
 
 
 def reports(run: FlowRun, now: float) -> dict[str, Report]:

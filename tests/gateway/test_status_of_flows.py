@@ -15,8 +15,8 @@ from edgert.core.results.results import Acknowledgement, pack_acknowledgement
 from edgert.core.settings.gateway import Central
 from gateway.status.sections import central_section
 from gateway.uplink.uplink import Uplink
-from tests.gateway.test_together import status_of
 from tests.gateway.whole_gateway import Gateway, document
+from tests.gateway.worlds import status_of
 from tests.waiting import in_loop
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
 from gateway.control import figures as figures_module
 from gateway.control.figures import figures
-from gateway.status.status import Status
 from gateway.status.together import MOST_PLACES, never_seen, together
 from tests.gateway.whole_gateway import Gateway
+from tests.gateway.worlds import status_of
 from tests.waiting import in_loop
 
 COPIES, MAPS = 64, 5
@@ -32,23 +31,6 @@ def document() -> dict[str, Any]:
         operators[f"w{n}"] = {"input": f"by{n}", **window}
         before, key = f"w{n}", f"n{n}"
     return {"name": "f", "operators": {**operators, "out": {"type": "ship", "input": before}}}
-
-
-def no_central() -> dict[str, Any]:
-    return {
-        "outbox_rows": 0, "acknowledged": 0, "rows_by_flow": {}, "acknowledged_by_flow": {}, "enabled": False,
-        "connected": False, "error": "", "broker": "", "outbox_bytes": 0, "outbox_quota_bytes": 1,
-        "lost_by_tables": 0, "last_ack_age_s": None,
-    }  # fmt: skip
-
-
-def status_of(gateway: Gateway, central: Callable[[], dict[str, Any]] = no_central) -> Status:
-    sections = {
-        "ingest": lambda: {"messages": 0, "connected": True, "subscribed": True, "error": ""},
-        "central": central,
-        "checkpoint": lambda: {"error": "", "failures": 0, "missed": 0},
-    }
-    return Status("g1", "fleet", sections, (), gateway.flows, gateway.host)
 
 
 @in_loop

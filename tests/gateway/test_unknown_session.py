@@ -12,10 +12,10 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.session.events import Connected
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.known_session import UNKNOWN
-from tests.gateway.test_broker_drops import Granting
-from tests.gateway.test_mqtt_api import GOOD
-from tests.gateway.test_publishing import alarms
+from tests.gateway.granting import Granting
+from tests.gateway.mqtt_api_rig import GOOD
 from tests.gateway.whole_gateway import Gateway
+from tests.gateway.worlds import alarms
 from tests.waiting import in_loop, until
 
 SAVED = '{"ids": {"x": 1}}'

@@ -20,7 +20,7 @@ from gateway.base.once import Once
 from gateway.control import commands
 from gateway.daemon import Daemon
 from gateway.flows import writes
-from tests.gateway.test_flow_files import DOCUMENT, Board
+from tests.gateway.daemons import DOCUMENT, Board
 from tests.waiting import in_loop, until
 
 WAITS = "a change of a flow waits for the database: the disk is full"

@@ -20,7 +20,7 @@ from edgert.scheduling.candidates import Candidates
 from gateway.hosts.in_process import InProcess
 from gateway.hosts.weights import Weights
 from tests.gateway.slots_walk import SPLIT, Walk
-from tests.runtime.test_flow_run import CHAINED
+from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess
 from tests.waiting import in_loop
 

@@ -17,6 +17,7 @@ from edgert.core.results.results import acks_topic, results_topic
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Rig
+from tests.integration.worlds import AIR
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -143,15 +144,3 @@ def test_results_go_from_gateway_to_table_through_a_broker_with_these_rules(
         rig.drained(gateway)
     finally:
         rig.close()
-
-
-AIR: dict[str, Any] = {
-    "name": "air",
-    "checkpoint": {"interval_s": 0.5},
-    "operators": {
-        "readings": {"type": "mqtt_source", "topic": "s/{source}"},
-        "by-sensor": {"type": "key_by", "input": "readings", "keys": ["source"]},
-        "minute": {"type": "tumbling_window", "input": "by-sensor", "size_s": 60, "aggregates": {"n": "count()"}},
-        "central": {"type": "ship", "input": "minute"},
-    },
-}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.brokers import Broker
 from tests.integration.rig import Gateway, Rig
-from tests.integration.test_retained import document, message
+from tests.integration.worlds import document, message
 
 pytestmark = pytest.mark.integration
 

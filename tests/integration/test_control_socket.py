@@ -11,6 +11,7 @@ import pytest
 from edgert.control.client import BlockingClient, call
 from edgert.control.messages import VerbError
 from tests.integration.rig import Gateway, Rig
+from tests.integration.worlds import socket_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -34,10 +35,6 @@ DOCUMENT: dict[str, Any] = {
         "out": {"type": "publish", "input": "odd", "topic": "out/{source}"},
     },
 }
-
-
-def socket_of(gateway: Gateway) -> Path:
-    return gateway.data / "control.sock"
 
 
 def figures_when_done(gateway: Gateway) -> dict[str, Any]:

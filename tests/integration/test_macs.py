@@ -29,7 +29,7 @@ from tests.brokers import Broker
 from tests.central.results_examples import FLOW, contribution
 from tests.central.results_examples import Gateway as Numbers
 from tests.integration.rig import FLEET, Gateway, Process, Rig
-from tests.integration.test_broker_access import AIR
+from tests.integration.worlds import AIR
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

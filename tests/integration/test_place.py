@@ -21,7 +21,7 @@ from edgert.control.messages import VerbError
 from gateway.hosts.slot_recovery import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Message, Rig
-from tests.integration.test_slots import COUNTING, counted
+from tests.integration.worlds import COUNTING, counted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

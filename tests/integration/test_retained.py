@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import Any
-
 import pytest
 
 from tests.integration.rig import Gateway, Rig
+from tests.integration.worlds import document, message
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-NOW = float(int(time.time()))
-
-
-def document(name: str, *, retained: bool, qos: int = 1) -> dict[str, Any]:
-    """Counts messages per device."""
-    options = {"qos": qos, "retained": retained}
-    return {
-        "name": name,
-        "checkpoint": {"interval_s": 0.2},
-        "operators": {
-            "in": {"type": "mqtt_source", "topic": "city/{source}/sense", "codec": "json", **options},
-            "by": {"type": "key_by", "input": "in", "keys": ["source"]},
-            "ever": {"type": "tumbling_window", "input": "by", "size_s": 1e7, "aggregates": {"n": "count()"}},
-            "central": {"type": "ship", "input": "ever"},
-        },
-    }
-
-
-def message(device: str) -> tuple[str, bytes]:
-    return f"city/{device}/sense", json.dumps({"time": NOW, "v": 1.0}).encode()
 
 
 def taken(gateway: Gateway) -> dict[str, int]:

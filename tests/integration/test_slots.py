@@ -15,7 +15,7 @@ from gateway.hosts.slot_recovery import MOST_DEATHS
 from gateway.ingest.pressure import UNCOMMITTED_BYTES
 from tests.integration import impatient, truth
 from tests.integration.rig import Gateway, Rig
-from tests.integration.test_stuck_flow import package, state
+from tests.integration.worlds import COUNTING, counted, package, state
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -33,25 +33,8 @@ def document(copies: int = 1, **more: Any) -> dict[str, Any]:
     return made
 
 
-def counted(packs: list[dict[str, Any]], size_s: float = 10.0) -> dict[tuple[float, str], int]:
-    return {key: row["n"] for key, row in truth.expected(packs, size_s).items()}
-
-
 TWENTY_MEGABYTES = [(f"s/d{n % 10}", b'{"time": %f}' % (1_700_000_000 + n * 0.02)) for n in range(1_000)]
 """Once each has 20 kB."""
-COUNTING: dict[str, Any] = {
-    "name": "counting",
-    "checkpoint": {"interval_s": 0.5},
-    "operators": {
-        "readings": {"type": "mqtt_source", "topic": "s/{source}", "idle_timeout_s": 600.0},
-        "by_source": {"type": "key_by", "input": "readings", "keys": ["source"]},
-        "seconds": {
-            "type": "tumbling_window", "input": "by_source", "size_s": 10.0, "late": "ship",
-            "aggregates": {"n": "count()"},
-        },
-        "central": {"type": "ship", "input": "seconds"},
-    },
-}  # fmt: skip
 
 
 CRASHING = """

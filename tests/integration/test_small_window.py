@@ -11,7 +11,7 @@ import pytest
 
 from tests.brokers import Broker
 from tests.integration.rig import Gateway, Rig
-from tests.integration.test_retained import document, message
+from tests.integration.worlds import document, message
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

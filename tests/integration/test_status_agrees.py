@@ -21,7 +21,7 @@ from edgert.cli.main import main
 from edgert.demo.screen import Stage, View, plain_line
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Gateway, Rig
-from tests.integration.test_control_socket import socket_of
+from tests.integration.worlds import socket_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(400)]

@@ -16,7 +16,7 @@ import pytest
 from tests.brokers import Broker
 from tests.integration import truth
 from tests.integration.rig import Rig
-from tests.integration.test_stuck_flow import package, with_waiting
+from tests.integration.worlds import package, with_waiting
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

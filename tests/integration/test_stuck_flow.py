@@ -3,66 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
+from tests.integration.worlds import package, state, with_waiting
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-WAITING = """
-import time
-from pathlib import Path
-from edgert.flow.spec import OperatorSpec, Parameter
-from edgert.operators.base.logic import Emission, Logic
-
-
-class Waiting(Logic):
-    def __init__(self, path):
-        super().__init__()
-        self.path = Path(path)
-
-    def process(self, batch, source, now):
-        if self.path.exists():
-            self.path.with_suffix(".begun").touch()
-        while self.path.exists():
-            time.sleep(0.02)
-        return [Emission(0, batch)]
-
-
-SPEC = OperatorSpec(
-    "waiting", "Ends no turn while a file is there.",
-    parameters=(Parameter("path", "string", "The file."),), logic=lambda build: Waiting(build.node.parameters["path"]),
-)
-"""
-
-
-def package(folder: Path, name: str = "waiting", code: str = WAITING) -> dict[str, str]:
-    """An installed package that adds the operator `name`; the environment in which it is one."""
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[edgert.operators]\n{name} = {name}_operator:SPEC\n")
-    (folder / f"{name}_operator.py").write_text(code)
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-
-
-def with_waiting(path: Path) -> dict[str, Any]:
-    made = truth.document("stuck", size_s=3600.0, interval_s=0.5)
-    operators = made["operators"]
-    operators["waits"] = {"type": "waiting", "input": "valid", "path": str(path)}
-    operators["by-sensor"]["input"] = "waits"
-    return made
-
-
-def state(status: dict[str, Any], flow: str) -> str:
-    return next((f["state"] for f in status.get("flows", ()) if f["name"] == flow), "")
 
 
 @pytest.mark.parametrize("slots", [0, 1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.integration.rig import Gateway, Rig
-from tests.integration.test_stuck_flow import package
+from tests.integration.worlds import package
 
 SLOW = """
 import time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import socket
 import threading
@@ -27,23 +26,12 @@ from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, V311
 from edgert.mqtt.session import versions
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S
 from tests.brokers import Broker, Certificates
+from tests.mqtt.worlds import _numbers, connection
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 MakeBroker = Callable[..., Broker]
-_numbers = itertools.count()
 SOON = Backoff(0.2, 0.2, stable_s=STABLE_S)
-
-
-@contextmanager
-def connection(port: int, **options: Any) -> Iterator[ControlConnection]:
-    settings = Connection(port=port, **options.pop("settings", {}))
-    made = ControlConnection(settings, f"test-{next(_numbers)}", **options)
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.mark.parametrize("will", [None, ("wills/test", b"gone")], ids=["no will", "a will"])

@@ -12,7 +12,7 @@ import pytest
 from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V5, Publish
-from tests.mqtt.test_control_plane import connection
+from tests.mqtt.worlds import connection
 from tests.waiting import wait_until
 
 MESSAGES, SMALL = 20, 3

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from edgert.operators.windows import CONTRIBUTION
-from tests.operators.test_windows import NOW, at, row, rows_at, window
+from tests.operators.windows_world import NOW, at, row, rows_at, window
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 from edgert.operators import sketched
 from edgert.operators.fusion.compiled_region import Pipeline
 from edgert.operators.state import bounded_keys
-from tests.operators.test_pipeline import WALL, Way
-from tests.operators.test_tree import deltas, said
+from tests.operators.worlds import WALL, Way, deltas, said
 
 CHECKPOINT: list[Any] = []
 LONG = "x" * 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -14,25 +14,17 @@ from edgert.codecs.base import Captures, Decoded, one_by_one
 from edgert.codecs.registry import make
 from edgert.codecs.shapes import Fusible
 from edgert.core.batch import RawBatch, Row
-from edgert.core.checkpoint.position import Position
 from edgert.core.text.topic_template import TopicTemplate
-from edgert.flow.document import from_plain
-from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.compiled_region import Pipeline
 from edgert.operators.fusion.region import Edge
-from edgert.operators.registry import REGISTRY
 from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import Source
 from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.sketch_kinds import KINDS as SKETCHES
 from edgert.operators.windows import CONTRIBUTION, TumblingWindow
-from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
-from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.queue import Entry
+from tests.operators.worlds import KINDS, NUMBERS, WALL, Way, payload, times
 
-WALL = 1_700_000_000.0
 RAW = {"n": "count()", "n_t": "count(t)", "sum_t": "sum(t)", "var_t": "variance(t)", "low": "min(h)", "high": "max(h)",
        "rooms": "distinct(room)", "kinds": "distinct_set(t)", "spread": "quantiles(h)"}  # fmt: skip
 """Of fields that are decoded: of SenML always numbers within bounds."""
@@ -89,57 +81,6 @@ def document(codec: str, chain: str, key: str) -> dict[str, Any]:
     return {"name": "f", "operators": operators | {"w": window, "out": {"type": "ship", "input": "w"}}}
 
 
-def payload(codec: str, kind: str, time: float, t: object, h: object) -> bytes:
-    if kind == "broken":
-        return b"{no json"
-    if kind == "huge":
-        t = 10**400 if codec == "json" else "1e400"
-    if kind == "text":
-        t = "warm"
-    if kind == "far":
-        h = 1e160
-    if kind == "half":
-        h = 2.5
-    if codec == "json":
-        return json.dumps({"time": time, "t": t} | ({} if kind == "short" else {"h": h})).encode()
-    records = [{"bt": time, "n": "t", "v": t}, *([] if kind == "short" else [{"n": "h", "v": h}])]
-    return json.dumps(records).encode()
-
-
-class Way:
-    """A flow run by hand, all instances in order after each batch."""
-
-    def __init__(self, plain: dict[str, Any], fusion: Fusion, source: str = "in") -> None:
-        self.source = source
-        self.run = FlowRun(from_plain(plain, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
-        self.letters: list[tuple[str, bytes]] = []
-
-    def feed(self, topics: list[str], payloads: list[bytes], moment: float) -> None:
-        batch = RawBatch(topics, payloads, moment, WALL + moment)
-        self.run.places[self.source].instance.queue.put(Entry(0, batch))
-        now = Now(moment, WALL + moment)
-        for instance in self.run.all:
-            entries = instance.queue.take_all()
-            instance.counters.rows_in += sum(len(entry.batch) for entry in entries)
-            turn = instance.run(entries, now)
-            assert turn.failed is None
-            self.letters += [(topic, payload) for topic, payload, *_ in turn.messages]
-            for target, emitted in turn.out:
-                target.instance.queue.put(Entry(target.source, emitted))
-
-    def end(self) -> list[dict[str, Any]]:
-        list(drain(self.run, Now(1e6, WALL)))
-        return [row for captured in self.run.pending for row in captured.rows]
-
-    def drops(self) -> dict[str, dict[str, int]]:
-        return {name: dict(place.logic.drops) for name, place in self.run.places.items()}
-
-    def rows(self) -> dict[str, tuple[int, int]]:
-        return {name: (place.rows_in, place.rows_out) for name, place in self.run.places.items()}
-
-
-KINDS = ["short", "broken", "huge", "far", "half", "text", "ahead", "late"]
-NUMBERS = st.integers(-10, 10).map(float)
 MESSAGES = st.tuples(
     st.sampled_from(["good"] * 12 + KINDS),
     st.sampled_from("ab"),
@@ -151,13 +92,6 @@ STREAMS = st.lists(st.lists(MESSAGES, min_size=1, max_size=12), min_size=1, max_
 GOOD = ("good", "a", "x", 1.0, 2.0)
 ALL_KINDS = [[(kind, "a", "x", value, h) for kind in ["good", *KINDS] for h in (2.0, None)
               for value in (7.0, 0.0, -9.0, None, True)]]  # fmt: skip
-
-
-def times(stream: list[list[Any]]) -> Iterator[tuple[float, list[tuple[Any, float]]]]:
-    for number, messages in enumerate(stream):
-        moment = 4.0 * number
-        far = {"ahead": 500.0, "late": -60.0}
-        yield moment, [(m, WALL + moment + 0.1 * k + far.get(m[0], 0.0)) for k, m in enumerate(messages)]
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

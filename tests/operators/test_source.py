@@ -27,14 +27,10 @@ from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import RECOMPUTE_S, SAMPLE_BYTES, TOO_MANY, Captures, Source
 from edgert.operators.state.marks import TAKEN_BACK
 from tests.named import named
+from tests.operators.worlds import source
 
 WALL = 1_000.0
 """The wall clock says this at monotonic 0."""
-
-
-def source(**options: Any) -> Source:
-    options = {"idle_timeout_s": 30.0, "out_of_order_s": 2.0, "ahead_tolerance_s": 60.0} | options
-    return Source(TopicTemplate("room/{source}"), make("json", None), **options)
 
 
 def fed(made: Source, monotonic: float, *messages: tuple[str, object], waited: float = 0.0) -> Batch | None:

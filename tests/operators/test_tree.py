@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from edgert.operators.sinks import PublishSink
 from edgert.operators.sources.source import Source
 from tests.examples import examples
 from tests.named import named
-from tests.operators.test_pipeline import KINDS, NUMBERS, WALL, Way, payload, times
+from tests.operators.worlds import KINDS, NUMBERS, WALL, Way, deltas, payload, said, times
 
 SPLIT = {"field": "t", "threshold": 2, "at_most": {"value": "low"}, "above": {"value": 7}}
 TREE = {"kind": "decision_tree", "tree": SPLIT}
@@ -133,19 +132,6 @@ def documents(draw: Callable[[st.SearchStrategy[Any]], Any], codec: str) -> dict
 
 
 FLOWS = st.sampled_from(["json", "senml"]).flatmap(st.composite(documents))
-
-
-def said(way: Way) -> dict[str, list[bytes]]:
-    """By topic, in order."""
-    letters: dict[str, list[bytes]] = defaultdict(list)
-    for topic, message in way.letters:
-        letters[topic].append(message)
-    return letters
-
-
-def deltas(way: Way) -> dict[str, Any]:
-    """As a checkpoint takes them."""
-    return {name: place.logic.delta() for name, place in way.run.places.items()}
 
 
 def offer(way: Way, model: dict[str, Any]) -> None:

@@ -22,38 +22,16 @@ from edgert.core.batch import NO_WATERMARK, Batch, Row
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
-from edgert.operators.base.logic import Emission, Now
+from edgert.operators.base.logic import Emission
 from edgert.operators.registry import REGISTRY
-from edgert.operators.state.aggregate_calls import Aggregate, parse_aggregate
+from edgert.operators.state.aggregate_calls import Aggregate
 from edgert.operators.state.aggregates import Aggregates
 from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
 from edgert.operators.state.groups import WINDOW_BYTES, Groups
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
+from tests.operators.windows_world import AGGREGATES, NOW, SIZE, at, row, rows_at, window
 
-SIZE = 10.0
 LONG = "a" * 10 * SHORT
-NOW = Now(0.0, 0.0)
-WRITTEN = {
-    "n": "count()", "some": "count(v)", "total": "sum(v)", "mean_v": "mean(v)", "var_v": "variance(v)",
-    "low": "min(v)", "high": "max(v)", "named": "count(text)",
-}  # fmt: skip
-AGGREGATES = tuple(parse_aggregate(name, text) for name, text in WRITTEN.items())
-
-
-def window(aggregates: tuple[Aggregate, ...] = AGGREGATES, **options: Any) -> TumblingWindow:
-    return TumblingWindow("minute", SIZE, aggregates, options.pop("keys", (("source", "string"),)), **options)
-
-
-def row(time: float, v: object = 1.0, source: object = "a", **more: object) -> Row:
-    return {"time": time, "source": source, "v": v, **more}
-
-
-def at(watermark: float, *rows: Row) -> Batch:
-    return Batch(list(rows), 0.0, watermark)
-
-
-def rows_at(emissions: Any, port: int) -> list[Row]:
-    return [r for e in emissions if e.port == port for r in e.batch.rows]
 
 
 # -- reference

@@ -20,7 +20,8 @@ from benchmarks.ports import free_port
 from tests import brokers
 from tests.brokers import Broker
 from tests.integration.rig import Gateway, Rig
-from tests.other_brokers.build import MOCHI, RUMQTTD
+from tests.other_brokers.build import RUMQTTD
+from tests.other_brokers.worlds import mochi
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
@@ -59,22 +60,6 @@ def amqtt(folder: Path, version: str) -> Broker:
     if version == "5":
         pytest.skip("amqtt speaks 3.1.1 only")
     return brokers.amqtt(folder, anonymous=False)
-
-
-def mochi(folder: Path, version: str) -> Broker:
-    """With a hook in the place of what it lacks: as it comes it loses messages itself, see `test_takeover`."""
-    return _mochi(folder, "-whole-takeover")
-
-
-def mochi_as_it_comes(folder: Path, version: str) -> Broker:
-    return _mochi(folder)
-
-
-def _mochi(folder: Path, *options: str) -> Broker:
-    if not MOCHI.exists():
-        pytest.skip(f"{MOCHI} is not built (python -m tests.other_brokers.build, needs Go)")
-    port = free_port()
-    return Broker([str(MOCHI), *options, str(port)], port, folder)
 
 
 def rumqttd(folder: Path, version: str) -> Broker:

@@ -20,7 +20,7 @@ from paho.mqtt.properties import Properties
 
 from tests import brokers
 from tests.brokers import Broker
-from tests.other_brokers.test_other_brokers import mochi, mochi_as_it_comes
+from tests.other_brokers.worlds import mochi, mochi_as_it_comes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(120)]

@@ -10,7 +10,7 @@ from edgert.core.batch import RawBatch
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Now
 from edgert.operators.sources.source import Source
-from tests.runtime.test_flow_run import flow_run
+from tests.runtime.worlds import flow_run
 
 
 @pytest.mark.parametrize("order", [["forks", "alone"], ["alone", "forks"]])

@@ -17,7 +17,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from tests.runtime.test_pool_faults import Panic
+from tests.runtime.worlds import Panic
 
 NOW = Now(0.0, 1_000.0)
 

@@ -21,7 +21,7 @@ from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from tests.examples import examples
 from tests.named import named
-from tests.runtime.test_fission import DEVICES, MESSAGES, WALL, Way, by_device, documents, keeps_order, totals
+from tests.runtime.fission_world import DEVICES, MESSAGES, WALL, Way, by_device, documents, keeps_order, totals
 from tests.runtime.virtual import VirtualWorkers
 
 

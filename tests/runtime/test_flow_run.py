@@ -34,42 +34,9 @@ from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
 from tests.named import named
+from tests.runtime.worlds import CHAINED, DOCUMENT, flow_run
 
-DOCUMENT: dict[str, Any] = {
-    "name": "f",
-    "operators": {
-        "in": {
-            "type": "mqtt_source",
-            "time_earliest": "1970-01-01",
-            "topic": "x/{source}",
-            "codec": "json",
-            "out_of_order_s": 0,
-        },
-        "ok": {"type": "filter", "input": "in", "where": "v >= 0"},
-        "by": {"type": "key_by", "input": "ok", "keys": ["source"]},
-        "minute": {
-            "type": "tumbling_window",
-            "input": "by",
-            "size_s": 10,
-            "aggregates": {"n": "count()", "s": "sum(v)"},
-        },
-        "out": {"type": "ship", "input": "minute"},
-    },
-}
-CHAINED: dict[str, Any] = {
-    "name": "f",
-    "operators": DOCUMENT["operators"]
-    | {
-        "more": {"type": "map", "input": "ok", "set": {"v": "v + 1"}},
-        "by": {"type": "key_by", "input": "more", "keys": ["source"]},
-    },
-}
-"""Two operators in the chain, the second of which must not work on a row twice."""
 NOW = Now(0.0, 1_000.0)
-
-
-def flow_run(fusion: Fusion = "full", document: dict[str, Any] = DOCUMENT) -> FlowRun:
-    return FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fusion)
 
 
 class Rig:

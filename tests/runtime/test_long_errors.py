@@ -22,7 +22,7 @@ from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from tests.named import named
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows
-from tests.runtime.test_retry import NOW, Rig, flow_run
+from tests.runtime.retry_rig import NOW, Rig, flow_run
 
 TRY_S = 0.6
 ALL = [1.0, *(-float(n) for n in range(1, 11)), 2.0]

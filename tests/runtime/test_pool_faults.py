@@ -18,6 +18,7 @@ from edgert.runtime.instance.latency import Latency
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import DEADLINE_S, Pass, instance, known, rows, running
+from tests.runtime.worlds import Panic
 
 
 def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -> None:
@@ -33,10 +34,6 @@ def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -
         assert pool.wait_empty([broken, after], DEADLINE_S)
     assert [n for _, n in after.logic.seen] == [0, 1, 1, 2, 2, 4, 4, 5, 5, 6]  # type: ignore[attr-defined]
     assert (broken.failures, broken.logic.drops["operator failed"]) == (2, 2)
-
-
-class Panic(BaseException):
-    """What a Rust extension raises is no `Exception` either."""
 
 
 @pytest.mark.parametrize("kind", [Panic, SystemExit, KeyboardInterrupt])

@@ -9,7 +9,7 @@ from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
 from tests.runtime.pools import known
-from tests.runtime.test_flow_run import flow_run
+from tests.runtime.worlds import flow_run
 
 
 def test_what_a_queue_has_shed_and_messages_that_did_not_come_are_dropped_rows_of_the_part_that_lost_them() -> None:

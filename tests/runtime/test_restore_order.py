@@ -11,7 +11,7 @@ import pytest
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Now
 from edgert.runtime.instance.queue import Entry
-from tests.runtime.test_fission import WALL, Way
+from tests.runtime.fission_world import WALL, Way
 
 
 def turn(way: Way, *names: str, moment: float) -> None:

@@ -11,7 +11,6 @@ from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from edgert.flow.plan import DAEMON
 from edgert.links import frames
-from edgert.links.frames import FrameSplitter
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.edges import Outgoing, Target
 from edgert.runtime.instance.instance import Instance
@@ -20,26 +19,11 @@ from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.runtime.slot.credit import BACKLOG_BYTES, UNDER_WAY_BYTES
 from edgert.runtime.slot.run import SlotRun
 from edgert.scheduling.ranked import MinLatency
-from tests.runtime.test_flow_run import DOCUMENT
+from tests.runtime.worlds import DOCUMENT, Wire
 from tests.slots_here import located
 
 WHERE = [0, 1, 0, 1]
 """in, ok+by, minute, out: each in another slot than those beside it."""
-
-
-class Wire:
-    """The sending end of a link that keeps what is sent."""
-
-    backlog_bytes = 0
-
-    def __init__(self) -> None:
-        self.sent: list[list[Any]] = []
-
-    def send(self, data: bytes) -> None:
-        self.sent += FrameSplitter().feed(data)
-
-    def kinds(self) -> list[str]:
-        return [parts[0] for parts in self.sent]
 
 
 class Half:

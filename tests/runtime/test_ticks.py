@@ -9,7 +9,7 @@ import pytest
 from edgert.core.batch import RawBatch
 from edgert.operators.base.logic import Now
 from edgert.runtime.ticks import TICK_S, _log_samples
-from tests.operators.test_source import source
+from tests.operators.worlds import source
 
 
 def test_a_sensor_that_sends_only_malformed_payloads_writes_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ from edgert.core.results.results import DropsBatch, GapBatch, unpack_result_untr
 from edgert.store.database import Database
 from edgert.store.outbox import sent_bounds
 from edgert.store.outbox.quota import FULL
-from tests.store.test_outbox_quota import COLUMNS, E1, KEEPS, SCHEMA, Clock, numbers, results, stored
+from tests.store.quota_world import COLUMNS, E1, KEEPS, SCHEMA, Clock, numbers, results, stored
 
 pytestmark = pytest.mark.usefixtures("uncompressed")
 

@@ -10,7 +10,7 @@ import pytest
 
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
+from tests.store.worlds import E1, E2, E9, ROW, SCHEMA, commit, entries, flow, spoil
 
 
 def with_batches(path: Path, count: int) -> Database:
@@ -20,15 +20,6 @@ def with_batches(path: Path, count: int) -> Database:
     for _ in range(count):
         database.commit([commit(ROW)], {}, 1)
     return database
-
-
-def spoil(path: Path, *numbers: int) -> None:
-    with sqlite3.connect(path) as db:
-        for number in numbers:
-            query = "SELECT payload FROM outbox WHERE flow = 'f' AND sequence = ?"
-            raw = bytearray(db.execute(query, (number,)).fetchone()[0])
-            raw[len(raw) // 2] ^= 1
-            db.execute("UPDATE outbox SET payload = ? WHERE flow = 'f' AND sequence = ?", (bytes(raw), number))
 
 
 def sent(database: Database) -> list[Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edgert.store.database import Database
 from edgert.store.file.commit_mark import CommitMark, packed, path_of, unpacked_untrusted
-from tests.store.test_database import E1, SCHEMA, commit, flow
+from tests.store.worlds import E1, SCHEMA, commit, flow
 
 ROW = [0.0, 60.0, "hall", 1]
 

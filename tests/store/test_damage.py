@@ -20,7 +20,7 @@ from edgert.store.file import file as file_module
 from edgert.store.file import salvage
 from edgert.store.file.salvage import is_suspect
 from edgert.store.file.schema import upgrade
-from tests.store.test_database import E1, SCHEMA, commit, flow
+from tests.store.worlds import E1, SCHEMA, commit, flow
 
 LONG = [0.0, 60.0, random.Random(1).randbytes(200_000).hex(), 1]
 

@@ -13,38 +13,14 @@ from typing import Any
 
 import pytest
 
-from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
-from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.file.file import read_state
 from edgert.store.outbox.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
-from edgert.store.state.records import StoredFlow
-
-SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
-COLUMNS = ("window_start", "window_end", "source", "n")
-ROW = [0.0, 60.0, "a", 1]
-E1, E2, E3, E9 = (make_epoch(n, 7) for n in (1, 2, 3, 9))
-
-
-def flow(epoch: int, version: int = 1, position: Position | None = None) -> StoredFlow:
-    return StoredFlow("f", {"name": "f"}, version, "mqtt", False, epoch, position or Position())
-
-
-def commit(*rows: Any, index: int = 5, deltas: tuple[bytes, ...] = (b"d",)) -> Checkpoint:
-    return Checkpoint("f", Position(index, frozenset([2])), deltas, b"queue", COLUMNS, rows)
-
-
-def entries(database: Database, epoch: int) -> list[Any]:
-    return [unpack_result_untrusted(e.payload) for e in database.outbox("f", epoch, 0, 0, 1_000)]
-
-
-def everything(database: Database) -> Any:
-    return [database.db.execute(f"SELECT * FROM {t}").fetchall()
-            for t in ("meta", "flow", "state", "queue", "page", "stream", "outbox")]  # fmt: skip
+from tests.store.worlds import COMMITS, E1, E2, E3, E9, ROW, SCHEMA, commit, entries, everything, flow
 
 
 def test_a_commit_writes_state_queue_position_table_and_numbered_rows(database: Database) -> None:
@@ -276,24 +252,6 @@ def test_a_snapshot_of_what_is_gone_is_not_written(database: Database) -> None:
     assert read_state(database.path, "f", database.last_state("f"))[1] == [b"3"]
     with pytest.raises(StoreError, match="expected state of flow f"):
         read_state(database.path, "f", last)
-
-
-COMMITS = """
-import sys
-import tracemalloc
-from pathlib import Path
-from tests.store.test_database import *
-database = Database(Path(sys.argv[1]), "g1")
-if not database.flows():
-    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
-at = database.flows()[0].position.index
-while True:
-    at += 1
-    delta = b"%d" % at
-    done = Checkpoint("f", Position(at), [delta], delta, COLUMNS, [[0.0, 60.0, "a", at]])
-    database.commit([done], {0: delta}, at + 1)
-    print(at, flush=True)
-"""
 
 
 def test_kill_9_in_a_loop_of_commits_leaves_every_part_of_the_same_moment(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.store.database import Database
 from edgert.store.state.records import FlowResults
-from tests.store.test_database import COLUMNS, E1, ROW, SCHEMA, commit, entries, everything, flow
+from tests.store.worlds import COLUMNS, E1, ROW, SCHEMA, commit, entries, everything, flow
 
 
 def results(*rows: Any, name: str = "f") -> FlowResults:

@@ -10,7 +10,7 @@ from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_r
 from edgert.store.database import Database
 from edgert.store.fallback import DAMAGED, MOST_HOLES
 from edgert.store.state.records import Mark
-from tests.store.test_database import COLUMNS, E1, E2, E3, E9, ROW, SCHEMA, flow
+from tests.store.worlds import COLUMNS, E1, E2, E3, E9, ROW, SCHEMA, flow
 
 
 def commit(database: Database, index: int, *rows: Any, deltas: tuple[bytes, ...] = (b"d",)) -> None:

@@ -13,7 +13,7 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.store.database import Database
 from edgert.store.file.schema import UPGRADES
-from tests.store.test_database import COMMITS, E1, SCHEMA, flow
+from tests.store.worlds import COMMITS, E1, SCHEMA, flow
 
 
 def test_two_processes_on_one_database_are_one_too_many(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.links.messages import NOTHING, Number
 from edgert.store.database import Database
 from edgert.store.outbox_tables import LINKS_FULL
-from tests.store.test_outbox_quota import COLUMNS, KEEPS, SCHEMA, stored
+from tests.store.quota_world import COLUMNS, KEEPS, SCHEMA, stored
 
 EPOCH = make_epoch(1, 7)
 QUOTA = 10_000

@@ -14,8 +14,7 @@ from edgert.core.errors import StoreError
 from edgert.core.results.results import MOST_DROPS, DropsBatch, GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import MISSED
-from tests.store.test_batch_repair import spoil
-from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, everything, flow
+from tests.store.worlds import E1, E2, E9, ROW, SCHEMA, commit, entries, everything, flow, spoil
 
 LATE = ("minute", "late", 3)
 

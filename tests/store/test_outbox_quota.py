@@ -11,39 +11,14 @@ import pytest
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
-from edgert.core.ids import make_epoch
-from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.outbox import quota, sent_bounds
 from edgert.store.outbox.quota import FULL, TOO_OLD
 from edgert.store.state.records import StoredFlow
+from tests.store.quota_world import COLUMNS, E1, E2, KEEPS, SCHEMA, Clock, numbers, results, stored
 
 pytestmark = pytest.mark.usefixtures("uncompressed")
-
-SCHEMA = Schema(60.0, (("source", "string"),), (("n", "count"),))
-COLUMNS = ("window_start", "window_end", "source", "n")
-E1, E2 = make_epoch(1, 7), make_epoch(2, 7)
-KEEPS = {"outbox": {"full": "stop-acknowledging"}}
-
-
-class Clock:
-    """Monotonic seconds, turned by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def stored(name: str = "f", epoch: int = E1, document: Any = None, version: int = 1) -> StoredFlow:
-    return StoredFlow(name, document or {}, version, "mqtt", False, epoch, Position())
-
-
-def results(name: str, *numbers: int, size: int = 0) -> Checkpoint:
-    """A row for each of `numbers`, which make it known; `size`: bytes more per row."""
-    return Checkpoint(name, Position(), [], b"", COLUMNS, [[0.0, 60.0, "x" * size, n] for n in numbers])
 
 
 def put(database: Database, name: str, *numbers: int, size: int = 0) -> bool:
@@ -54,10 +29,6 @@ def put(database: Database, name: str, *numbers: int, size: int = 0) -> bool:
 
 def batches(database: Database, name: str = "f", epoch: int = E1) -> list[Any]:
     return [unpack_result_untrusted(e.payload) for e in database.outbox(name, epoch, 0, 0, 100_000)]
-
-
-def numbers(found: list[Any]) -> list[int]:
-    return [row[3] for batch in found if isinstance(batch, RowsBatch) for row in batch.rows]
 
 
 def gaps(found: list[Any]) -> list[tuple[int, int, int | None, str]]:

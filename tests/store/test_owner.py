@@ -9,7 +9,7 @@ import pytest
 
 from edgert.core.errors import StoreError
 from edgert.store.database import Database
-from tests.store.test_database import E1, ROW, SCHEMA, commit, flow
+from tests.store.worlds import E1, ROW, SCHEMA, commit, flow
 
 REFUSED = "belongs to gateway 'g1', and this one is 'g2'.*set gateway.id back, or give this one a gateway.data_dir"
 

@@ -7,7 +7,7 @@ import pytest
 from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.outbox import outbox as outbox_module
-from tests.store.test_database import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
+from tests.store.worlds import E1, E2, E9, ROW, SCHEMA, commit, entries, flow
 
 
 def test_streams_follow_each_other_and_are_chosen_by_the_checkpoint(database: Database) -> None:

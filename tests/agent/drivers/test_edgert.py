@@ -17,28 +17,7 @@ from agent.drivers.recent import Recent
 from agent.drivers.registry import make
 from agent.osched.policy.metric_graph import MetricProvider
 from edgert.core.errors import EdgertError
-
-
-def figures(at: float = 10.0, rows: int = 100, slot: int = 0) -> dict[str, Any]:
-    instance = {"slot": slot, "pid": 50, "kind": "source", "operators": ["x"], "queue_bytes": 0}
-    return {
-        "gateway": "g1", "wall": 0.0, "monotonic": at, "cpu_count": 2,
-        "flows": {"air": {
-            "version": 1, "delivery": "exactly-once", "latency_target_s": 0.1,
-            "instances": {
-                "in": {**instance, "rows_in": rows, "rows_out": rows // 2, "busy_s": rows * 0.001, "queue_rows": 7,
-                       "head_since_arrival_s": 0.5},
-                "out": {**instance, "rows_in": rows // 2, "rows_out": 0, "busy_s": rows * 0.002, "queue_rows": 0,
-                        "head_since_arrival_s": 0.0},
-            },
-            "edges": [{"from": "in", "to": "out", "rows": rows // 2, "bytes": 1}, {"from": "out", "to": "elsewhere"}],
-        }},
-        "threads": [
-            {"pid": 40, "tid": 40, "slot": -1, "role": "loop", "cpu_s": 1.0, "start_ticks": 1},
-            {"pid": 50, "tid": 50, "slot": 0, "role": "loop", "cpu_s": 1.0, "start_ticks": 2},
-            {"pid": 50, "tid": 51, "slot": 0, "role": "worker", "cpu_s": 1.0, "start_ticks": 3},
-        ],
-    }  # fmt: skip
+from tests.agent.drivers.worlds import figures
 
 
 def test_instances_become_operators_with_all_threads_of_their_slot() -> None:

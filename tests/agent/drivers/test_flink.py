@@ -15,49 +15,7 @@ from agent.drivers.flink import FlinkDriver, report_untrusted
 from agent.drivers.recent import Recent
 from agent.drivers.registry import make
 from agent.osched.policy.metric_graph import MetricProvider
-
-JOB = "a1c37c378be3685897f4baf441963bf6"
-SOURCE, SUM, SINK = (
-    "bc764cd8ddf7a0cff126f51c16239658",
-    "0a448493b4782967b150582570326227",
-    "ea632d67b7d595e5b851708ae9ad79d6",
-)
-ANSWERS: dict[str, Any] = {
-    "/jobs/overview": {"jobs": [
-        {"jid": JOB, "name": "query-a", "jobType": "STREAMING", "state": "RUNNING"},
-        {"jid": "f080c5d404af602b83c8c9ea33019896", "name": "query-b", "jobType": "STREAMING", "state": "CANCELED"},
-    ]},
-    f"/jobs/{JOB}": {
-        "jid": JOB, "name": "query-a", "state": "RUNNING",
-        "vertices": [
-            {"id": SOURCE, "name": "Source: src[1]", "parallelism": 2, "status": "RUNNING"},
-            {"id": SUM, "name": "GroupAggregate[3]", "parallelism": 2, "status": "RUNNING"},
-            {"id": SINK, "name": "snk[4]: Writer", "parallelism": 2, "status": "RUNNING"},
-        ],
-        "plan": {"nodes": [
-            {"id": SINK, "inputs": [{"id": SUM, "num": 0, "ship_strategy": "FORWARD"}]},
-            {"id": SUM, "inputs": [{"id": SOURCE, "num": 0, "ship_strategy": "HASH"}]},
-            {"id": SOURCE},
-        ]},
-    },
-    SUM: [
-        {"id": "0.numRecordsIn", "value": "6347870"},
-        {"id": "1.numRecordsIn", "value": "9504654"},
-        {"id": "0.accumulateBusyTimeMs", "value": "53042.0"},
-        {"id": "0.numRecordsOut", "value": "6349081"},
-        {"id": "0.Shuffle.Netty.Input.Buffers.inputQueueLength", "value": "2"},
-    ],
-    SOURCE: [{"id": "0.numRecordsIn", "value": "0"}, {"id": "0.accumulateBusyTimeMs", "value": "NaN"}],
-    SINK: [],
-}  # fmt: skip
-THREADS = """
-"Source: src[1] (1/2)#0" #69 prio=5 os_prio=0 cpu=159.65ms elapsed=80.22s tid=0x00007f8d18053e10 nid=0xbd5 waiting on condition  [0x00007f8d24bfc000]
-   java.lang.Thread.State: WAITING (parking)
-"GroupAggregate[3] (2/2)#0" #73 prio=5 os_prio=0 cpu=7557.69ms elapsed=79.53s tid=0x00007f8d1805dec0 nid=0xbf7 runnable  [0x00007f8d146fe000]
-"OutputFlusher for GroupAggregate[3] (1/2)#0" #74 daemon prio=5 os_prio=0 cpu=47.97ms elapsed=79.50s tid=0x00007f8ca845fc20 nid=0xbf8 waiting on condition
-"Legacy Source Thread - Source: src[1] (2/2)#0" #81 prio=5 os_prio=0 cpu=3566.91ms elapsed=78.08s tid=0x00007f8c9c004650 nid=3084 runnable
-"GC Thread#0" os_prio=0 cpu=226.31ms elapsed=93.24s tid=0x00007f8d1806bc10 nid=17719 runnable
-"""  # noqa: E501 - as it comes
+from tests.agent.drivers.worlds import FLINK, JOB, SUM, THREADS
 
 
 class Cluster:
@@ -68,7 +26,7 @@ class Cluster:
 
     def get(self, path: str) -> Any:
         self.asked.append(path)
-        return ANSWERS[path.split("/")[4] if "/vertices/" in path else path]
+        return FLINK[path.split("/")[4] if "/vertices/" in path else path]
 
 
 class Known:
@@ -132,7 +90,7 @@ def test_only_a_cluster_of_this_machine_is_asked() -> None:
 
 
 def test_two_jobs_of_one_form_keep_their_figures_apart_and_jobs_of_one_name_too() -> None:
-    first = ANSWERS[f"/jobs/{JOB}"]
+    first = FLINK[f"/jobs/{JOB}"]
     second = {**first, "jid": "f080c5d404af602b83c8c9ea33019896"}
     figures = {
         (first["jid"], SUM): [{"id": "0.numRecordsIn", "value": "100"}, {"id": "0.numRecordsOut", "value": "50"}],

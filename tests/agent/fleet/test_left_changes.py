@@ -12,7 +12,7 @@ from agent.fleet.flows import FleetFlows
 from agent.fleet.mend import FleetMend
 from agent.membership.members import State
 from edgert.core.errors import EdgertError
-from tests.agent.migration.test_plan_change import BOARDS, CHANGE, Gateways, whole
+from tests.agent.migration.worlds import BOARDS, CHANGE, Gateways, whole
 
 FIRST = 7
 """Fencing number of the coordinator that left."""

@@ -21,7 +21,7 @@ from agent.membership import transport as transport_module
 from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame
 from agent.membership.transport import MAX_WAITING, RequestError, Transport
 from edgert.core.packing import pack
-from tests.agent.membership.test_transport import introduce, started
+from tests.agent.membership.worlds import introduce, started
 from tests.waiting import in_loop, until
 
 CONNECTIONS = int(os.environ.get("EDGERT_FUZZ_PACKETS", "4000")) // 20

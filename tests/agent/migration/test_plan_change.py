@@ -15,113 +15,11 @@ from agent.migration.plan_change import (
     Change,
     PlanChangeError,
     UnfinishedError,
-    abort,
     change_plan,
-    commit,
-    decision,
-    staying,
 )
 from edgert.core.errors import EdgertError
+from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Gateways, whole
 
-BOARDS = ("a", "b", "c")
-
-
-class Gateways:
-    """The gateways' side of the protocol as `gateway.flows.parts` has it, in memory. Requests may be lost, before they
-    are carried out or after; with one, the gateway may forget what was sent ahead, or merge what it has stored."""
-
-    def __init__(self, faults: Mapping[int, str], change: Change) -> None:
-        self.faults, self.change, self.asked = faults, change, 0
-        self.plan = dict.fromkeys(BOARDS, 1)
-        self.state = dict.fromkeys(BOARDS, "running")
-        self.prepared: dict[str, int | None] = dict.fromkeys(BOARDS)
-        self.copied: dict[str, str] = {}
-        self.ahead: dict[str, dict[str, str]] = {}
-        """By gateway: giver → the token of what it sent ahead."""
-        self.mixed = False
-        """Whether parts ever ran by two plans at a time."""
-
-    async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
-        self.asked += 1
-        fault = self.faults.get(self.asked)
-        if fault == "lost":
-            raise EdgertError("no answer")
-        if fault == "forgets":
-            self.ahead.pop(gateway, None)
-        if fault == "merges":
-            self.copied.pop(gateway, None)
-        answer = self._do(gateway, verb, args)
-        self.mixed |= len({self.plan[g] for g in BOARDS if self.state[g] == "running"}) > 1
-        if fault == "unanswered":
-            raise EdgertError("no answer")
-        return answer
-
-    def _do(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
-        if verb == "part.stop":
-            if self.state[gateway] == "running":
-                self.state[gateway] = "stopped"
-            return {"links": {}}
-        if verb == "part.copy":
-            self.copied[gateway] = f"copy {self.asked} of {gateway}"
-            return {"token": self.copied[gateway], "states": [b"all"]}
-        if verb == "part.ahead":
-            self.ahead[gateway] = {giver: one["token"] for giver, one in args["copies"].items()}
-            return {}
-        if verb == "part.export":
-            since = args["since"] if args["since"] == self.copied.get(gateway) else ""
-            states = [b"changes" if since else b"all"] if args["operators"] else []
-            return {"gateway": gateway, "since": since, "states": states, "queue": b"", "pending": b""}
-        if verb == "part.prepare":
-            if self.state[gateway] == "running":
-                raise EdgertError("it runs")
-            needed = {one["gateway"]: one["since"] for one in args.get("imports", ()) if one["since"]}
-            if needed and needed != self.ahead.pop(gateway, None):
-                raise EdgertError("it lacks what was sent ahead")
-            self.state[gateway], self.prepared[gateway] = "prepared", args["plan"]
-            return {}
-        if verb == "part.commit":
-            if self.prepared[gateway] is None and self.plan[gateway] == args["plan"]:
-                return {"pause_s": 0.0}
-            if self.prepared[gateway] != args["plan"]:
-                raise EdgertError("nothing of that is prepared")
-            self.plan[gateway], self.prepared[gateway] = args["plan"], None
-            self.state[gateway] = "running" if gateway in self.change.after.values() else "gone"
-            return {"pause_s": 0.1}
-        if self.prepared[gateway] == args["plan"]:
-            self.prepared[gateway] = None
-        if self.prepared[gateway] is None and self.state[gateway] not in ("running", "gone"):
-            self.state[gateway] = "running"
-        return {}
-
-    def parts(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        for gateway in BOARDS:
-            if self.state[gateway] == "gone":
-                found[gateway] = {}
-                continue
-            on = self.change.after if self.plan[gateway] == self.change.plan else self.change.before
-            found[gateway] = {"plan": self.plan[gateway], "state": self.state[gateway], "assignment": _plain(on)}
-            if self.prepared[gateway] is not None:
-                found[gateway]["prepared_plan"] = self.prepared[gateway]
-                found[gateway]["prepared_assignment"] = _plain(self.change.after)
-        return found
-
-    def end(self) -> None:
-        """A new coordinator ends what was left; nothing is lost any more."""
-        self.faults = {}
-        verdict, plan = decision(self.parts())
-        if verdict == "commit":
-            asyncio.run(commit("f", BOARDS, staying(self.parts(), plan), plan, 9, self.ask))
-        elif verdict == "abort":
-            asyncio.run(abort("f", BOARDS, plan, 9, self.ask))
-
-
-def _plain(on: Mapping[str, str]) -> dict[str, Any]:
-    return {operator: [gateway, -1] for operator, gateway in on.items()}
-
-
-BEFORE = {"in": "a", "window": "b", "out": "c"}
-CHANGE = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "b"}, 2, 7)
 LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 2, 7)
 """`b` has no part of the flow any more."""
 AT_B = {"in": "b", "window": "a", "out": "c"}
@@ -133,17 +31,6 @@ CHANGES = st.sampled_from([CHANGE, LEAVES, LEAVES_FIRST])
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_change, "RETRY_S", 0.0)
-
-
-def whole(gateways: Gateways) -> int:
-    """The plan by which all parts run. A gateway is gone only where that plan was made."""
-    change = gateways.change
-    here = [board for board in BOARDS if gateways.state[board] != "gone"]
-    assert {gateways.state[board] for board in here} == {"running"}
-    (plan,) = {gateways.plan[board] for board in here}
-    on = change.after if plan == change.plan else change.before
-    assert set(on.values()) <= set(here)
-    return plan
 
 
 FAULTS = st.sampled_from(["lost", "unanswered", "forgets", "merges"])
