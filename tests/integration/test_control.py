@@ -165,7 +165,7 @@ def test_the_recipe_of_the_guide_waits_for_the_answer_to_this_write_and_not_to_t
     rig: Rig, tmp_path: Path
 ) -> None:
     """As pasted, but for port and fleet: a good document, then a wrong one, whose answer is not the retained one."""
-    blocks = re.findall(r"```sh\n(mosquitto_sub .*?)```", (ROOT / "docs" / "operate.md").read_text(), re.S)
+    blocks = re.findall(r"```sh\n(mosquitto_sub .*?)```", (ROOT / "docs" / "mqtt-interface.md").read_text(), re.S)
     assert len(blocks) == 1
     recipe = blocks[0].replace("-p 1883", f"-p {rig.broker.port}").replace("/default/", f"/{FLEET}/")
     gateway = rig.gateway()
