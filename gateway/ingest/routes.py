@@ -31,13 +31,20 @@ class Routes:
         self.kept: dict[object, Route] = {}
         """By identifiers, by topic, or by both where a topic's route depends on how it came."""
         self.shared: dict[tuple[tuple[Reader, ...], int, bool], Route] = {}
-        self._trie: TopicTrie[SubscribedSource] = TopicTrie()
-        for source in self.subscriptions.all:
-            self._trie.add(source.filter, source)
+        self._trie: TopicTrie[SubscribedSource] | None = None
+        """Made when a message needs it: each deployment begins it anew twice, and MQTT 5 seldom asks."""
+
+    def _sources(self, topic: str) -> Iterable[SubscribedSource]:
+        """Those whose filters match."""
+        if self._trie is None:
+            self._trie = TopicTrie()
+            for source in self.subscriptions.all:
+                self._trie.add(source.filter, source)
+        return self._trie.match(topic)
 
     def by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
         """Of a message without identifiers, or where they mean nothing."""
-        return self.kept.get(topic) or self._keep(topic, self._as_route(self._trie.match(topic), 0), topic)
+        return self.kept.get(topic) or self._keep(topic, self._as_route(self._sources(topic), 0), topic)
 
     def by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
         """Of a message that came by the subscriptions with `ids`. What a broker still has under identifiers that flows
@@ -51,7 +58,7 @@ class Routes:
         seed = ids[0] if len(ids) == 1 else _seed_of(tuple(sorted(ids)))
         known = subscriptions.known(ids)
         if subscriptions.lost and not known:
-            return self._keep((topic, ids), self._as_route(self._trie.match(topic), seed, of_topic=True), topic, ids)
+            return self._keep((topic, ids), self._as_route(self._sources(topic), seed, of_topic=True), topic, ids)
         sources = dict.fromkeys(source for number in known for source in subscriptions.readers(topic, number))
         of_topic = not subscriptions.left.keys().isdisjoint(ids)
         route = self._as_route(sources, seed, of_topic=of_topic)

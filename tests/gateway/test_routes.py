@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from edgert.core.checkpoint.position import Position
+from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest import routes
 from gateway.ingest.inbox import Reader
@@ -83,3 +84,20 @@ def test_what_is_short_is_looked_up_once() -> None:
     assert of.by_topic("a/b") is of.by_topic("a/b")
     assert of.by_id("a/b", (1, 2)) is of.by_id("a/b", (1, 2))
     assert of.by_topic("a/" + "b" * 300) is of.by_topic("a/" + "c" * 300), "messages of one flow share a batch"
+
+
+def test_a_change_of_flows_looks_at_no_filter_until_a_message_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[str] = []
+    whole = TopicTrie.add
+
+    def add(trie: TopicTrie[SubscribedSource], text: str, value: SubscribedSource) -> None:
+        added.append(text)
+        whole(trie, text, value)
+
+    monkeypatch.setattr(TopicTrie, "add", add)
+    its = made()
+    for _ in range(10):
+        its.rebuild()
+    assert added == []
+    assert len(its.by_topic("a/b").readers) == len(its.by_topic("a/c").readers) == 1
+    assert added == ["a/#"]
