@@ -243,6 +243,32 @@ def test_a_gateway_makes_few_later_tables_of_a_flow_in_an_hour_and_other_flows_a
     assert landing.land(waiting).held_back == 2, "what waits is made in time"
 
 
+def test_a_lasting_attack_makes_no_more_tables_of_a_flow_than_are_allowed_and_harms_no_other(tmp_path: Path) -> None:
+    now = 0.0
+    most = LATER_TABLES + 2
+
+    def landing() -> Landing:
+        return Landing(str(tmp_path), monotonic=lambda: now, most_tables=most)
+
+    its, refused = landing(), 0
+    its.land([Gateway("g1").open()])
+    windows = [Schema(61.0 + n, SCHEMA.keys, SCHEMA.aggregates) for n in range(4 * LATER_TABLES)]
+    many = [Gateway("g666", ordinal(n + 1), schema) for n, schema in enumerate(windows)]
+    for attacker in many:
+        now += HOUR_S / LATER_TABLES
+        refused += its.land([attacker.open(), attacker.rows(contribution(0, "a", 1.0))]).refused_batches
+    assert len(list_tables(str(tmp_path), "landing")) == 1 + most
+    assert refused == 2 * (len(many) - most)
+    assert {row["reason"].partition(":")[0] for row in read(tmp_path, "quarantine")} >= {"open"}
+    now += HOUR_S
+    for number, again in enumerate((its, landing())):
+        assert again.land([many[0].rows(contribution(60, "a", 1.0))]).refused_batches == 0, "its own tables stay open"
+        assert again.land([Gateway("g666", ordinal(99 + number), windows[-1]).open()]).refused_batches == 1
+        now += HOUR_S
+    report = its.land([Gateway("g1", ordinal(2), ROOMS).open(), Gateway("g666", flow="other").open()])
+    assert (report.refused_batches, report.held_back) == (0, 0)
+
+
 def test_an_aggregate_of_another_kind_is_refused_as_ever(tmp_path: Path) -> None:
     landing = Landing(str(tmp_path))
     other = Schema(60.0, SCHEMA.keys, (("n", "sum"), *SCHEMA.aggregates[1:]))

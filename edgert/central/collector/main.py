@@ -72,7 +72,8 @@ class Program:
         self._leases = PartitionLeases(root, holder, own.lease_s) if own.lease_s else None
         self._taken: frozenset[int] = frozenset()
         """Those of the partitions that are subscribed to, where there are leases."""
-        self._landing = Landing(root, guard=self._leases.hold if self._leases else lambda: None)
+        guard = self._leases.hold if self._leases else lambda: None
+        self._landing = Landing(root, guard=guard, most_tables=own.tables_per_flow)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
         self._macs = ResultMacs(
             own.fleet, read_mac_keys(own.mac_key_file), own.accept_unsigned, self._collector.counters, SystemClock()

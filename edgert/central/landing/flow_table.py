@@ -32,6 +32,8 @@ class FlowTable:
         """(gateway, epoch) that were opened elsewhere."""
         self.opened: dict[tuple[str, int], Schema] = {}
         """(gateway, epoch) -> schema."""
+        self.gateways: set[str] = set()
+        """Those of these epochs."""
         self.greatest: dict[str, int] = {}
         """Gateway -> its greatest epoch, opened here or elsewhere: one that comes later has to be above it to count."""
         self.schema: Schema | None = None
@@ -96,6 +98,7 @@ class FlowTable:
         if epoch not in self._noted:
             self.openings.append(opening)
         self.opened[epoch] = schema
+        self.gateways.add(opening.gateway)
 
 
 def first_second(table: Table) -> float:

@@ -71,6 +71,10 @@ class FlowTables:
         """The greatest epoch of a gateway that any of them knows; None: there is none."""
         return max([table.greatest[gateway] for table in self._tables if gateway in table.greatest], default=None)
 
+    def count_of(self, gateway: str) -> int:
+        """The number of those in which a gateway has opened an epoch."""
+        return sum(gateway in table.gateways for table in self._tables)
+
     def of(self, epoch: Epoch) -> FlowTable:
         """The table of an epoch; the first, if it was opened in none."""
         if (known := self._opened(epoch)) is None:

@@ -33,12 +33,13 @@ from edgert.central.landing.flow_tables import FlowTables, flow_of
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.lineage import Epoch, Opening
 from edgert.central.landing.report import LandingReport
-from edgert.central.landing.rounds import BESIDE, due, key_of, places_of, share_out, versions_of
+from edgert.central.landing.rounds import BESIDE, due, key_of, places_of, refuse_tables, share_out, versions_of
 from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
 from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
+from edgert.core.settings.central import TABLES_PER_FLOW
 
 log = logging.getLogger("edgert.central.landing")
 _ATTEMPTS: Final = 20
@@ -68,8 +69,10 @@ class Landing:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         guard: Callable[[], None] = lambda: None,
+        most_tables: int = TABLES_PER_FLOW,
     ) -> None:
-        self.root = root
+        """`most_tables`: of one flow, in which one gateway may open epochs."""
+        self.root, self._most_tables = root, most_tables
         self._guard = guard
         self._wall = wall
         self._monotonic = monotonic
@@ -195,6 +198,8 @@ class Landing:
         if not pending:
             return ()
         self._guard()
+        if (within := refuse_tables(self._most_tables, tables, places, pending)) != pending:
+            return within
         at = places[epoch_of(pending[0])]
         if at.schema is None and (waits := self._without_a_table(at, tables, pending, report)):
             return [b for b in pending if epoch_of(b) not in waits]

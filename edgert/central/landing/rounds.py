@@ -11,7 +11,7 @@ from edgert.central.landing.checks import fits
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables
 from edgert.central.landing.lineage import Epoch
-from edgert.central.landing.validation import epoch_of
+from edgert.central.landing.validation import as_refused, epoch_of
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import OpenBatch
 
@@ -46,6 +46,19 @@ def places_of(tables: FlowTables, pending: Iterable[LandingBatch]) -> dict[Epoch
         if epoch_of(batch) not in places:
             places[epoch_of(batch)] = tables.of(epoch_of(batch))
     return places
+
+
+def refuse_tables(
+    most: int, tables: FlowTables, places: Mapping[Epoch, FlowTable], pending: Sequence[LandingBatch]
+) -> Sequence[LandingBatch]:
+    """The same, where openings that would make a table are refused of a gateway that has so many of the flow."""
+
+    def refused(batch: LandingBatch) -> bool:
+        makes = isinstance(batch, OpenBatch) and places[epoch_of(batch)].schema is None
+        return makes and tables.count_of(batch.gateway) >= most
+
+    why = f"open: expected at most {most} tables of a flow by one gateway (collector.tables_per_flow), got one more"
+    return [as_refused(batch, why) if refused(batch) else batch for batch in pending]
 
 
 def due(pending: Iterable[LandingBatch], versions: Mapping[Key, int]) -> list[LandingBatch]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from edgert.core.config import section, setting
 from edgert.core.settings.checks import fleet_name
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.log import Log
+
+TABLES_PER_FLOW: Final = 16
 
 
 def _lease(seconds: float) -> str | None:
@@ -55,6 +58,13 @@ class Collector:
         unit="s",
         minimum=0.1,
         maximum=600,
+    )
+    tables_per_flow: int = setting(
+        TABLES_PER_FLOW,
+        doc="most landing tables of one flow with results of one gateway: a version with other windows or keys has one "
+        "of its own; results that would need one more go to `quarantine`",
+        minimum=1,
+        maximum=10_000,
     )
     mac_key_file: str = setting(
         "",
