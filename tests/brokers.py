@@ -97,7 +97,8 @@ class Broker:
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            if self._process is not None:  # it was not killed meanwhile
+                self._process.send_signal(signal.SIGCONT)
 
     def save(self) -> None:
         """Mosquitto with persistence writes all that it knows to its file. Returns when that is done."""

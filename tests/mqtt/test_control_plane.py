@@ -366,3 +366,18 @@ def test_a_stop_waits_for_no_name_server(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         answers.set()
     wait_until(lambda: set(threading.enumerate()) <= before, "the end of all threads")
+
+
+def test_a_broker_that_takes_less_after_a_restart_gets_no_larger_message_that_waited(mosquitto: MakeBroker) -> None:
+    broker = mosquitto()
+    with connection(broker.port, reconnect=SOON) as made:
+        wait_until(lambda: made.connected, "the connection")
+        with broker.frozen():
+            for payload in (b"before", bytes(20_000), b"after"):
+                assert made.publish("t", payload)
+            broker.kill()
+        with (broker.folder / "mosquitto.conf").open("a") as settings:
+            settings.write("max_packet_size 8000\n")
+        broker.start()
+        wait_until(lambda: made.connects > 1 and not made.client.unacknowledged(), "the messages that waited")
+        assert (made.connects, made.limits.too_large, made.limits.hung_up) == (2, 1, 0)

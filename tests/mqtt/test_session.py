@@ -445,12 +445,15 @@ def test_a_message_at_which_the_broker_hangs_up_is_given_up_and_stops_no_other()
 
 
 def test_messages_in_flight_on_stable_connections_are_sent_again_however_often_these_end() -> None:
+    """Where the broker has answered to others."""
     session = Session(SessionOptions("id", protocol="3.1.1"))
     session.publish("t", b"a", qos=1)
     for _ in range(5):
         session.connect(0.0)
         session.receive_untrusted(b"\x20\x02\x01\x00", 0.0)
+        other = session.publish("u", b"b", qos=1)
         assert session.take_output(0.1)
+        session.receive_untrusted(b"\x40\x02" + other.to_bytes(2, "big"), 0.2)
         session.tick(STABLE_S)
         assert not [e for e in session.lost("closed") if isinstance(e, Published)]
     assert len(session.outgoing) == 1

@@ -6,7 +6,7 @@ Of one size limit and one window the CONNACK tells (MQTT 5, 3.2.2.3); brokers of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from paho.mqtt.properties import Properties
@@ -70,6 +70,14 @@ class MessageLimits:
         """A connection stands, with the properties of its CONNACK."""
         self._size.connected(getattr(properties, "MaximumPacketSize", MAX_PACKET_BYTES), self._monotonic())
         self._receive_maximum = min(QUEUED_MESSAGES, getattr(properties, "ReceiveMaximum", MAX_PACKET_ID))
+        self.hang_ups.connected()
+        if too_large := {n for n, sent in client.unacknowledged().items() if self._is_too_large(sent)}:
+            self._give_up(client, too_large)
+            self.too_large += len(too_large)
+            log.error(
+                "the broker takes packets of %d bytes now: %d larger messages that waited are not sent again",
+                self.max_packet_bytes, len(too_large),
+            )  # fmt: skip
         client.begin_window(self._window)
 
     def answered(self, client: PahoClient, packet_id: int) -> None:
@@ -87,6 +95,7 @@ class MessageLimits:
         twice, and all that are above the limit found so, are not sent again, nor are the others of a topic at which it
         hung up twice. Returns True if a message was found."""
         unacknowledged = client.unacknowledged()
+        early = early or not self.hang_ups.answers
         found = self.hang_ups.ended(early, unacknowledged, (), self._monotonic())
         if found is not None and isinstance(found.suspect, int):
             sent = unacknowledged[found.suspect]
@@ -96,10 +105,8 @@ class MessageLimits:
                 for n, m in unacknowledged.items()
                 if n == found.suspect or self._is_too_large(m) or (found.refused_s and m.topic == found.name)
             }
-            client.forget(gone)
+            self._give_up(client, gone)
             self.hung_up += len(gone)
-            for packet_id in gone:
-                self.hang_ups.given_up(packet_id)
             log.error(
                 "the broker hung up at a message of %d bytes on %r, twice: it is not sent again, nor are %d others of "
                 "that size or topic (%d so far)%s",
@@ -107,6 +114,11 @@ class MessageLimits:
             )  # fmt: skip
         self._set_window(client)
         return found is not None
+
+    def _give_up(self, client: PahoClient, packet_ids: Collection[int]) -> None:
+        client.forget(packet_ids)
+        for packet_id in packet_ids:
+            self.hang_ups.given_up(packet_id)
 
     def _is_too_large(self, sent: Sent) -> bool:
         return sent.size + PACKET_BYTES > self.most(sent.topic)

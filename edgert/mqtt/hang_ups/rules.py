@@ -54,7 +54,14 @@ class HangUps:
         self.filters: Forbidden[str] = Forbidden(FILTER_BLAMES, MOST_FILTER_S)
         self.found = 0
         """Packets at which the broker hung up."""
+        self.answers = False
+        """The broker has answered to a message or a subscription on this connection. One that answers to nothing may
+        hang up late at what it does not take, however long the connection stood."""
         self._suspicion = Suspicion()
+
+    def connected(self) -> None:
+        """A connection stands."""
+        self.answers = False
 
     @property
     def alone(self) -> bool:
@@ -63,11 +70,13 @@ class HangUps:
 
     def message_answered(self, packet_id: int, topic: str) -> None:
         """The broker has answered to a message."""
+        self.answers = True
         self._suspicion.answered(packet_id)
         self.topics.taken(topic)
 
     def filter_answered(self, topic_filter: str) -> None:
         """The broker has answered to a subscription."""
+        self.answers = True
         self._suspicion.answered(topic_filter)
         self.filters.taken(topic_filter)
 

@@ -24,6 +24,12 @@ class Sending:
         self.hang_ups = HangUps()
         self.unproven = Unproven()
 
+    def connected(self, limits: BrokerLimits, session_present: bool) -> None:
+        """CONNACK has come."""
+        self.limits = limits
+        self.hang_ups.connected()
+        self.outgoing.reconnected(session_present)
+
     def check(self, topic: str, now: float) -> None:
         """Raises PublishRefused for a topic at which the broker hangs up."""
         if not self.hang_ups.topics.admits(topic, now):
@@ -82,10 +88,15 @@ class Sending:
 
     def is_stable(self, stood_s: float) -> bool:
         """Takes suspicion back on a connection that has stood for long enough. True if more may be sent then."""
-        if not self.hang_ups.alone or stood_s < STABLE_S:
+        if not self.hang_ups.alone or not self._is_good(stood_s):
             return False
         self.hang_ups.stable()
         return True
+
+    def _is_good(self, stood_s: float) -> bool:
+        """True for a connection that has stood for long, unless something waits and the broker answers to nothing."""
+        waits = self.outgoing.count_in_flight or self.subscribing.filters
+        return stood_s >= STABLE_S and (self.hang_ups.answers or not waits)
 
     def give_up(self, packet_ids: Collection[int], connected: bool) -> list[int]:
         """Messages are not sent any more. Returns the packet ids of those given up: on a connection that stands the
@@ -103,7 +114,7 @@ class Sending:
     def ended(self, stood_s: float, now: float, reason: int) -> list[Event]:
         """A connection is over that had stood for so long; `reason`: of the broker's DISCONNECT. A message at which it
         hung up is given up, and with a topic all that wait for it."""
-        early = stood_s < STABLE_S and reason not in NOT_OF_A_PACKET
+        early = not self._is_good(stood_s) and reason not in NOT_OF_A_PACKET
         if (topic := self.unproven.ended()) is not None and reason not in NOT_OF_A_PACKET:
             self.hang_ups.blame_topic(topic, now)
             return []

@@ -322,7 +322,7 @@ class Session:
         self._accepted_at = now
         self.connection += 1
         self.versions.accepted()
-        self._sending.limits = BrokerLimits.of(packet.properties)
+        self._sending.connected(BrokerLimits.of(packet.properties), packet.session_present)
         interval_s = packet.properties.get("server_keep_alive", self.options.keep_alive_s)
         self._keep_alive = KeepAlive(interval_s, self.options.ping_timeout_s, now)
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
@@ -332,7 +332,6 @@ class Session:
                 self._sending.limits.receive_maximum, packet.properties,
             )
         )  # fmt: skip
-        self.outgoing.reconnected(packet.session_present)
         self._send_waiting(events)
 
     def _on_messages(self, messages: Publishes, events: list[Event]) -> None:
