@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import CommitFailedError
 
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, FlowBackoff
 from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
-from edgert.central.tables.table import Table, TableError
+from edgert.central.tables.table import Conflict, Table, TableError, told
 from edgert.core.clock import VirtualClock
 from edgert.core.results.results import EpochHello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
@@ -53,6 +57,35 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path: Path) -> Pair:
     return Pair(tmp_path)
+
+
+READ = """
+import sys
+from edgert.central.tables.table import Table, TableError
+try:
+    Table(sys.argv[1]).refresh()
+except TableError as error:
+    print(error)
+"""
+
+
+def test_an_error_of_a_table_is_one_line_without_the_stack_of_native_code(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_text("nonsense{")
+    command = [sys.executable, "-c", READ, str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "RUST_BACKTRACE": "1"}
+    )
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"{tmp_path}: expected a Delta table that can be read: Kernel error: ")
+    assert "start_thread" not in line
+    assert done.stderr == ""
+
+
+def test_a_conflict_is_told_without_the_stack_of_native_code_too() -> None:
+    stack = "\n   0: <unknown>\n   1: start_thread\n             at ./nptl/pthread_create.c:442:8\n"
+    with pytest.raises(Conflict, match=r"^version 3 is there$"), told("t", "expected a write"):
+        raise CommitFailedError("version 3 is there" + stack)
 
 
 def last_commit(root: Path, flow: str) -> Path:

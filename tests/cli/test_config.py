@@ -55,9 +55,13 @@ def test_check_says_what_good_settings_expose(tmp_path: Path, capsys: pytest.Cap
     password, file = tmp_path / "password", tmp_path / "gateway.toml"
     password.write_text("secret")
     password.chmod(0o644)
-    file.write_text(f'[sensors]\nhost = "broker.example"\nusername = "g1"\npassword_file = "{password}"\n')
+    file.write_text(
+        f'[sensors]\nhost = "broker.example"\nusername = "g1"\npassword_file = "{password}"\n[web]\nhost = "0.0.0.0"\n'
+    )
     assert main(["config", "check", "--file", str(file)]) == 0
     said = capsys.readouterr().err
     assert "mind: sensors.tls: the password and all data go to broker.example unencrypted" in said
     assert f"mind: sensors.password_file: every user of this machine may read {password}" in said
+    assert "mind: web.host: whoever can reach 0.0.0.0 sees the page and the metrics" in said
+    assert said.count("mind: ") == 3
     assert "secret" not in said

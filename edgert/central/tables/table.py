@@ -55,7 +55,7 @@ def told(uri: str, what: str) -> Iterator[None]:
     except EdgertError:
         raise
     except CommitFailedError as error:
-        raise Conflict(str(error)) from error
+        raise Conflict(why(error)) from error
     # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
     except Exception as error:
         raise TableError(f"{uri}: {what}: {why(error)}", uri) from error
@@ -231,7 +231,7 @@ class Table:
                 )
             except Exception as error:
                 if DeltaTable.is_deltatable(self.uri):
-                    raise Conflict(f"{self.uri} was created by another writer: {error}") from error
+                    raise Conflict(f"{self.uri} was created by another writer: {why(error)}") from error
                 raise
             self._load(DeltaTable(self.uri))
 
