@@ -13,7 +13,7 @@ from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, key_reader
 from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
-from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.base.logic import NOTHING_TO_JOIN, Build, Emission, Now
 from edgert.operators.state.bounded_keys import ByKey, forgets
 from edgert.operators.state.marks import AHEAD_S, SLACK_S
 
@@ -89,7 +89,7 @@ class JoinLatest(Inlinable):
 
     def _lacked(self, rows: int) -> None:
         if rows:
-            self.drops["nothing to join"] += rows
+            self.drops[NOTHING_TO_JOIN] += rows
 
     def inlines(self, source: int) -> bool:
         return source == 0

@@ -12,13 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from edgert.operators.base.logic import NOT_IN_TABLE, NOTHING_TO_JOIN
 from edgert.runtime.instance.report import Report
 
 log = logging.getLogger(__name__)
 
 LATE: Final = ("late", "late (values)")
-NO_ROWS: Final = ("(values)", "(kept)", "(devices)")
+NO_ROWS: Final = ("(values)", "(kept)", "(devices)", "(predictions)", "(keys)")
 """Ends of the reasons of drops by which no row is lost."""
+AS_ASKED: Final = (NOTHING_TO_JOIN, NOT_IN_TABLE)
+"""Beginnings of the reasons of drops that the flow asks for: they are no more a fault than those of a filter."""
 FOR_S: Final = 10.0
 """All rows of an operator must have been dropped for so long, monotonic seconds,"""
 ROWS: Final = 10
@@ -77,7 +80,7 @@ def _lost(before: Report, now: Report) -> Counter[str] | None:
         return None
     if late.total() >= came:  # an operator that emits windows of before has kept none of these
         return late
-    lost = Counter({reason: rows for reason, rows in dropped.items() if not reason.endswith(NO_ROWS)})
+    lost = Counter({r: rows for r, rows in dropped.items() if not r.endswith(NO_ROWS) and not r.startswith(AS_ASKED)})
     return None if lost.total() < came or now.rows_out > before.rows_out else lost
 
 

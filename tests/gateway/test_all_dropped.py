@@ -6,6 +6,12 @@ import logging
 
 import pytest
 
+from edgert.core.batch import Batch
+from edgert.flow.document import from_plain
+from edgert.operators.base.logic import Logic, Now
+from edgert.operators.fusion.chain import Fused
+from edgert.operators.joins import JoinLatest
+from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
 from gateway.status.all_dropped import CLOCK, DropsAll
 from gateway.web.health import reasons
@@ -56,6 +62,29 @@ def test_a_flow_of_which_some_rows_are_late_says_nothing(
 def test_rows_that_lose_a_value_only_are_not_dropped() -> None:
     flow = DropsAll("f")
     assert not any(flow.look(report(second, second, second, "bad_value (values)")) for second in range(30))
+
+
+def allowed_devices() -> Logic:
+    table = {"type": "annotate", "input": "in", "table": {"known": {"room": "hall"}}, "missing": "drop"}
+    source = {"type": "mqtt_source", "topic": "in/{source}"}
+    document = {
+        "name": "f",
+        "operators": {"in": source, "step": table, "out": {"type": "publish", "topic": "y", "input": "step"}},
+    }
+    return Fused([from_plain(document, REGISTRY).nodes["step"]])
+
+
+@pytest.mark.parametrize(
+    "logic",
+    [JoinLatest(["source"], ["x"], "drop"), allowed_devices()],
+    ids=["a join whose second input speaks rarely", "a list of allowed devices"],
+)
+def test_rows_that_an_operator_is_told_to_drop_are_as_a_filters(logic: Logic) -> None:
+    flow = DropsAll("f")
+    for second in range(30):
+        assert not logic.process(Batch([{"time": 0.0, "source": "a"}], 0.0), 0, Now(0.0, 0.0))
+        assert logic.drops.total() == second + 1
+        assert not flow.look({"step": Report(rows_in=second + 1, drops=dict(logic.drops), at=1.0 + second)})
 
 
 def test_an_operator_that_emits_what_it_took_does_not_drop_all() -> None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
 from edgert.operators.base.memory import Memory
+
+NOTHING_TO_JOIN: Final = "nothing to join"
+NOT_IN_TABLE: Final = "not in the table of"
+"""The reason, or its beginning, of drops that the flow asks for by `missing = "drop"`, as by a filter."""
 
 
 class Message(NamedTuple):

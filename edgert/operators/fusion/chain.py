@@ -9,7 +9,7 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.expr.compile import inline_chain
 from edgert.flow.graph import Node
 from edgert.operators.base.inline import Fields, Inlinable, Lines
-from edgert.operators.base.logic import Emission, Now
+from edgert.operators.base.logic import NOT_IN_TABLE, Emission, Now
 from edgert.operators.models.predict import Predictions
 from edgert.operators.stateless import chain_of
 
@@ -91,7 +91,7 @@ class Fused(Inlinable):
         if any(missed):
             for step, rows in enumerate(missed):
                 if rows:
-                    self.drops[f"not in the table of {self._names[step]}"] += rows
+                    self.drops[f"{NOT_IN_TABLE} {self._names[step]}"] += rows
                     missed[step] = 0
 
     def count_lacking(self, rows: int) -> None:
