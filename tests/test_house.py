@@ -288,6 +288,42 @@ def test_no_module_imports_a_module_of_tests() -> None:
     assert found == []
 
 
+REAL_TIME = {"tests/integration", "tests/faults", "tests/protocol", "tests/lab", "tests/agent/simulation"}
+"""Rooms whose tests start processes, or run on a loop whose clock jumps to the next timer."""
+SLEEPS = {
+    "tests/waiting.py": "what others wait with",
+    "tests/brokers.py": "waits for the port of a process",
+    "tests/gateway/moving.py": "readings, looks and faults at moments by chance",
+    "tests/gateway/test_input_spill.py": "a removal that is not over yet",
+    "tests/gateway/test_given_up.py": "a change that is not over yet",
+    "tests/gateway/test_retire_ending.py": "turns go on for longer than a turn that stands still is waited for",
+    "tests/gateway/webdriver.py": "waits for a browser",
+    "tests/mqtt/test_paho_client.py": "nothing more comes",
+    "tests/runtime/test_pool_lending.py": "an operator that takes its time",
+}
+
+
+def sleeps(path: Path) -> bool:
+    """Whether a test of `path` waits by the clock (`asyncio.sleep(0)` only lets others go on)."""
+    return any(
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep")
+        and ast.unparse(node.args[0]) != "0"
+        for node in ast.walk(ast.parse(path.read_text()))
+    )
+
+
+def test_unit_tests_wait_for_conditions_and_do_not_sleep() -> None:
+    marked = re.compile(r"^pytestmark = .*(?:\n    .*)*pytest\.mark\.(?:integration|spark)", re.MULTILINE)
+    files = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        if not any(path.is_relative_to(ROOT / room) for room in REAL_TIME) and not marked.search(path.read_text())
+    }
+    assert len(files) > 400
+    assert {name for name in files if sleeps(ROOT / name)} == set(SLEEPS)
+
+
 def test_setup_refuses_an_unknown_kind() -> None:
     done = subprocess.run([str(ROOT / "scripts/setup"), "all"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

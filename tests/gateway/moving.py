@@ -43,6 +43,7 @@ from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from tests.gateway.moving_board import HOST, Board, Broker
 from tests.integration import truth
 from tests.lab.faults import APART, BOARDS, FLOW, KEYED, differences, document, reading, tracked
+from tests.waiting import until
 
 SOURCE: Final = "g1"
 FAULTS: Final = ("none", "kill", "kill", "coordinator", "coordinator", "cut", "kill and coordinator", "merge")
@@ -182,8 +183,7 @@ class World:
     async def give(self, keys: Any) -> None:
         """One reading of each."""
         for key in keys:
-            while len(self.broker.open) >= IN_FLIGHT:  # noqa: ASYNC110 - acknowledgements say nothing
-                await asyncio.sleep(0.01)
+            await until(lambda: len(self.broker.open) < IN_FLIGHT, "acknowledgements", 120.0)
             pack_ = reading(self._readings, len(self.packs), key)
             self.packs.append(pack_)
             ((topic, payload),) = truth.as_messages([pack_])

@@ -64,7 +64,7 @@ async def test_a_part_that_fails_at_the_end_costs_no_other_its_end(
         raise RuntimeError("can't start new thread")
 
     async def leaves(self: Daemon, written: bool) -> None:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         left.append("sensors")
 
     monkeypatch.setattr(board.host, "stop", fails)

@@ -20,7 +20,7 @@ from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted
 from tests.gateway.whole_gateway import Gateway, document
 from tests.gateway.worlds import results, rot
-from tests.waiting import in_loop
+from tests.waiting import in_loop, until
 
 
 @pytest.fixture(autouse=True)
@@ -277,12 +277,12 @@ async def test_it_can_be_replaced_and_removed_and_what_is_lost_is_said(replaced:
     world.feed(3)
     assert await world.checkpoint() == [(3, 1)]
     world.free.set()
-    for _ in range(200):
+
+    def left() -> bool:
         gateway.host.tick(gateway.flows.runs.values())
-        if not gateway.host.leaving:
-            break
-        await asyncio.sleep(0.02)
-    assert not gateway.host.leaving, "it leaves when its turn has ended"
+        return not gateway.host.leaving
+
+    await until(left, "the flow to leave when its turn has ended")
     before = gateway.shipped()
     assert await gateway.flows.remove("f") is replaced
     assert gateway.shipped() - before == (1 if replaced else 0)

@@ -36,7 +36,7 @@ async def test_a_flow_is_brought_back_only_while_nothing_else_changes_or_commits
     for held in (one.busy, one.succession):
         async with held:
             waiting = asyncio.create_task(bring_back(one, "f"))
-            await asyncio.sleep(0.05)
+            await steps()
             assert not waiting.done()
             assert restored == []
         await waiting

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +16,7 @@ from gateway.ledger.drop_ledger import DropLedger
 from tests.gateway.slots_walk import MESSAGES, Walk
 from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess
-from tests.waiting import in_loop
+from tests.waiting import in_loop, until
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,19 +51,20 @@ async def count_through(draw: random.Random) -> None:
         now = sum(walk.slots.figures.report(walk.run, "in").drops.values())
         assert said <= now <= bad, "figures do not go back, and nothing counts twice"
         said = now
-    steps, ends = 0, time.monotonic() + 30.0
-    while steps < 300 or (
-        sum(walk.slots.figures.report(walk.run, "in").drops.values()) != bad and time.monotonic() < ends
-    ):
+
+    def all_count() -> bool:
         for process in walk.processes:
             if not process.running:
                 process.start()
             process.step()
             process.listen()
         InThisProcess.clock.advance(0.02)
-        steps += 1
-        await asyncio.sleep(0 if steps < 300 else 0.001)  # a worker's thread may get no turn on a busy machine
-    assert sum(walk.slots.figures.report(walk.run, "in").drops.values()) == bad
+        return sum(walk.slots.figures.report(walk.run, "in").drops.values()) == bad
+
+    for _ in range(300):
+        all_count()
+        await asyncio.sleep(0)
+    await until(all_count, "the drops of all rows", 30.0)  # a worker's thread may get no turn on a busy machine
     for process in walk.processes:
         process.stop_now()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import pytest
@@ -16,14 +15,12 @@ from gateway.hosts.slot_recovery import MOST_DEATHS, STEADY_S, SUSPECT
 from tests.gateway.slots_walk import Walk
 from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess
-from tests.waiting import in_loop
+from tests.waiting import in_loop, until
 
 
 async def brought_back(walk: Walk, stopped: list[str]) -> None:
     hosted = walk.slots.hosted[walk.run]
-    async with asyncio.timeout(30.0):
-        while hosted.down and not stopped:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: stopped or not hosted.down, "the flow", 30.0)
 
 
 @in_loop
@@ -59,9 +56,7 @@ async def test_of_flows_that_a_slot_may_have_died_of_one_at_a_time_is_brought_ba
     await brought_back(walk, [])
     assert (first.down, second.down) == (False, True)
     InThisProcess.clock.advance(STEADY_S)
-    async with asyncio.timeout(30.0):
-        while second.down:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: not second.down, "the second flow", 30.0)
     assert not first.down, "it goes on"
 
 

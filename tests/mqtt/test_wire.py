@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from edgert.core.clock import VirtualClock
 from edgert.mqtt.clients import wire
 from edgert.mqtt.clients.coalesce import Coalescer
 from edgert.mqtt.clients.wire import Wire
+from tests.waiting import until
 
 
 def slow(most: list[int]) -> Any:
     """A client to which each part is long work, so that the next is short."""
-    made = Mock(clock=time.monotonic, tick_s=60.0, outgoing_bytes=0)
+    clock = VirtualClock()
+    made = Mock(clock=clock.monotonic, tick_s=60.0, outgoing_bytes=0)
 
     def received(data: bytes, now: float) -> int:
         most.append(len(data))
-        time.sleep(wire._LONG_READ_S if len(most) % 2 else 0.0)
+        clock.advance(2 * wire._LONG_READ_S if len(most) % 2 else 0.0)
         return 0
 
     made.received_untrusted = received
@@ -29,7 +31,6 @@ def slow(most: list[int]) -> Any:
 
 
 def test_after_a_read_that_was_worked_on_in_parts_reading_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_LONG_READ_S", 0.01)
     monkeypatch.setattr(wire, "_YIELD_S", 0.001)
     parts: list[int] = []
 
@@ -40,9 +41,7 @@ def test_after_a_read_that_was_worked_on_in_parts_reading_goes_on(monkeypatch: p
         theirs.setblocking(False)
         for _ in range(20):
             await asyncio.wait_for(loop.sock_sendall(theirs, bytes(100_000)), 10.0)
-        until = loop.time() + 10.0
-        while sum(parts) < 2_000_000 and loop.time() < until:  # noqa: ASYNC110 - the wire tells nobody
-            await asyncio.sleep(0.01)
+        await until(lambda: sum(parts) >= 2_000_000, "all that was sent")
         theirs.close()
         return sum(parts)
 
