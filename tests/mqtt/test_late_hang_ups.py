@@ -10,7 +10,7 @@ import pytest
 from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.states import State
-from tests.mqtt.test_hang_ups import HangingUp, packets
+from tests.mqtt.hanging_up import HangingUp, packets
 
 
 class Late(HangingUp):
