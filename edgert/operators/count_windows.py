@@ -59,6 +59,7 @@ class CountWindow(Inlinable):
         super().__init__()
         self.size = size
         self.aggregates = Aggregates(aggregates)
+        self.unusable = self.aggregates.unusable
         self._at = len(self.aggregates.initial())
         """The last slot. (Python finds it at once by its number, by -1 it does not.)"""
         self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * (self._at + 1))

@@ -75,7 +75,9 @@ class Tracker(Inlinable, ABC):
                 tracks[key], made = follow(track, float(value))  # type: ignore[arg-type]
                 dirty[key] = None
             else:
-                bad += value is not None
+                if value is not None:
+                    bad += 1
+                    self.unusable.note(field, value)
                 made = self.absent(track)
             out.append(row if fills and value is not None else {**row, output: made})
         self._followed_all(bad)
@@ -127,13 +129,14 @@ class Tracker(Inlinable, ABC):
                 "    dirty[key] = None",
                 f"elif {value} is not None:",
                 "    bad += 1",
+                f"    unusable({self._field!r}, {value})",
             ],
             row=row if self.fills and sure else made,
             setup=["tracks, dirty, weighs = following()", "bad = 0"],
             finish=["followed_all(bad)"],
             constants={
                 "GREATEST": GREATEST, "follow": self.follow, "absent": self.absent, "following": self._following,
-                "followed_all": self._followed_all,
+                "followed_all": self._followed_all, "unusable": self.unusable.note,
             },
         )  # fmt: skip
 

@@ -84,6 +84,7 @@ class TumblingWindow(Inlinable):
         self.ports = ports
         self.ships_late = late == "ship" and CONTRIBUTION in ports
         self.aggregates = Aggregates(aggregates)
+        self.unusable = self.aggregates.unusable
         self.windows = Groups("windows", "gone", self.aggregates)
         self.emitted = Groups("emitted", "forgotten", self.aggregates)
         self._room = Room(self.windows, self.emitted)

@@ -241,6 +241,7 @@ def _doubtful(
     for missing in flow.get("never_seen", ()):
         fields, seen = ", ".join(missing["fields"]), ", ".join(missing["seen"]) or "none"
         found.append(f"field {fields} never seen; seen: {seen}")
+    found += flow.get("unusable", ())
     refused_age_s = recent.get("refused_age_s")
     if refused_age_s is not None and refused_age_s < MIXED_S:
         found.append(f"some payloads are malformed{_sample(flow)}")

@@ -12,6 +12,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
 from gateway.status.all_dropped import AllDropped, DropsAll
+from gateway.status.all_unusable import AllUnusable, UnusableFields
 
 WINDOW_S: Final = 10.0
 """Rates are averages over the last so many seconds, or those since the flow started."""
@@ -33,6 +34,8 @@ class Recent:
     """p50 and p99 from arrival to a sink."""
     dropping: tuple[AllDropped, ...] = ()
     """Operators that have dropped all the rows that came to them."""
+    unusable: tuple[AllUnusable, ...] = ()
+    """Fields of which no value was usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Looks:
         self.run = run
         self.achieved = Achieved()
         self._drops_all = DropsAll(run.flow.name)
+        self._unusable = UnusableFields(run.flow.name)
         self._said: dict[str, deque[Report]] = {}
         self._paces: dict[str, Pace] = {}
 
@@ -74,10 +78,10 @@ class Looks:
                 said.popleft()
             if len(said) > 1:
                 self._paces[name] = Pace.between(said[0], told)
-        dropping = self._drops_all.look(reports)
-        return self._recent(dropping) if self._paces else Recent()
+        found = self._drops_all.look(reports), self._unusable.look(reports)
+        return self._recent(*found) if self._paces else Recent()
 
-    def _recent(self, dropping: tuple[AllDropped, ...]) -> Recent:
+    def _recent(self, dropping: tuple[AllDropped, ...], unusable: tuple[AllUnusable, ...]) -> Recent:
         first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
         used = {name: pace.utilisation for name, pace in first.items()}
         mean = statistics.fmean(used.values())
@@ -85,7 +89,8 @@ class Looks:
         counts = [sum(rows) for rows in zip(*(pace.latency for pace in first.values()), strict=True)]
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
-        return Recent({name: pace.rate for name, pace in self._paces.items()}, used, balance, in_ms, dropping)
+        rates = {name: pace.rate for name, pace in self._paces.items()}
+        return Recent(rates, used, balance, in_ms, dropping, unusable)
 
 
 class Achieved:

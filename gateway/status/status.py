@@ -185,6 +185,7 @@ class Status:
             "balance": recent.balance,
             "dropped": sum(drop["rows"] for drop in drops if drop["flow"] == name),
             "dropping": [list(dropping) for dropping in recent.dropping],
+            "unusable": [str(unusable) for unusable in recent.unusable],
             "recent": looks.achieved.plain(now) if looks else {},
             "possible_loops": self._possible_loops(name),
             "filters": sorted({source.filter for source in self._flows.flow_registry.sources.get(name, ())}),

@@ -52,8 +52,10 @@ def together(reports: Sequence[Report]) -> Report:
     if len(reports) == 1:
         return first
     drops: Counter[str] = Counter()
+    unusable: dict[str, list[Any]] = {}
     for one in reports:
         drops.update(one.drops)
+        unusable |= {name: [unusable.get(name, [0])[0] + told[0], told[1]] for name, told in one.unusable.items()}
     newest_last = sorted((one.input for one in reports), key=_age, reverse=True)
     return replace(
         first,
@@ -61,6 +63,7 @@ def together(reports: Sequence[Report]) -> Report:
         idle_s=sum(one.idle_s for one in reports) / len(reports),
         queue_age_s=max(one.queue_age_s for one in reports),
         drops=dict(drops),
+        unusable=unusable,
         latency=[sum(counts) for counts in zip(*(one.latency for one in reports), strict=True)],
         input={n: told for one in newest_last for n, told in one.items() if n not in _OF_ALL} | never_seen(reports),
         at=max(one.at for one in reports),

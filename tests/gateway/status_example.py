@@ -103,6 +103,7 @@ def example_status() -> dict[str, Any]:
                     "keys": ["source"],
                     "dropped": 7,
                     "dropping": [],
+                    "unusable": [],
                     "recent": {
                         "row_age_s": 0.5,
                         "refused_age_s": None,

@@ -28,7 +28,7 @@ def adder(made: Aggregates) -> Any:
     names = {column: f"v{i}" for i, column in enumerate(made.fields)}
     values = [f"{v} = row.get({column!r})" for column, v in names.items()]
     lines = "\n    ".join(["def add(acc, row):", "bad = 0", *values, *made.add_source(names), "return bad"])
-    return compile_function("add", lines)
+    return compile_function("add", lines, **made.constants)
 
 
 MADE = Aggregates(ALL)

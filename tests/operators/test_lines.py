@@ -51,6 +51,7 @@ def compared(
             whole.letters, alone.letters = [], []
     for name, place in whole.run.places.items():
         assert place.logic.snapshot() == alone.run.places[name].logic.snapshot()
+        assert place.logic.unusable == alone.run.places[name].logic.unusable
     return whole
 
 

@@ -14,6 +14,7 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
 from edgert.operators.base.memory import Memory
+from edgert.operators.base.values import UnusableValues
 
 NOTHING_TO_JOIN: Final = "nothing to join"
 NOT_IN_TABLE: Final = "not in the table of"
@@ -76,6 +77,8 @@ class Logic:
         """Messages to send, taken by the runtime after each turn."""
         self.lost: list[tuple[Row, str]] = []
         """Rows that it dropped and counted because they are at fault, and why, for the dead letters."""
+        self.unusable = UnusableValues()
+        """Of the rows that it kept."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         """Takes one batch that came from input number `source`; returns what it gives on. Of a package's operator any

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from edgert.core.batch import GREATEST
 from edgert.core.results.result_schema import AGGREGATES
+from edgert.operators.base.values import UnusableValues
 from edgert.operators.state.aggregate_calls import SKETCHES, Aggregate, Function
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Aggregates:
                 at += _WIDTH[kind]
         self.primitives = tuple(primitives)
         self._initial: Slots = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
-        self.constants: dict[str, Any] = {"initial": self.initial}
+        self.unusable = UnusableValues()
+        self.constants: dict[str, Any] = {"initial": self.initial, "unusable": self.unusable.note}
         """Constants of the source text of `add_source`."""
         self._sketches: dict[int, Kind] = {}
         """By the index of their slot."""
@@ -237,7 +239,7 @@ class Aggregates:
         lines = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "rows"]
         for p in self.primitives:
             if p.kind in _OF_ANY_VALUE:
-                lines += _add_to_set(p.at, variables[p.field])
+                lines += _add_to_set(p.at, p.field, variables[p.field])
         all_numbers = [f"acc[{p.at}] += 1" for p in self.primitives if p.kind == "full"]
         numeric = [column for column in self.fields if self._of(column)]
         for column in numeric:
@@ -265,7 +267,7 @@ class Aggregates:
         lines += [f"    {line}" for p in self._of(column) for line in _ADD[p.kind](p.at, v)]
         lines.append(f"elif {v} is not None:")
         others = [p for p in self._of(column) if p.kind == "count" and self._counts_any(column)]
-        return [*lines, *([f"    acc[{p.at}] += 1" for p in others] or ["    bad += 1"])]
+        return [*lines, *([f"    acc[{p.at}] += 1" for p in others] or _count_bad(column, v))]
 
     def _counts_any(self, column: str) -> bool:
         """True if the field is only counted, so that a string is a value like any other."""
@@ -299,9 +301,13 @@ def _sketch_at(at: int) -> list[str]:
     return [f"sketch = acc[{at}]", "if sketch is None:", f"    sketch = acc[{at}] = fresh{at}()"]
 
 
-def _add_to_set(at: int, v: str) -> list[str]:
+def _count_bad(column: str, v: str) -> list[str]:
+    return ["    bad += 1", f"    unusable({column!r}, {v})"]
+
+
+def _add_to_set(at: int, column: str, v: str) -> list[str]:
     add = ["try:", f"    sketch.update({v} if type({v}) is str else value_of({v}))"]
-    add += ["except NOT_A_VALUE:", "    bad += 1"]
+    add += ["except NOT_A_VALUE:", *_count_bad(column, v)]
     return [f"if {v} is not None:", *(f"    {line}" for line in [*_sketch_at(at), *add])]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgert.core.errors import show
 from edgert.flow.structure import ALWAYS
 from edgert.operators.sources.source import Source
 from edgert.runtime.instance.build import Place
@@ -38,6 +39,8 @@ class Report:
     queue_age_s: float = 0.0
     drops: dict[str, int] = field(default_factory=dict)
     """Rows by reason."""
+    unusable: dict[str, list[Any]] = field(default_factory=dict)
+    """By field: values of kept rows that the operator could not use, and the newest as text."""
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """Rows that left the flow here by how long they took; see `edgert.runtime.instance.latency`."""
     input: dict[str, Any] = field(default_factory=dict)
@@ -112,6 +115,7 @@ def report(place: Place, now: float) -> Report:
     found = Report(
         place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,
         drops=drops_of(place), input=input_of(place, now), at=now,
+        unusable={name: [count, show(value)] for name, (count, value) in place.logic.unusable.copy().items()},
         held_bytes=memory.held_bytes if memory else 0,
     )  # fmt: skip
     if place.part:
