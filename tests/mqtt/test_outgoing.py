@@ -32,6 +32,7 @@ def test_unacknowledged_messages_are_sent_again_with_dup_before_what_waited() ->
     for i in range(3):
         session.publish("t", b"%d" % i, qos=1)
     session.take_output()
+    session.hang_ups.answers = True  # as to a subscription
     session.tick(STABLE_S, reading=False)
     session.lost("gone")
     assert session.publish("t", b"3", qos=1) == IDS[3]
@@ -114,6 +115,7 @@ def test_every_qos_1_message_is_in_flight_or_acknowledged_once_whatever_happens(
             done.append(int(payload))
         elif step in ("lose", "forget"):
             present = step == "lose"
+            session.hang_ups.answers = True  # as to a subscription
             reconnect(session, accept[:2] + bytes((present,)) + accept[3:])
             flying.clear()
         flying += [(packet_id, payload) for packet_id, _, payload in sent(session)]
