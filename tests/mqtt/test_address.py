@@ -19,5 +19,5 @@ def test_the_port_that_is_not_written_may_be_another() -> None:
 
 @pytest.mark.parametrize("text", ["", ":1", "h:", "h:0", "h:x", "h:²", "h:70000"])
 def test_a_broker_that_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(EdgertError, match=r"--broker: expected HOST\[:PORT\], got"):
+    with pytest.raises(EdgertError, match=r"--broker: expected HOST\[:PORT\], such as broker.example:1883, got"):
         split_broker(text)
