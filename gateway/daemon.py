@@ -237,7 +237,7 @@ class Daemon:
         ended."""
         database, inbox = self.database, self.ingest.inbox
         rescued = database.rescued()
-        older = rescued is not None or bool(database.lost)
+        older = rescued is not None or database.went_back
         """Than what the sensors' broker knows."""
         if older:
             inbox.table.lose_all()

@@ -13,7 +13,7 @@ import msgspec
 
 from edgert.core.errors import DamagedError, PayloadError, StoreError
 from edgert.store.file import file, salvage
-from edgert.store.file.commit_mark import CommitMark, MarkFile, all_of_it, missing
+from edgert.store.file.commit_mark import CommitMark, MarkFile, all_of_it, missing, unmarked
 from edgert.store.file.schema import upgrade
 from edgert.store.state.records import StoredFlow
 
@@ -33,6 +33,8 @@ class Transactions:
         """Damage that was found while this database was in use: the next start looks at all of it."""
         self.lost = ""
         """The loss that this start found, or an earlier one that did not come so far as to report it."""
+        self.went_back = False
+        """True if `lost` says so, not only that nothing is known."""
         self._notes: dict[str, Any] = {}
         self._mark_file = MarkFile(path)
         self.mark = CommitMark("", 0, 0)
@@ -64,7 +66,7 @@ class Transactions:
         known = self._mark_file.read()
         why = f"{fault}; it is kept as {salvage.aside(self.path)}, and a new one is begun: {all_of_it(known)}"
         flows = salvage.flows(self.path)
-        mark = known or CommitMark(_identity(), 0, 0)  # or its absence would be said once more
+        mark = known or CommitMark(_identity(), 0, 0)
         notes = {
             "identity": mark.database,
             "commits": mark.commits,
@@ -81,6 +83,7 @@ class Transactions:
                 new.executemany(PUT, list(notes.items()))
             salvage.set_aside(self.path)
             salvage.take_place(self.path)
+            self._mark_file.write(mark, wait=True)  # or its absence would be said once more
         except (OSError, sqlite3.Error, StoreError) as error:
             raise StoreError(f"{fault}, and another one cannot be begun: {error}; make room on its disk") from error
         self.db = _opened(self.path)
@@ -93,16 +96,27 @@ class Transactions:
         gone = missing(mark, found, self.path)
         # what an earlier start found, and had not said for good when the log with it was lost
         self.lost = "; and before that, ".join(filter(None, (gone, str(self.meta("lost", "")))))
+        self.went_back = self.lost not in ("", unmarked(self.path))
         if gone:
             self.note("lost", self.lost)
-            if not known:  # whoever deploys one of its flows again is told: see `gateway.uplink.reconcile`
+            if not self._rows("SELECT 1 FROM flow LIMIT 1"):  # told to whoever deploys one: `gateway.uplink.reconcile`
                 self.note("flows_unread", gone)
         commits, messages = max(found.commits, mark.commits if mark else 0), found.messages
         if mark is not None:  # the numbers went back, and the count must not: a loss may be lost in its turn
             messages = max(messages, mark.messages)
         self.mark = CommitMark(known or _identity(), commits, messages)
         self._lost_messages = messages - numbered
+        if not known:
+            self._begin_mark(begun=mark is not None)
+
+    def _begin_mark(self, begun: bool) -> None:
+        """The mark stands before the database says that it has one, and the database says it without its log."""
+        if not begun:  # else it tells what is gone, until the database does
+            self._mark_file.write(self.mark, wait=True)
         self.note("identity", self.mark.database)
+        with suppress(StoreError), Transactions._transaction(self):  # on a full disk with the next transaction
+            pass
+        self.write_back()
 
     def lost_is_said(self) -> None:
         """All flows that are known say what is missing."""

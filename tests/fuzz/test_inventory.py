@@ -119,6 +119,7 @@ THROUGH: Final = {
     "edgert/links/messages.py:decode_untrusted": "feed_untrusted",
     "edgert/links/session.py:receive_untrusted": "feed_untrusted",
     "edgert/core/results/results.py:_map_untrusted": "unpack_untrusted",
+    "edgert/core/results/results.py:_plain_untrusted": "unpack_result_untrusted",
     "gateway/flows/models.py:offer_untrusted": "_checked_untrusted",
     "gateway/flows/models.py:_checked_untrusted": "_sorted_untrusted",
     "gateway/flows/models.py:_sorted_untrusted": "checked_untrusted",

@@ -38,6 +38,24 @@ def yesterdays(path: Path, yesterday: Path, seed: int) -> None:
     shutil.copy(yesterday / path.name, path)
 
 
+def log_and_mark(path: Path, yesterday: Path, seed: int) -> None:
+    for beside in ("-wal", ".mark"):
+        Path(f"{path}{beside}").unlink()
+
+
+def log_and_mark_flipped(path: Path, yesterday: Path, seed: int) -> None:
+    Path(f"{path}-wal").unlink()
+    flip(Path(f"{path}.mark"), yesterday, seed)
+
+
+def all_yesterdays(path: Path, yesterday: Path, seed: int) -> None:
+    """Of a card or a backup that is put back."""
+    for name in FILES:
+        (path.parent / name).unlink(missing_ok=True)
+        if (yesterday / name).exists():
+            shutil.copy(yesterday / name, path.parent / name)
+
+
 HARMS: Final[tuple[Harm, ...]] = (delete, empty, cut, flip, yesterdays)
 
 

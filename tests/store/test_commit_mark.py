@@ -114,7 +114,7 @@ def test_what_was_said_of_a_loss_and_is_lost_in_its_turn_is_said_again(folder: P
 def test_a_database_that_is_gone_is_said_until_a_flow_has_said_it(folder: Path, harm: Callable[[Path], None]) -> None:
     harm(folder / "gateway.db")
     database = Database(folder / "gateway.db", "g1")
-    assert "is gone: it is deleted or emptied, and it had 9 commits" in database.lost
+    assert "is gone: it is deleted or emptied, and it had 10 commits" in database.lost
     assert "up to 70 messages" in database.lost
     assert database.meta("flows_unread") == database.lost, "whoever deploys one of its flows later is told"
     database.close()
@@ -129,18 +129,49 @@ def test_another_database_in_its_place_is_said(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("harm", [delete, empty, cut, flip])
-def test_without_its_mark_a_database_is_as_good_and_gets_another(folder: Path, harm: Callable[[Path], None]) -> None:
+def test_a_database_without_its_mark_says_that_nothing_is_known_and_gets_another(
+    folder: Path, harm: Callable[[Path], None]
+) -> None:
     harm(path_of(folder / "gateway.db"))
-    assert lost(folder) == ""
+    database = Database(folder / "gateway.db", "g1")
+    assert not database.went_back, "its packet ids are as good as they were"
+    database.close()
+    assert "whether the database beside it has lost commits is not known" in lost(folder)
     (folder / "gateway.db").unlink()
     assert "is gone" in lost(folder)
+
+
+@pytest.mark.parametrize("harm", [delete, empty, cut, flip])
+def test_a_database_that_lost_its_log_and_its_mark_says_so(folder: Path, harm: Callable[[Path], None]) -> None:
+    harm(path_of(folder / "gateway.db"))
+    (folder / "gateway.db-wal").unlink()
+    assert "is not known" in lost(folder)
+
+
+def test_a_new_database_knows_without_its_log_that_it_has_a_mark(tmp_path: Path) -> None:
+    database = Database(tmp_path / "live" / "gateway.db", "g1")
+    for n in range(3):
+        database.set_meta("n", n)
+    (tmp_path / "killed").mkdir()
+    shutil.copy(tmp_path / "live" / "gateway.db", tmp_path / "killed")
+    database.close()
+    database = Database(tmp_path / "killed" / "gateway.db", "g1")
+    assert "is not known" in database.lost
+    database.set_meta("n", 4)
+    assert database.meta("flows_unread") == database.lost, "whoever deploys one of its flows later is told"
+    database.close()
+
+
+def test_a_start_that_was_killed_after_its_first_mark_lost_nothing(tmp_path: Path) -> None:
+    path_of(tmp_path / "gateway.db").write_bytes(packed(CommitMark("ab" * 16, 0, 0)))
+    assert lost(tmp_path) == ""
 
 
 def test_a_database_of_an_older_version_has_no_mark_and_lost_nothing(folder: Path) -> None:
     path_of(folder / "gateway.db").unlink()
     database = Database(folder / "gateway.db", "g1")
     with database._transaction() as db:
-        db.execute("DELETE FROM meta WHERE key IN ('identity', 'commits')")
+        db.execute("DELETE FROM meta WHERE key IN ('identity', 'commits', 'lost')")
     database.mark = CommitMark("", 0, 0)
     path_of(folder / "gateway.db").unlink()
     database.db.execute("DELETE FROM meta WHERE key = 'commits'")

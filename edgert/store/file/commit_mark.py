@@ -59,10 +59,12 @@ def unpacked_untrusted(raw: bytes) -> CommitMark | None:
 
 def missing(mark: CommitMark | None, found: CommitMark, path: Path) -> str:
     """The loss, in words, of the database at `path` since its mark was written; empty: none. `found`: its mark now. A
-    database without an identity is new."""
+    database without an identity is new, or of a version without marks."""
     if mark is None:
-        return ""
+        return unmarked(path) if found.database else ""
     if mark.database != found.database:
+        if not mark.commits:  # a kill between the first mark and the first commit
+            return ""
         what = "another one stands in its place" if found.database else "it is deleted or emptied"
         return f"the database {path} is gone: {what}, and it had {mark.commits:,} commits; {all_of_it(mark)}"
     if mark.commits <= found.commits:
@@ -72,6 +74,11 @@ def missing(mark: CommitMark | None, found: CommitMark, path: Path) -> str:
         f"the database {path} has lost its last {commits:,} commits (its log -wal is gone or damaged, or an older copy "
         f"stands in its place): up to {messages:,} messages that were acknowledged are missing in what its flows hold"
     )
+
+
+def unmarked(path: Path) -> str:
+    """What a start says of a database that had a mark and has none that can be read."""
+    return f"the mark {path_of(path)} is gone or damaged: whether the database beside it has lost commits is not known"
 
 
 def all_of_it(mark: CommitMark | None) -> str:
@@ -95,10 +102,7 @@ class MarkFile:
             raw = self.path.read_bytes()
         except OSError:
             return None
-        mark = unpacked_untrusted(raw)
-        if mark is None:
-            log.warning("the mark %s is damaged: whether the database beside it lost anything is not known", self.path)
-        return mark
+        return unpacked_untrusted(raw)
 
     def write(self, mark: CommitMark, wait: bool = False) -> None:
         """`wait` for the disk: at the first and the last of a process."""
