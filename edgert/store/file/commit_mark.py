@@ -77,7 +77,7 @@ def missing(mark: CommitMark | None, found: CommitMark, path: Path) -> str:
 
 
 def unmarked(path: Path) -> str:
-    """What a start says of a database that had a mark and has none that can be read."""
+    """The sentence of a start whose database had a mark and has none that can be read."""
     return f"the mark {path_of(path)} is gone or damaged: whether the database beside it has lost commits is not known"
 
 
