@@ -289,7 +289,7 @@ class ControlConnection:
             self._change_version()
         else:
             more = "" if was else hint("closed", tls=self._settings.tls, port=self._settings.port)
-            self._note(self.error or f"connection to {self.address} lost: {reason}{self._meaning(reason)}{more}")
+            self._note(self.error or f"connection to {self.address} lost: {self._meaning(reason)}{more}")
             self._try_again(time.monotonic() - self._connected_at if was else 0.0)
         if was:
             self._guarded(lambda: self._on_disconnected(self.error))
@@ -306,10 +306,10 @@ class ControlConnection:
     def _meaning(self, reason: ReasonCode) -> str:
         if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:
             return (
-                f"; several connections in a row ended within {self._reconnect.stable_s:g} s: does another client use "
+                f"{reason}; several connections in a row ended within {self._reconnect.stable_s:g} s: does another client use "
                 f"the id {self._client_id}, or does the broker not take what is sent?"
             )
-        return f"; {sentence(reason.value, self._client_id)}" if reason.is_failure else ""
+        return sentence(reason.value, self._client_id) if reason.is_failure else str(reason)
 
     def _unreachable(self, client: paho.Client, data: Any) -> None:
         why = sys.exc_info()[1]  # paho calls this while it handles the error, which it does not hand over

@@ -244,9 +244,7 @@ class MqttClient:
         if wire is not self.wire:
             return
         text = f"connection lost: {error or 'closed by the broker'}"
-        if not self.status.connected:
-            text += hint(text, tls=self.address.tls is not None, port=self.address.port)
-        for event in self.session.lost(text):
+        for event in self.session.lost(text, hint(text, tls=self.address.tls is not None, port=self.address.port)):
             self._handle(event)
         self.wire = None
         self._disconnected()

@@ -104,11 +104,12 @@ class Session:
         self._left = False
         return connect_packet(self.options, self.versions.level)
 
-    def lost(self, text: str) -> list[Event]:
-        """The transport's connection was closed from over there, or broke."""
+    def lost(self, text: str, unanswered: str = "") -> list[Event]:
+        """The transport's connection was closed from over there, or broke. `unanswered`: stands behind the text if the
+        broker had not answered."""
         if self._idle():
             return []
-        return self._give_up(f"{text} before CONNACK" if self.state is State.CONNECTING else text)
+        return self._give_up(f"{text} before CONNACK{unanswered}" if self.state is State.CONNECTING else text)
 
     def _give_up(self, text: str) -> list[Event]:
         unanswered = self.state is State.CONNECTING
