@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from edgert.core.errors import show
 from edgert.core.text.mqtt_text import fitting
 from edgert.mqtt.clients.transport import MqttClient
 from edgert.mqtt.hang_ups.forbidden import MOST_NAMES, Forbidden
@@ -72,6 +73,8 @@ class Publishing:
         if instance is not None and message is not None and reason >= 0x80:
             operator = instance.giver(message)
             instance.delivery.unsent[operator] += 1
+            why = "the broker hangs up at it" if reason in (HUNG_UP, TOPIC_REFUSED) else reason_text(reason)
+            instance.delivery.newest_unsent[operator] = f"to {show(message[0])}: {why}"
             if reason == HUNG_UP:
                 self._hung_up(_sender(instance, operator), message)
             elif reason != TOPIC_REFUSED:

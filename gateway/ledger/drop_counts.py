@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.instance.counters import NOT_SENT
 from gateway.hosts.host import Host
 
 Drops = Counter[tuple[str, str, str]]
@@ -68,6 +69,6 @@ class DropCounts:
     def _said(self, flow: str) -> Drops:
         found: Drops = Counter()
         for operator, part, unsent, unacknowledged in self._last.get(flow, ()):
-            found[flow, operator, "not sent"] += unsent[part]
+            found[flow, operator, NOT_SENT] += unsent[part]
             found[flow, operator, "not acknowledged"] += unacknowledged[part]
         return found

@@ -17,6 +17,8 @@ from edgert.runtime.instance.report import Report
 
 log = logging.getLogger(__name__)
 
+REFUSED: Final = "bad_payload"
+"""The reason of a source's drops that stands for malformed payloads: they are no rows, and told by themselves."""
 LATE: Final = ("late", "late (values)")
 NO_ROWS: Final = ("(values)", "(kept)", "(devices)", "(predictions)", "(keys)")
 """Ends of the reasons of drops by which no row is lost."""
@@ -36,6 +38,8 @@ class AllDropped(NamedTuple):
     reason: str
     rows: int
     seconds: float
+    example: str = ""
+    """The newest row, and what was wrong, where it is known."""
 
     @property
     def lasts(self) -> bool:
@@ -43,7 +47,8 @@ class AllDropped(NamedTuple):
         return self.rows >= ROWS and self.seconds >= FOR_S
 
     def __str__(self) -> str:
-        said = f"{self.operator} has dropped all of its last {self.rows:,} rows: {self.reason}"
+        why = ": ".join(filter(None, (self.reason, self.example)))
+        said = f"{self.operator} has dropped all of its last {self.rows:,} rows: {why}"
         return f"{said}; {CLOCK}" if self.reason in LATE else said
 
     @classmethod
@@ -61,20 +66,20 @@ class _Streak:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def look(self, told: Report) -> None:
-        came, lost = told.rows_in - self.told.rows_in, _lost(self.told, told)
+        lost = _lost(self.told, told)
         self.told = told
         if lost is None:
             self.since, self.heard, self.reasons = told.at, told.at, Counter()
             return
-        if came:
+        if lost:
             self.heard = told.at
         self.reasons += lost
 
 
 def _lost(before: Report, now: Report) -> Counter[str] | None:
     """Rows dropped between two reports, by reason; None if one was kept, or the operator began anew."""
-    came = now.rows_in - before.rows_in
     dropped = Counter(now.drops) - Counter(before.drops)
+    came = now.rows_in - before.rows_in - dropped.pop(REFUSED, 0)
     late = Counter({reason: dropped[reason] for reason in LATE if dropped[reason]})
     if came < 0 or any(now.drops.get(reason, 0) < before.drops.get(reason, 0) for reason in LATE):
         return None
@@ -101,9 +106,9 @@ class DropsAll:
             elif streak is not None and told.at > streak.told.at:
                 streak.look(told)
         found = tuple(
-            AllDropped(name, s.reasons.most_common(1)[0][0], s.reasons.total(), round(s.heard - s.since, 1))
+            AllDropped(name, reason, s.reasons.total(), round(s.heard - s.since, 1), s.told.lost.get(reason, ""))
             for name, s in self._streaks.items()
-            if s.reasons
+            for reason, _ in s.reasons.most_common(1)
         )
         self._say(next((each for each in found if each.lasts), None))
         return found

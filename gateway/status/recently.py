@@ -11,13 +11,11 @@ from typing import Any, Final
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
-from gateway.status.all_dropped import AllDropped, DropsAll
+from gateway.status.all_dropped import REFUSED, AllDropped, DropsAll
 from gateway.status.all_unusable import AllUnusable, UnusableFields
 
 WINDOW_S: Final = 10.0
 """Rates are averages over the last so many seconds, or those since the flow started."""
-REFUSED: Final = "bad_payload"
-"""The reason of a source's drops that stands for malformed payloads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from typing import Any
 
 import pytest
 
 from edgert.core.batch import Batch
 from edgert.flow.document import from_plain
+from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Logic, Now
 from edgert.operators.fusion.chain import Fused
 from edgert.operators.joins import JoinLatest
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
+from edgert.runtime.instance.report import report as made
 from gateway.status.all_dropped import CLOCK, DropsAll
 from gateway.web.health import reasons
 from tests.gateway.status_example import example_status, judged
+from tests.operators.worlds import WALL, Way
 
 
 def report(second: float, rows: int, dropped: int, reason: str = "late", out: int = 0) -> dict[str, Report]:
@@ -38,7 +43,7 @@ def test_a_flow_of_which_all_rows_go_says_so_until_one_is_kept(
     for second in range(21):
         found = flow.look(report(second, 100 + 5 * second, 5 * second, reason, out * second))
     [fault] = found
-    assert fault == ("window", reason, 100, 20.0)
+    assert fault == ("window", reason, 100, 20.0, "")
     assert str(fault).endswith(CLOCK) == (reason != "poison")
     assert [r.levelname for r in caplog.records] == ["WARNING"], "once"
     assert not flow.look(report(21, 205, 100, reason, 500))
@@ -85,6 +90,37 @@ def test_rows_that_an_operator_is_told_to_drop_are_as_a_filters(logic: Logic) ->
         assert not logic.process(Batch([{"time": 0.0, "source": "a"}], 0.0), 0, Now(0.0, 0.0))
         assert logic.drops.total() == second + 1
         assert not flow.look({"step": Report(rows_in=second + 1, drops=dict(logic.drops), at=1.0 + second)})
+
+
+@pytest.mark.parametrize("fusion", ["full", "none"])
+@pytest.mark.parametrize(
+    ("operator", "says"),
+    [
+        ({"type": "filter", "where": "temp > 23"}, "wrong type in o: "),
+        ({"type": "map", "set": {"x": "1 / (hum - hum)"}}, "division by zero in o: "),
+    ],
+    ids=["text where a number is compared", "a division by zero"],
+)
+def test_why_a_row_was_dropped_is_said_with_the_row(operator: dict[str, Any], says: str, fusion: Fusion) -> None:
+    source = {"type": "mqtt_source", "topic": "x/{source}"}
+    out = {"type": "publish", "input": "o", "topic": "y"}
+    way = Way({"name": "f", "operators": {"in": source, "o": {**operator, "input": "in"}, "out": out}}, fusion)
+    flow = DropsAll("f")
+    for second in range(20):
+        row = {"time": WALL + second, "temp": "21.5", "hum": 60.5}
+        way.feed(["x/a"], [json.dumps(row).encode()], float(second))
+        found = flow.look({name: made(place, 1.0 + second) for name, place in way.run.places.items()})
+    [fault] = found
+    assert str(fault).startswith(f"o has dropped all of its last 19 rows: {says}")
+    assert "'21.5'" in str(fault) or operator["type"] == "map"
+
+
+def test_payloads_that_a_source_refuses_are_no_rows_that_it_drops(caplog: pytest.LogCaptureFixture) -> None:
+    """They are told as malformed payloads, with a sample."""
+    flow = DropsAll("f")
+    for second in range(30):
+        assert not flow.look({"in": Report(rows_in=second, drops={"bad_payload": second}, at=1.0 + second)})
+    assert not caplog.records
 
 
 def test_an_operator_that_emits_what_it_took_does_not_drop_all() -> None:

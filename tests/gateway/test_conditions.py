@@ -239,7 +239,7 @@ def test_an_operator_all_of_whose_rows_were_dropped_is_named() -> None:
         told = {name: Report(rows_in=int(at), rows_out=int(at), at=at) for name in run.places}
         told[last] = Report(rows_in=int(at), drops={"late": int(at), "bad_value (values)": 9}, at=at)
         recent = looks.look(told)
-    assert recent.dropping == ((last, "late", 4, 4.0),)
+    assert recent.dropping == ((last, "late", 4, 4.0, ""),)
 
 
 def test_a_read_that_could_not_be_taken_in_is_bad() -> None:

@@ -13,6 +13,7 @@ from edgert.core.results.results import DropsBatch, unpack_result_untrusted
 from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.operators.base.logic import Message
+from edgert.runtime.instance.report import lost_of
 from gateway.ingest.publishing import SENDER_BLAMES
 from gateway.status.conditions import conditions
 from tests.gateway.status_example import example_status
@@ -47,13 +48,17 @@ def answered(gateway: Gateway, which: int, reason: int) -> None:
 
 
 @in_loop
-async def test_a_message_that_the_broker_refuses_is_counted_with_the_flow_that_gave_it_out(tmp_path: Path) -> None:
+async def test_a_message_that_the_broker_refuses_is_counted_with_the_flow_and_why(
+    tmp_path: Path,
+) -> None:
     gateway = await with_alarms(tmp_path / "db", 3)
     answered(gateway, 1, 0x87)
     answered(gateway, 2, 0x00)
     answered(gateway, 3, 0x10)  # nobody subscribes to it: the broker has it all the same
     answered(gateway, 1, 0x87)  # of another message than ours
     assert not_taken(gateway) == {"not sent": 1}
+    found = [lost_of(place) for place in gateway.flows.runs["f"].places.values()]
+    assert [*filter(None, found)] == [{"not sent": "to 'alarm/a': not authorized (0x87)"}]
     gateway.crash()
 
 

@@ -306,8 +306,8 @@ class ControlConnection:
     def _meaning(self, reason: ReasonCode) -> str:
         if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:
             return (
-                f"{reason}; several connections in a row ended within {self._reconnect.stable_s:g} s: does another client use "
-                f"the id {self._client_id}, or does the broker not take what is sent?"
+                f"{reason}; several connections in a row ended within {self._reconnect.stable_s:g} s: does another "
+                f"client use the id {self._client_id}, or does the broker not take what is sent?"
             )
         return sentence(reason.value, self._client_id) if reason.is_failure else str(reason)
 

@@ -54,7 +54,7 @@ class Guard:
 
     __slots__ = (
         "_careful", "_foreign", "_own", "_stuck", "_tried", "clock", "dead_letters", "errors", "failures", "flow",
-        "held", "logic", "operator", "patient", "policy", "repeatable", "retries", "wait_s",
+        "held", "logic", "newest_lost", "operator", "patient", "policy", "repeatable", "retries", "wait_s",
     )  # fmt: skip
 
     def __init__(self, logic: Logic, process: Process | None = None, repeatable: bool | None = None) -> None:
@@ -71,6 +71,8 @@ class Guard:
         self.retries = 0
         """Rows set aside to be tried again."""
         self.dead_letters = 0
+        self.newest_lost: tuple[str, object] = "", None
+        """The row that was lost last, behind its reason."""
         self.errors: list[tuple[str, BaseException]] = []
         """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
         self.held: list[Batch | RawBatch] = []
@@ -270,6 +272,7 @@ class Guard:
 
     def _send_on(self, row: Row | bytes, reason: str) -> None:
         """A dead letter, if the flow wants any; a message that was not decoded goes as it came."""
+        self.newest_lost = reason, row
         topic = self.policy.topic
         if topic is None:
             return

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from edgert.core.batch import RawBatch
 from edgert.runtime.instance.latency import Latency
+
+NOT_SENT: Final = "not sent"
+"""The reason under which messages are counted that the connection did not take, or the broker refused."""
 
 
 @dataclass(slots=True)
@@ -45,10 +49,12 @@ class Delivery:
     """Messages that the connection did not take, or the broker refused, by the part (from 0) that gave them."""
     unacknowledged: Counter[int] = field(default_factory=Counter)
     """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
+    newest_unsent: dict[int, str] = field(default_factory=dict)
+    """The topic of the message that the broker refused last, and why, by the same."""
     kept: list[RawBatch] = field(default_factory=list)
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
 
     def not_taken(self, part: int) -> Counter[str]:
         """Messages of a part (and those to the first part) that did not arrive, or whose fate is unknown, by reason."""
         fed = {} if part else {"no checkpoint, QoS 0": self.no_room}
-        return Counter({"not sent": self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})
+        return Counter({NOT_SENT: self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})

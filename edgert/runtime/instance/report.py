@@ -11,8 +11,10 @@ from typing import Any
 
 from edgert.core.errors import show
 from edgert.flow.structure import ALWAYS
+from edgert.operators.base.error_boundary import FAILED
 from edgert.operators.sources.source import Source
 from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.counters import NOT_SENT
 from edgert.runtime.instance.latency import BUCKETS
 
 
@@ -39,6 +41,8 @@ class Report:
     queue_age_s: float = 0.0
     drops: dict[str, int] = field(default_factory=dict)
     """Rows by reason."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """By reason of `drops`, as far as it is known: the newest row or message, and what was wrong."""
     unusable: dict[str, list[Any]] = field(default_factory=dict)
     """By field: values of kept rows that the operator could not use, and the newest as text."""
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
@@ -92,6 +96,16 @@ def drops_of(place: Place) -> dict[str, int]:
     return dict(+drops)
 
 
+def lost_of(place: Place) -> dict[str, str]:
+    """The value of `Report.lost`."""
+    found = {NOT_SENT: why} if (why := place.instance.delivery.newest_unsent.get(place.part)) else {}
+    why, row = place.guard.newest_lost
+    if why:
+        known = next((reason for reason in list(place.logic.drops) if why.startswith(f"{reason}: ")), FAILED)
+        found[known] = f"{why.removeprefix(f'{known}: ')[:200]}, in {show(row, 100)}"
+    return found
+
+
 def input_of(place: Place, now: float) -> dict[str, Any]:
     """The value of `Report.input`."""
     source, found = place.logic, dict[str, Any]()
@@ -115,6 +129,7 @@ def report(place: Place, now: float) -> Report:
     found = Report(
         place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,
         drops=drops_of(place), input=input_of(place, now), at=now,
+        lost=lost_of(place),
         unusable={name: [count, show(value)] for name, (count, value) in place.logic.unusable.copy().items()},
         held_bytes=memory.held_bytes if memory else 0,
     )  # fmt: skip

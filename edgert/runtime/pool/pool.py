@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.base.logic import Now, PlainMessage
+from edgert.runtime.instance.counters import NOT_SENT
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
@@ -351,7 +352,7 @@ class Pool(Quiesce):
         try:
             self._send(instance, messages)
         except Exception:
-            instance.logic.drops["not sent"] += len(messages)
+            instance.logic.drops[NOT_SENT] += len(messages)
             log.exception("messages of %s could not be handed to the connection", instance.name)
 
 
