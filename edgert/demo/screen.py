@@ -128,7 +128,12 @@ def plain_line(view: View) -> str:
     """One line that tells the same, for logs and pipes."""
     status = view.status
     unready = [f"{stage.title} {stage.state}" for stage in awaited(view.stages)]
-    parts = [clock(view.elapsed_s), f"waiting for: {', '.join(unready)}" if unready else "all ready"]
+    found = troubles(view)
+    parts = [clock(view.elapsed_s)]
+    if unready:
+        parts.append(f"waiting for: {', '.join(unready)}")
+    elif not found:
+        parts.append("all ready")
     if status:
         queued = sum(int(o["queue_rows"]) for o in _operators(status))
         central, checkpoint = status["central"], status["checkpoint"]
@@ -140,7 +145,7 @@ def plain_line(view: View) -> str:
             f"dropped {_dropped(status)}",
         ]
     parts.append(f"fleet rows {view.fleet.total}")
-    parts += [f"PROBLEM: {trouble}" for trouble in troubles(view)]
+    parts += [f"PROBLEM: {trouble}" for trouble in found]
     return " · ".join(parts)
 
 

@@ -28,6 +28,8 @@ from edgert.mqtt.address import split_broker
 
 FLEET = "demo"
 GATEWAY_FILE = "gateway.toml"
+KEEP_ALIVE_S = 10
+"""Until a broker that hangs is noticed about twice as many seconds pass: a demo is watched by somebody."""
 SPARK_TOOK = "spark-start-seconds"
 LOOPBACK = "127.0.0.1"
 _OURS = (
@@ -215,11 +217,13 @@ data_dir = {text(str(folder or setup.data / "gateway"))}
 host = {text(setup.broker_host)}
 port = {setup.broker_port}
 protocol = "{setup.protocol}"
+keep_alive_s = {KEEP_ALIVE_S}
 
 [central]
 host = {text(setup.broker_host)}
 port = {setup.broker_port}
 protocol = "{setup.protocol}"
+keep_alive_s = {KEEP_ALIVE_S}
 
 [web]
 host = "{LOOPBACK}"

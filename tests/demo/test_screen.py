@@ -160,6 +160,8 @@ def test_the_plain_line_says_what_is_awaited_and_the_figures() -> None:
         " · fleet rows 1234"
     )
     assert plain_line(view(stages=(Stage("gateway", "ready"),))) == "1:05 · all ready · fleet rows 0"
+    hangs = plain_line(view(stages=(Stage("broker", "ready", fault="does not answer"),)))
+    assert hangs == "1:05 · fleet rows 0 · PROBLEM: broker: does not answer"
 
 
 def test_lines_tell_each_change_of_a_stage_once(capsys: pytest.CaptureFixture[str]) -> None:
