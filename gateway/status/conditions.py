@@ -239,8 +239,10 @@ def _doubtful(
     suffers = list(_suffers(flow, recent, sensors, central))
     found = [reason for _, reason in suffers]
     for missing in flow.get("never_seen", ()):
-        fields, seen = ", ".join(missing["fields"]), ", ".join(missing["seen"]) or "none"
-        found.append(f"field {fields} never seen; seen: {seen}")
+        came, seen = missing.get("came", ()), ", ".join(missing["seen"]) or "none"
+        if fields := ", ".join(name for name in missing["fields"] if name not in came):
+            found.append(f"field {fields} never seen; seen: {seen}")
+        found += [f"field {name} came, and never with a usable value" for name in came]
     found += flow.get("unusable", ())
     refused_age_s = recent.get("refused_age_s")
     if refused_age_s is not None and refused_age_s < MIXED_S:

@@ -253,7 +253,7 @@ def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
     return {
         "malformed": malformed,
         "never_seen": [
-            {"operator": name, "fields": found["never_seen"], "seen": found["seen"]}
+            {"operator": name, "fields": found["never_seen"], "came": found["came"], "seen": found["seen"]}
             for name, copies in sources.items()
             if (found := never_seen(copies))
         ],

@@ -21,7 +21,7 @@ _ADDED: Final = (
     "rows_in", "rows_out", "failures", "retries", "dead_letters", "turns", "busy_s", "queued_s", "scheduling_s",
     "queue_rows", "queue_bytes", "held_bytes",
 )  # fmt: skip
-_OF_ALL: Final = ("never_seen", "seen")
+_OF_ALL: Final = ("never_seen", "came", "seen")
 """Entries of a source's input that no copy can tell alone."""
 
 
@@ -71,11 +71,14 @@ def together(reports: Sequence[Report]) -> Report:
 
 
 def never_seen(copies: Sequence[Report]) -> dict[str, Any]:
-    """`never_seen` and `seen` of the copies of a source that had rows: a field that came to one of them was seen."""
+    """`never_seen`, `came` and `seen` of the copies of a source that had rows: one that came to a copy was seen."""
     told = [one.input for one in copies if one.rows_in]
     missing = [set(one.get("never_seen", ())) for one in told]
     fields = sorted(set.intersection(*missing)) if missing else []
-    return {"never_seen": fields, "seen": sorted({name for one in told for name in one["seen"]})} if fields else {}
+    if not fields:
+        return {}
+    came, seen = ({name for one in told for name in one.get(which, ())} for which in ("came", "seen"))
+    return {"never_seen": fields, "came": sorted(came.intersection(fields)), "seen": sorted(seen)}
 
 
 def _age(told: Mapping[str, Mapping[str, float]]) -> float:

@@ -61,6 +61,11 @@ def test_a_field_that_never_came_is_named_with_those_that_did() -> None:
     assert (found.level, found.reason) == ("warning", "field tmep never seen; seen: hum, temp")
 
 
+def test_a_field_that_came_without_a_usable_value_is_said_so() -> None:
+    found = flow(never_seen=[{"operator": "in", "fields": ["lux", "tmep"], "came": ["lux"], "seen": ["temp"]}])
+    assert found.reason == "field tmep never seen; seen: temp; field lux came, and never with a usable value"
+
+
 def test_an_operator_that_drops_all_is_bad() -> None:
     found = flow(dropping=[["hot", "poison", 3, 2.0], ["slow", "late", 50, 12.0]])
     assert (found.level, found.reason) == ("bad", f"slow has dropped all of its last 50 rows: late; {CLOCK}")

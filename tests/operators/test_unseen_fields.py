@@ -30,6 +30,14 @@ def test_a_misspelt_field_is_named_after_a_while_with_those_seen() -> None:
     assert {"temp", "hum"} <= set(watching.seen)
 
 
+def test_a_field_that_comes_without_a_usable_value_is_told_apart() -> None:
+    watching = watch("temperature", "lux", "temp")
+    fed(watching, int(ENOUGH_S), b'{"rssi": -52, "temperature": nan, "hum": 1}')
+    assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["lux", "temp", "temperature"], ["temperature"])
+    fed(watching, 1, b'{"rssi": -52, "temperature": 21.5}')
+    assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["lux", "temp"], [])
+
+
 def test_a_rare_field_is_seen_whenever_it_comes() -> None:
     watching = watch("alarm")
     fed(watching, 100, *[b'{"temp":1}'] * 50)

@@ -6,6 +6,7 @@ more, with all its fields. A payload that holds the text of a missing name is al
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from edgert.codecs.base import Captures, Codec
@@ -31,6 +32,8 @@ class UnseenFields:
         """`named`: fields that the flow reads by name from this source's rows. `codec` builds all fields."""
         self.missing = dict.fromkeys(sorted(named)) if codec else {}
         self.seen: dict[str, None] = {}
+        self.came: dict[str, None] = {}
+        """Of `missing`: those that a payload in JSON named, with a value that cannot be used."""
         self._codec, self._captures = codec, captures
         self._needles = {name: name.rpartition(".")[2].encode() for name in self.missing}
         self._began: float | None = None
@@ -51,6 +54,8 @@ class UnseenFields:
                 if hit is not None:
                     self._hits += 1
                     self._decode(batch, hit)
+                    if name in self.missing and re.search(rb'"%b"\s*:' % re.escape(needle), batch.payloads[hit]):
+                        self.came[name] = None
 
     def _decode(self, batch: RawBatch, at: int) -> None:
         assert self._codec is not None
@@ -66,6 +71,7 @@ class UnseenFields:
         for row in rows:
             for name in row:
                 self.missing.pop(name, None)
+                self.came.pop(name, None)
                 if len(self.seen) < MOST_SEEN:
                     self.seen[name] = None
 
