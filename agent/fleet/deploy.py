@@ -49,7 +49,7 @@ class FleetDeploy:
                 return await self._deploy_again(lease, document, on, before, rules)
             self._check_free(lease, {gateway for gateway in free & known.keys() if flow not in known[gateway]})
             await self._deploy_first(lease, document, on, fence, rules)
-            return {"flow": flow, "plan": 1, "assignment": on, "coordinator": flows.name}
+            return {"flow": flow, "plan": fence, "assignment": on, "coordinator": flows.name}
 
     def _check_free(self, lease: Lease, free: Set[str]) -> None:
         """Raises `EdgertError` where a board may have a part of the flow: it is remembered to, and is not among those
@@ -68,7 +68,7 @@ class FleetDeploy:
         boards = set(on.values())
         await lease.write("deploying", boards)
         try:
-            await self.deploy_parts(document, on, boards, 1, fence, rules)
+            await self.deploy_parts(document, on, boards, fence, fence, rules)
         except EdgertError:
             await lease.note("removing", boards)  # a part whose removal was not answered is removed by the next look
             raise
@@ -136,9 +136,8 @@ class FleetDeploy:
         if set(before.values()) != {home}:
             await flows.change(flow, parts, dict.fromkeys(before, home))
             parts = await flows.running(flow)
-        plan = 1 + max(part["plan"] for part in parts.values())
-        gathered = dict.fromkeys(on, home)
-        await self.deploy_parts(document, gathered, {home}, plan, flows.next_fence(parts.values()), rules, undo=False)
+        fence, gathered = flows.next_fence(parts.values()), dict.fromkeys(on, home)
+        await self.deploy_parts(document, gathered, {home}, fence, fence, rules, undo=False)
         return await flows.change(flow, await flows.running(flow), on)
 
     async def deploy_parts(

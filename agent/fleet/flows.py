@@ -24,6 +24,7 @@ from agent.migration.plan_change import Change, change_plan, participants
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
+from edgert.core.ids import short
 
 log = logging.getLogger(__name__)
 
@@ -257,8 +258,8 @@ class FleetFlows:
         self, flow: str, parts: Mapping[str, Mapping[str, Any]], after: Mapping[str, str]
     ) -> Mapping[str, Any]:
         before = placed(parts)
-        plan = max(part["plan"] for part in parts.values())
         if after == before:
+            plan = max(part["plan"] for part in parts.values())
             return {"flow": flow, "plan": plan, "assignment": before, "pause_s": 0.0, "coordinator": self.name}
         known = await self.parts()
         self.check_boards({**before, **after}, known)
@@ -266,13 +267,13 @@ class FleetFlows:
         fence = self.next_fence(part for found in known.values() if (part := found.get(flow)))
         document = next(iter(parts.values()))["document"]
         rules = newest(parts.values()).plain()
-        change = Change(document, before, dict(after), plan + 1, fence, rules)
+        change = Change(document, before, dict(after), fence, rules)
         lease = self._held[flow]
         others = set(lease.record.boards) - set(before.values())
         await lease.write("runs", {*before.values(), *after.values(), *others})
         made = (await change_plan(change, self.ask)).plain()
         await lease.note("runs", {*after.values(), *others})
-        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, change.plan, 1e3 * made["pause_s"])
+        log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, short(fence), 1e3 * made["pause_s"])
         return {
             "flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made,
         }  # fmt: skip

@@ -104,7 +104,7 @@ class FleetMend:
         if self._counting(parts) - boards:
             return  # another change has begun; the next look ends it
         verdict, plan = decision(parts)
-        log.warning("flow %s: a change to plan %d that was left is ended: %s", flow, plan, verdict)
+        log.warning("flow %s: a change of its plan that was left is ended: %s", flow, verdict)
         if verdict == "commit":
             try:
                 await commit(flow, boards, staying(parts, plan), plan, fence, flows.ask)

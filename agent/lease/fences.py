@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final
 
-NAME_BITS: Final = 32
-"""Lowest bits: the coordinator. The bits above count; 2^31 changes of a flow fit into a database's integer."""
+from edgert.core.ids import COORDINATOR_BITS
 
 
 def next_fence(known: Iterable[int], coordinator: str) -> int:
-    """`known`: the fencing numbers of a flow's parts."""
-    name = hashlib.blake2s(coordinator.encode(), digest_size=NAME_BITS // 8, person=b"edgert-f").digest()
-    return ((max(known, default=0) >> NAME_BITS) + 1 << NAME_BITS) | int.from_bytes(name)
+    """`known`: the fencing numbers of a flow's parts. The bits above the coordinator's name count; 2^31 changes of a
+    flow fit into a database's integer."""
+    name = hashlib.blake2s(coordinator.encode(), digest_size=COORDINATOR_BITS // 8, person=b"edgert-f").digest()
+    return ((max(known, default=0) >> COORDINATOR_BITS) + 1 << COORDINATOR_BITS) | int.from_bytes(name)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from edgert.core.errors import EdgertError
+from edgert.core.ids import short
 
 log = logging.getLogger(__name__)
 Ask = Callable[[str, str, Mapping[str, Any]], Awaitable[Any]]
@@ -69,11 +70,15 @@ class Change:
     document: Mapping[str, Any]
     before: On
     after: On
-    plan: int
-    """Number of the next plan."""
     fence: int
+    """The coordinator's fencing number, of this change only. It is the number of the next plan, too: so a part that was
+    prepared for a change that was undone is never taken for a part of a later one."""
     rules: Mapping[str, Any] = field(default_factory=dict)
     """Of the flow's placement, for the gateways to keep."""
+
+    @property
+    def plan(self) -> int:
+        return self.fence
 
     @property
     def flow(self) -> str:
@@ -138,7 +143,7 @@ async def _send_ahead(change: Change, ask: Ask) -> dict[str, Any]:
         copies = dict(zip(givers, await asyncio.gather(*map(copy, givers)), strict=True))
         await asyncio.gather(*map(send, change.gateways))
     except EdgertError as error:
-        log.info("flow %s: no state is sent ahead of its change to plan %d: %s", change.flow, change.plan, error)
+        log.info("flow %s: no state is sent ahead of its change to plan %d: %s", change.flow, short(change.plan), error)
         return {}
     return copies
 
@@ -202,17 +207,20 @@ Part = Mapping[str, Any]
 
 
 def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "none"], int]:
-    """The way to end a change of plan that its coordinator left, and the number of the plan. `parts`: of all gateways
-    that take part; each has answered, and obeyed this coordinator before it did. One that runs by the next plan was
-    told to: then all others must, too. Where all have prepared it, or run by it, no board can have been told to abort;
-    else no board can have been told to commit."""
-    wanted = max((part["prepared_plan"] for part in parts.values() if part.get("prepared_plan") is not None), default=0)
-    if not wanted:
-        stands = any(part.get("state") == "stopped" for part in parts.values())
-        return ("abort" if stands else "none"), max((part.get("plan", 0) for part in parts.values()), default=0) + 1
-    prepared = [part.get("prepared_plan") == wanted for part in parts.values()]
-    runs = [part.get("plan") == wanted and part.get("prepared_plan") is None for part in parts.values()]
-    if any(runs) or all(prepared):
+    """The way to end a change of plan that its coordinator left, and the number of the plan: of several, the latest.
+    `parts`: of all gateways that take part; each has answered, and obeyed this coordinator before it did. One that runs
+    by the next plan was told to: then all others must, too. Where all have prepared it, or run by it, no board can have
+    been told to abort; else no board can have been told to commit.
+
+    Where the flow runs by a later plan already, a part of the plan before that still stands left the flow by this
+    change, and was not told: had this one been undone, a later one could not begin before that part ran again."""
+    wanted = max((part.get("prepared_plan") or NO_PLAN for part in parts.values()), default=NO_PLAN)
+    if wanted == NO_PLAN:
+        return ("abort" if any(part.get("state") == "stopped" for part in parts.values()) else "none"), NO_PLAN
+    holding = [part for part in parts.values() if part.get("prepared_plan") == wanted]
+    runs_by = [part.get("plan", NO_PLAN) for part in parts.values()]
+    left = max(runs_by) > wanted and any("plan" in part for part in holding)
+    if wanted in runs_by or len(holding) == len(parts) or left:
         return "commit", wanted
     return "abort", wanted
 

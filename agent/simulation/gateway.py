@@ -285,6 +285,8 @@ class VirtualGateway:
             run = self.runs.get(flow)
             if run is not None and not run.stopped:
                 raise EdgertError(f"flow {flow} runs: stop it before its next plan is prepared")
+            if run is not None and flow in self.disk.prepared and self.disk.prepared[flow].plan != args["plan"]:
+                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
             await asyncio.sleep(STEP_S)
             version = run.part.version if run else 1
             self.write_prepared(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
@@ -301,7 +303,7 @@ class VirtualGateway:
         async with self._busy:
             prepared, run = self.disk.prepared.get(flow), self.runs.get(flow)
             if prepared is None or prepared.plan != plan:
-                if prepared is None and (run is None or run.part.plan == plan):
+                if prepared is None and (run is None or run.part.plan >= plan):
                     return {"pause_s": 0.0}  # told twice
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             await asyncio.sleep(STEP_S)

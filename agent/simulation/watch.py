@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from edgert.core.ids import short
+
 State = Literal["runs", "lacks a board", "is cut", "changes its plan"]
 AGAIN_S: Final = 60.0
 """After so long without one, a false death gets a line again."""
@@ -98,11 +100,11 @@ class Watch:
     def _moved(self, newest: PartSeen) -> None:
         before, self._newest = self._newest, newest
         if not before.plan:
-            self.say(f"plan {newest.plan}: {_placed(newest.assignment)}")
+            self.say(f"plan {short(newest.plan)}: {_placed(newest.assignment)}")
             return
         moved = {name: at for name, at in newest.assignment.items() if before.assignment.get(name) != at}
         steps = (f"{name} from {before.assignment.get(name)} to {at}" for name, at in moved.items())
-        self.say(f"plan {newest.plan}: {', '.join(steps) or 'nothing moves'}")
+        self.say(f"plan {short(newest.plan)}: {', '.join(steps) or 'nothing moves'}")
         self.changes += 1
         self.moves += len(moved)
 

@@ -20,6 +20,7 @@ from edgert.cli import _broker
 from edgert.cli._control import ask_agent, by_board
 from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
+from edgert.core.ids import short
 
 if TYPE_CHECKING:
     from edgert.core.settings.connection import Connection
@@ -97,7 +98,7 @@ def _by_agent(args: argparse.Namespace, name: str, document: Mapping[str, Any]) 
     if document:
         asked = {"document": dict(document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}
         found = ask("fleet.deploy", asked)
-        return f"flow {name} runs in fleet {fleet} by plan {found['plan']}: {by_board(found['assignment'])}"
+        return f"flow {name} runs in fleet {fleet} by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     if name not in ask("fleet.flows")["flows"]:
         return ""
     ask("fleet.remove", {"flow": name})

@@ -55,3 +55,12 @@ def is_credible(epoch: int, greatest: int | None, margin: int = 0) -> bool:
     not use up the numbers: it leaves room for more than `margin` others."""
     known = 0 if greatest is None else epoch_ordinal(greatest) + ORDINAL_STEP
     return epoch_ordinal(epoch) + margin <= max(MOST_ORDINAL, known)
+
+
+COORDINATOR_BITS: Final = 32
+"""Lowest bits of a fencing number, and so of the number of a plan that boards share: they name the coordinator."""
+
+
+def short(plan: int) -> int:
+    """The number of a plan as people are told it: without the coordinator's name."""
+    return plan >> COORDINATOR_BITS or plan

@@ -14,6 +14,7 @@ from functools import partial
 from types import FrameType
 
 from edgert.core.errors import DocumentError, EdgertError
+from edgert.core.ids import short
 from edgert.core.settings.connection import Connection
 from edgert.demo import fleet
 from edgert.demo.achieved import FleetWrites, sensors_fault
@@ -239,7 +240,7 @@ class Demo:
             raise DocumentError(f"the gateway refused flow {self.setup.flow_name}", answer.problems)
         if answer is not None and self.boards:
             self._set("boards", "ready", ", ".join(f"{board.gateway} {board.url}" for board in self.boards))
-            self._set("flow", "ready", f"runs over {len(self.boards)} boards by plan {answer.version}")
+            self._set("flow", "ready", f"runs over {len(self.boards)} boards by plan {short(answer.version or 0)}")
         elif answer is not None:
             self._set("flow", "ready", f"version {answer.version} is accepted and runs")
         elif time.monotonic() - self._asked_at > (fleet.ANSWER_S if self.boards else ANSWER_S):

@@ -249,6 +249,9 @@ class Parts:
                 raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
+            if old is not None and flow.name in self.prepared and self.prepared[flow.name].plan != plan:
+                # this part has left the flow and was not told so: what it holds is not what the flow has now
+                raise EdgertError(f"the plan of flow {flow.name} is being changed; try again")
             if old is not None:
                 self._flows.plans.check_sources(old.run, assignment)
             ahead = self.precopy.found(flow, assignment, plan, imports)
@@ -274,8 +277,8 @@ class Parts:
             prepared = self.prepared.get(flow)
             if prepared is None or prepared.plan != plan:
                 run = self._flows.runs.get(flow)
-                if prepared is None and (run is None or run.plan.number == plan):
-                    return {"pause_s": 0.0, "rows_delayed": 0}  # told twice
+                if prepared is None and (run is None or run.plan.number >= plan):
+                    return {"pause_s": 0.0, "rows_delayed": 0}  # told twice, or of a change before the last one
                 raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
             stopped = self.stopped.by_flow.get(flow)
             if flow not in self._committed:

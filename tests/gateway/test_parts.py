@@ -346,3 +346,26 @@ async def test_a_document_of_its_own_does_not_take_the_place_of_a_boards_part_of
     await gateway.flows.remove("f")
     assert await gateway.flows.deploy(document(), "mqtt")
     gateway.crash()
+
+
+@in_loop
+async def test_a_part_that_was_not_told_of_its_change_prepares_no_other_one(tmp_path: Path) -> None:
+    """The flow went on without it: what it holds is old."""
+    gateway, parts, _ = await prepared(tmp_path / "db")
+    with pytest.raises(EdgertError, match="the plan of flow f is being changed"):
+        await parts.prepare(dict(document().document), AT, 3, [])
+    assert parts.status()["f"]["prepared_plan"] == 2
+    await parts.commit("f", 2)
+    gateway.crash()
+
+
+@in_loop
+async def test_a_part_that_runs_by_a_later_plan_was_told_of_the_one_before(tmp_path: Path) -> None:
+    """One board was not: all are told once more."""
+    gateway, parts, _ = await prepared(tmp_path / "db")
+    await parts.commit("f", 2)
+    assert await parts.commit("f", 1) == {"pause_s": 0.0, "rows_delayed": 0}
+    with pytest.raises(EdgertError, match="expected a prepared plan 3, got None"):
+        await parts.commit("f", 3)
+    assert parts.status()["f"]["plan"] == 2
+    gateway.crash()

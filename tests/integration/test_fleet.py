@@ -11,6 +11,7 @@ import pytest
 
 from edgert.cli.main import main
 from edgert.control.messages import ControlError
+from edgert.core.ids import short
 from edgert.flow.document import to_toml
 from tests.integration import truth
 from tests.integration.fleet_world import Fleet, counts_of
@@ -40,7 +41,7 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     assert main(["fleet", "move", "city-air", "window", "g3", "--config", str(fleet.agents["g2"].config)]) == 0
     told = capsys.readouterr().out
     assert told.startswith(
-        "flow city-air runs by plan 2: g1: readings, valid; g3: by-sensor, window, central; it stood"
+        "flow city-air runs by plan 3: g1: readings, valid; g3: by-sensor, window, central; it stood"
     )
     publishing.join()
     fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
@@ -99,9 +100,11 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     assert "better: window to g" in told, told
     assert "central to" not in told
     fleet.ask("g3", "fleet.rules", {"flow": "city-air", "unpin": ["central"]})
-    assert fleet.where("g1")["plan"] == 1, "a plan that is shown is not made"
+    plan = fleet.where("g1")["plan"]
+    assert short(plan) == 1, "a plan that is shown is not made"
     found = fleet.ask("g3", "fleet.replace", {"flow": "city-air"})
-    assert (found["changed"], found["plan"]) == (True, 2), found
+    assert found["changed"]
+    assert found["plan"] > plan
     assert set(found["assignment"].values()) == {"g1"}, "the source's board has room for all"
     assert min(found["now"]["edges"], found["now"]["rows"]) > 0, "rows between boards were counted"
     assert found["then"]["edges"] == 0

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from edgert.cli._control import size, table
 from edgert.core.errors import EdgertError, show
+from edgert.core.ids import short
 from edgert.flow.plan import Location
 
 INSTANCES: Final = ("instance", "runs in", "kind", "operators", "rows in", "rows out")
@@ -29,7 +30,7 @@ def lines(flow: Mapping[str, Any]) -> Iterator[str]:
     at = {name: str(Location(flow["gateway"], one["slot"])) for name, one in flow["instances"].items()}
     counted = f"{len(at)} instances" if len(at) != 1 else "1 instance"
     yield (
-        f"flow {flow['flow']}, version {flow['version']}, plan {flow['plan']}, {flow['delivery']}, "
+        f"flow {flow['flow']}, version {flow['version']}, plan {short(flow['plan'])}, {flow['delivery']}, "
         f"{counted} on gateway {flow['gateway']}"
     )
     if at:

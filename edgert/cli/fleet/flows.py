@@ -11,6 +11,7 @@ from typing import Any, Final
 from edgert.cli._control import by_board
 from edgert.cli.fleet import moves, plans, top, trace
 from edgert.core.errors import EdgertError
+from edgert.core.ids import short
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 AddSocket = Callable[[argparse.ArgumentParser], None]
@@ -86,7 +87,7 @@ def _deploy(args: argparse.Namespace, call: Call) -> int:
         "heuristic": _heuristic(args.heuristic),
     }
     found = call(args, "fleet.deploy", asked)
-    said = f"flow {found['flow']} runs by plan {found['plan']}: {by_board(found['assignment'])}"
+    said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
 
@@ -137,7 +138,7 @@ def _flows(args: argparse.Namespace, call: Call) -> int:
         print(json.dumps(found, indent=2))
         return 0
     rows = [
-        (name, str(one["plan"]), one["coordinator"], _states(one["boards"]), by_board(one.get("assignment", {})))
+        (name, str(short(one["plan"])), one["coordinator"], _states(one["boards"]), by_board(one.get("assignment", {})))
         for name, one in sorted(found["flows"].items())
     ]
     head = ("flow", "plan", "coordinator", "state", "operators")
@@ -156,7 +157,8 @@ def not_well(flows: Mapping[str, Any]) -> list[str]:
 
 def _move(args: argparse.Namespace, call: Call) -> int:
     found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
-    said = f"flow {found['flow']} runs by plan {found['plan']}: {by_board(found['assignment'])}; {moves.pause(found)}"
+    said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
+    said += f"; {moves.pause(found)}"
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
 

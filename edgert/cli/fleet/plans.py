@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from edgert.cli.fleet.moves import pause
+from edgert.core.ids import short
 
 Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 TERMS: Final = (
@@ -57,4 +58,4 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     elif not found.get("changed"):
         yield f"better: {moves} (edgert fleet replace {found['flow']})"
     else:
-        yield f"flow {found['flow']} runs by plan {found['plan']}: {moves}; {pause(found)}"
+        yield f"flow {found['flow']} runs by plan {short(found['plan'])}: {moves}; {pause(found)}"

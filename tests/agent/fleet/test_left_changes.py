@@ -36,15 +36,16 @@ class Fenced(Gateways):
         if verb == "part.status":
             part = self.parts()[gateway]
             return {"f": {**part, "fence": self.fences[gateway]}} if part else {}
-        if args["fence"] < self.fences[gateway]:
+        fence = args.get("fence", self.fences[gateway])
+        if fence < self.fences[gateway]:
             raise EdgertError("it obeys another coordinator")
-        self.fences[gateway] = args["fence"]
+        self.fences[gateway] = fence
         return {} if verb == "part.rules" else await super().ask(gateway, verb, args)
 
     def first(self, gateway: str, verb: str) -> None:
         """The coordinator that left does something."""
         if self.fences[gateway] == FIRST:
-            self._do(gateway, verb, {"plan": 2})
+            self._do(gateway, verb, {**CHANGE.part, "imports": ()})
 
 
 def next_coordinator(gateways: Fenced) -> FleetMend:
@@ -78,7 +79,7 @@ def test_a_gateway_that_does_not_answer_may_have_committed() -> None:
     assert (gateways.state["a"], gateways.state["b"]) == ("prepared", "prepared")
     gateways.down = set()
     asyncio.run(flows.end_change("f"))
-    assert whole(gateways) == 2
+    assert whole(gateways) == CHANGE.plan
 
 
 def test_a_coordinator_that_is_held_for_dead_can_commit_nothing_while_another_one_aborts() -> None:
@@ -93,4 +94,4 @@ def test_a_coordinator_that_is_held_for_dead_can_commit_nothing_while_another_on
         gateways.before[verb] = goes_on
         asyncio.run(next_coordinator(gateways).end_change("f"))
         assert not gateways.mixed
-        assert whole(gateways) == (2 if verb == "part.rules" else 1)
+        assert whole(gateways) == (CHANGE.plan if verb == "part.rules" else 1)

@@ -20,12 +20,14 @@ from agent.migration.plan_change import (
 from edgert.core.errors import EdgertError
 from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Gateways, whole
 
-LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 2, 7)
+LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 7)
 """`b` has no part of the flow any more."""
 AT_B = {"in": "b", "window": "a", "out": "c"}
-LEAVES_FIRST = Change({"name": "f"}, AT_B, {**AT_B, "window": "b"}, 2, 7)
+LEAVES_FIRST = Change({"name": "f"}, AT_B, {**AT_B, "window": "b"}, 7)
 """`a`, the first by name, has none."""
-CHANGES = st.sampled_from([CHANGE, LEAVES, LEAVES_FIRST])
+COMES = Change({"name": "f"}, LEAVES.after, BEFORE, 7)
+"""`b` had none."""
+CHANGES = st.sampled_from([CHANGE, LEAVES, LEAVES_FIRST, COMES])
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +51,7 @@ def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, s
         made = None
     gateways.end()
     plan = whole(gateways)
-    assert made is None or plan == (2 if made else 1)
+    assert made is None or plan == (change.plan if made else 1)
 
 
 @given(st.integers(0, 25), CHANGES, st.permutations(BOARDS))
@@ -102,7 +104,7 @@ def test_where_nothing_can_be_sent_ahead_the_whole_state_travels_then(at: int) -
     gateways = Gateways({at: "lost"}, CHANGE)
     made = asyncio.run(change_plan(CHANGE, gateways.ask))
     assert (made.ahead_bytes, made.paused_bytes) == (0, 2 * len(b"all"))
-    assert whole(gateways) == 2
+    assert whole(gateways) == CHANGE.plan
 
 
 def test_where_one_giver_merged_its_state_all_give_the_whole() -> None:
@@ -115,7 +117,7 @@ def test_where_one_giver_merged_its_state_all_give_the_whole() -> None:
 
     made = asyncio.run(change_plan(CHANGE, ask))
     assert made.paused_bytes == 2 * len(b"all")
-    assert whole(gateways) == 2
+    assert whole(gateways) == CHANGE.plan
 
 
 def test_the_pause_is_that_of_the_parts_that_stay() -> None:

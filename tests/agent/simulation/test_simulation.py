@@ -11,6 +11,7 @@ from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part, VirtualGateway
 from agent.simulation.run import Outcome, document_of, simulate
+from edgert.core.ids import short
 from tests.agent.simulation.worlds import boards, job
 
 FAULTS: list[dict[str, Any]] = [
@@ -126,7 +127,7 @@ def test_two_owners_are_noticed(gateway: type[VirtualGateway], monkeypatch: pyte
 
     def write(self: VirtualGateway, flow: str, part: Part) -> None:
         prepared(self, flow, part)
-        if self.name == "b" and part.plan == 2:
+        if self.name == "b" and short(part.plan) == 2:
             kill = Event(0.0, "kill", ("b",), 3.0)
             asyncio.get_running_loop().call_later(0.015, lambda: fleets[0].apply(kill))
 

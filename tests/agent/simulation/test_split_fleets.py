@@ -17,6 +17,7 @@ from agent.simulation.gateway import Part
 from agent.simulation.loop import VirtualLoop
 from agent.simulation.rows import Rows
 from edgert.core.errors import EdgertError
+from edgert.core.ids import short
 from tests.agent.simulation.worlds import COPIES, FLOW, boards, job
 
 Story = Callable[[VirtualFleet], Awaitable[None]]
@@ -51,9 +52,9 @@ def cut(fleet: VirtualFleet, first: str, second: str, for_s: float) -> None:
 
 
 def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
-    """Board -> plan of its part, and whether it stands still."""
+    """Board -> plan of its part, as people are told it, and whether it stands still."""
     runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
-    return {name: (run.part.plan, run.stopped) for name, run in runs.items() if run is not None}
+    return {name: (short(run.part.plan), run.stopped) for name, run in runs.items() if run is not None}
 
 
 @pytest.mark.parametrize("apart_s", [0.5, 60.0])
@@ -131,7 +132,7 @@ def test_of_two_boards_the_first_by_name_goes_on_alone_and_the_other_one_when_th
         assert (await ask(fleet, "b", "forget", board="a"))["lost"] == {}
         assert (await ask(fleet, "b", "remove", flow="air"))["removed"]
         await asyncio.sleep(800)
-        assert (await ask(fleet, "a", "deploy", document=FLOW))["plan"] == 1
+        assert (await ask(fleet, "a", "deploy", document=FLOW))["assignment"]
         assert fleet.agents["b"].flows.leases.members == {"a", "b"}
 
     tell(story, 2)
@@ -155,7 +156,7 @@ def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> 
         assert on(fleet) == {}
         await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "d"})
         await asyncio.sleep(400)
-        assert on(fleet) == {"a": (1, False), "d": (1, False)}
+        assert on(fleet) == {"a": (3, False), "d": (3, False)}, "its removal had a number, too"
 
     assert tell(story).watch.violations == []
 
