@@ -17,7 +17,7 @@ from agent.fleet.mend import FleetMend
 from agent.migration import plan_change
 from agent.migration.plan_change import On
 from edgert.core.errors import EdgertError
-from tests.agent.fleet.test_left_changes import Fenced, next_coordinator
+from tests.agent.fleet.next_coordinator import Fenced, next_coordinator
 from tests.agent.migration.worlds import BOARDS, whole
 
 AT_B = {"in": "a", "window": "b", "out": "b"}
