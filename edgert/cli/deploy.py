@@ -212,14 +212,17 @@ def _no_answer(args: argparse.Namespace, name: str, deployment: Deployment, brok
 
 def _told(name: str, gateway: str, answer: DeploymentAnswer, *, removed: bool) -> str:
     if not answer.accepted:
-        runs = f"; version {answer.running_version} runs on" if answer.running_version is not None else ""
-        raise DocumentError(f"gateway {gateway} refused flow {name}{runs}", answer.problems)
+        runs, instead = "", f"take it back (--remove {name})"
+        if answer.running_version is not None:
+            runs, instead = f"; version {answer.running_version} runs on", "deploy that version again"
+        stays = "the refused document stays at the broker and may run after a restart: deploy a mended one, or "
+        raise DocumentError(f"gateway {gateway} refused flow {name}{runs}; {stays}{instead}", answer.problems)
     if not removed:
         return f"flow {name} on gateway {gateway}: accepted, version {answer.version}"
     if not answer.existed:
         raise EdgertError(
             f"--remove: expected the name of a flow of gateway {gateway}, got {show(name)}: there was none "
-            "(`edgert flows` on the board lists them)"
+            "(`edgert flows` on the board lists them); a refused document of that name is taken back"
         )
     if answer.version is None:
         return f"flow {name} on gateway {gateway}: accepted, removed; it was stopped before"

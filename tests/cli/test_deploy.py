@@ -248,11 +248,18 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     status, _, error = deploy("--remove", "warm", *where)
     assert status == 1
     assert "--remove: expected the name of a flow of gateway g1, got 'warm': there was none" in error
+    assert "a refused document of that name is taken back" in error
     gateway.wait(lambda s: not s["flows"], "no flow")
 
 
 @pytest.mark.integration
-def test_a_refusal_of_the_gateway_names_every_error(flow: Path, deploy: Run, mosquitto: MakeBroker) -> None:
+@pytest.mark.parametrize(
+    ("running", "says"),
+    [(4, "; version 4 runs on; {}, or deploy that version again"), (None, "; {}, or take it back (--remove warm)")],
+)
+def test_a_refusal_names_every_error_and_what_becomes_of_the_document(
+    running: int | None, says: str, flow: Path, deploy: Run, mosquitto: MakeBroker
+) -> None:
     """As when the gateway is older than the command, and lacks an operator."""
     from edgert.mqtt.clients.deployment import digest
 
@@ -262,7 +269,7 @@ def test_a_refusal_of_the_gateway_names_every_error(flow: Path, deploy: Run, mos
     subscribed = threading.Event()
 
     def refuse(topic: str, payload: bytes, request: object) -> None:
-        answer = {"accepted": False, "errors": errors, "running_version": 4, "digest": digest(payload)}
+        answer = {"accepted": False, "errors": errors, "running_version": running, "digest": digest(payload)}
         fake.publish(f"{topic}/state", json.dumps(answer).encode(), retain=True)
 
     fake = ControlConnection(
@@ -278,7 +285,8 @@ def test_a_refusal_of_the_gateway_names_every_error(flow: Path, deploy: Run, mos
     finally:
         fake.stop()
     assert (status, out) == (1, "")
+    stays = "the refused document stays at the broker and may run after a restart: deploy a mended one"
     assert err == (
-        "edgert: gateway g1 refused flow warm; version 4 runs on: 2 errors\n"
+        f"edgert: gateway g1 refused flow warm{says.format(stays)}: 2 errors\n"
         "  operators.a.type: expected x, got y\n  b: expected x, got z\n"
     )

@@ -49,8 +49,8 @@ class Report:
     """Rows that left the flow here by how long they took; see `edgert.runtime.instance.latency`."""
     input: dict[str, Any] = field(default_factory=dict)
     """Input of a source, as far as there is any to report: `malformed` (the newest malformed payload: `topic`,
-    `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `came` (those that payloads
-    named without a usable value), `seen` (the fields of payloads), `still` (see `Devices.still`)."""
+    `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `came` (those that
+    payloads named without a usable value), `seen` (the fields of payloads), `still` (see `Devices.still`)."""
     held_bytes: int = 0
     """Bytes of what it keeps by key, about; a gauge, as the queue's figures."""
     at: float = 0.0
