@@ -117,7 +117,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes, Mapping[str, Any]]:
     if args.remove is not None:
         if not TABLE_NAME.fullmatch(args.remove):
             name = show(args.remove)
-            raise EdgertError(f"--remove: expected a flow's name of small letters, digits, _ and -, got {name}")
+            raise EdgertError(f"--remove: there is no flow {name}: names have small letters, digits, _ and -")
         return args.remove, b"", {}
 
     from edgert.flow.document import load
@@ -225,5 +225,5 @@ def _told(name: str, gateway: str, answer: DeploymentAnswer, *, removed: bool) -
             "(`edgert flows` on the board lists them); a refused document of that name is taken back"
         )
     if answer.version is None:
-        return f"flow {name} on gateway {gateway}: accepted, removed; it was stopped before"
-    return f"flow {name} on gateway {gateway}: accepted, version {answer.version} is removed"
+        return f"flow {name} on gateway {gateway} is removed; it was stopped before"
+    return f"flow {name} on gateway {gateway}: version {answer.version} is removed"

@@ -84,7 +84,7 @@ def _flow(flow: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         flow["name"],
         flow["condition"]["state"],
-        "-" if age_s is None else f"{duration(age_s)} ago",
+        "-" if age_s is None else "now" if age_s < 1.0 else f"{duration(age_s)} ago",
         str(flow["version"]),
         f"{flow['rows_shipped']:,}",
         f"{flow['dropped']:,}",

@@ -263,5 +263,5 @@ def _sample(flow: Mapping[str, Any]) -> str:
 
 def _at_work(name: str, recent: Mapping[str, Any]) -> Condition:
     if recent and recent.get("row_age_s") is None:
-        return Condition("flow", name, "idle", "no input yet", "no row has come yet")
+        return Condition("flow", name, "idle", "no input yet", "no row has come since the start")
     return Condition("flow", name, "good", "running")

@@ -339,7 +339,10 @@ class Uplink:
             await self.store(lambda: self.database.departs(*stream))
             sending = self._streams[stream] = SendWindow(now)
         if sending.is_stalled(now):
-            log.warning("no acknowledgement for %s in %.0f s: the collector is asked again", stream, sending.wait)
+            why = (
+                "no results of flow %s (epoch %s, stream %s) were acknowledged in %.0f s: the collector is asked again"
+            )
+            log.warning(why, *stream, sending.wait)
             self._answered.discard(stream[0])
             self._lost[stream[0]] = sending.moved
             sending.stalls(now)

@@ -96,13 +96,13 @@ def test_a_bad_document_is_told_here_and_nothing_is_sent(flow: Path, deploy: Run
     [
         ([], "expected either a flow file or --remove NAME"),
         (["x.toml", "--remove", "x"], "expected either a flow file or --remove NAME"),
-        (["--remove", "X/Y"], "--remove: expected a flow's name"),
+        (["--remove", "X/Y"], "--remove: there is no flow 'X/Y'"),
         (["--remove", "x", "--gateway", "+"], "--gateway: expected a name"),
         (["--remove", "x", "--fleet", ""], "--fleet: expected a name"),
         (["--remove", "x", "--broker", "h:0"], "--broker: expected HOST[:PORT]"),
         (["--remove", "x", "--broker", "h 1883"], "--broker: expected HOST[:PORT]"),
         (["--remove", "x", "--broker", "user@h"], "--broker: expected HOST[:PORT]"),
-        (["--remove", "TYPO"], "a flow's name of small letters, digits, _ and -, got 'TYPO'"),
+        (["--remove", "TYPO"], "there is no flow 'TYPO': names have small letters, digits, _ and -"),
         (["--remove", "x", "--tls", "--ca-file", "/none"], "edgert: --ca-file /none: No such file or directory\n"),
         (["--remove", "x", "--ca-file", "/none"], "--ca-file: expected --tls beside it"),
         (["--remove", "x", "--tls", "--key-file", "k"], "--key-file: expected --cert-file beside it"),
@@ -244,7 +244,7 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     settings = rig.folder / "of-the-gateway.toml"
     settings.write_text(f'[gateway]\nid = "g1"\nfleet = "{FLEET}"\n[central]\nport = {rig.broker.port}\n')
     assert deploy(flow, "--config", settings)[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
-    assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: accepted, version 2 is removed\n")
+    assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: version 2 is removed\n")
     status, _, error = deploy("--remove", "warm", *where)
     assert status == 1
     assert "--remove: expected the name of a flow of gateway g1, got 'warm': there was none" in error
