@@ -9,12 +9,12 @@ from edgert.mqtt.packets.packets import reason_text
 TAKEN_OVER: Final = 0x8E
 _HINTS: Final = {
     0x81: "the broker could not read a packet of ours; a topic with characters that it does not take?",
-    4: "set username and password_file (its first line is the password) as the broker has them",
-    5: "set username and password_file if the broker wants them, and see whether its access rules let this user in",
+    4: "are username and password_file (its first line is the password) set, and as the broker has them?",
+    5: "are username and password_file set, and right? Do the broker's access rules let this user in?",
     0x85: "the broker does not take the id {client_id}",
-    0x86: "set username and password_file (its first line is the password) as the broker has them",
-    0x87: "set username and password_file if the broker wants them; do its access rules allow this user to connect, "
-    "and what it publishes and subscribes to?",
+    0x86: "are username and password_file (its first line is the password) set, and as the broker has them?",
+    0x87: "are username and password_file set, and right? Do the broker's access rules allow this user to connect, and "
+    "what it publishes and subscribes to?",
     0x8E: "another client uses the id {client_id}: two gateways with one identity?",
     0x90: "the broker does not take a topic that we published to",
     0x93: "more messages were in flight than the broker bears",
