@@ -6,6 +6,7 @@ publish: they belong to the devices of their board.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -49,6 +50,7 @@ class FleetDrain:
         """True if no operator is to come here; and flow -> operator -> where it was moved, of those that have not come
         back."""
         self._moves.drained = self.drained
+        self._busy = asyncio.Lock()
         self.control: dict[str, Handler] = {"fleet.drain": self._on("drain"), "fleet.fill": self._on("fill")}
 
     def _on(self, verb: str) -> Handler:
@@ -66,7 +68,8 @@ class FleetDrain:
         """This board is to be drained, or filled again."""
         if args.get("verb") not in ("drain", "fill"):
             raise EdgertError(f"expected drain or fill, got {show(args.get('verb'))}")
-        return await (self._drain() if args["verb"] == "drain" else self._fill())
+        async with self._busy:  # the end of a fill would end a drain that was asked for meanwhile
+            return await (self._drain() if args["verb"] == "drain" else self._fill())
 
     async def _drain(self) -> Mapping[str, Any]:
         """Can be asked for again where a flow could not be moved."""

@@ -66,10 +66,10 @@ class FleetMoves:
         self._flows, self._rings, self._request, self._clock = flows, rings, request, clock
         self.exchange = Exchange(Rules(crowded=settings.crowded))
         self.drained = False
+        """People want no operators here."""
         self.counts = {"made": 0, "refused": 0}
         """Moves of instances of this board since the agent began."""
         self.foretold = Foretold()
-        """People want no operators here."""
         self._expected: dict[str, Expected] = {}
         self._rest: dict[str, float] = {}
         self._operators: dict[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {}

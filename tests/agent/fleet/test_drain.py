@@ -125,3 +125,32 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> 
     (tmp_path / FILE).write_text(text)
     with pytest.raises(EdgertError, match="remove it to end that"):
         World().drain(tmp_path)
+
+
+def test_a_drain_that_is_asked_for_amid_a_fill_comes_after_it(tmp_path: Path) -> None:
+    """The end of the fill ended it before: the board said that it is drained, and took operators."""
+    world = World()
+    drain = world.drain(tmp_path)
+    ask(drain, "drain")
+
+    async def both() -> None:
+        filling, goes_on = asyncio.Event(), asyncio.Event()
+        relieve = drain._flows.control["fleet.relieve"]
+
+        async def slow(args: Mapping[str, Any]) -> Any:
+            filling.set()
+            await goes_on.wait()
+            return await relieve(args)
+
+        drain._flows.control["fleet.relieve"] = slow
+        fill = asyncio.ensure_future(drain.serve("g1", {"verb": "fill"}))
+        await filling.wait()
+        again = asyncio.ensure_future(drain.serve("g1", {"verb": "drain"}))
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(fill, again)
+
+    asyncio.run(both())
+    assert drain.drained
+    assert world.on["window"] == "g2"
+    assert world.drain(tmp_path).drained
