@@ -18,13 +18,14 @@ HELP = "check the deployment document of a flow and name every error in it"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", type=Path, nargs="*", metavar="FILE", help="a document, TOML or JSON")
+    parser.set_defaults(usage_error=parser.error)
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of documents, for an editor")
 
 
 def run(args: argparse.Namespace) -> int:
     known = registry()
     if not args.flow and not args.schema:
-        raise EdgertError("expected a FILE to check, or --schema")
+        args.usage_error("expected a FILE to check, or --schema")
     if args.schema:
         print(json.dumps(json_schema(known), indent=2))
     status = 0

@@ -50,8 +50,11 @@ def fences(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def put_fence(db: sqlite3.Connection, flow: str, fence: int) -> None:
-    """A coordinator with a greater number is obeyed from now on."""
-    query = "INSERT INTO plan_change (flow, fence) VALUES (?, ?) ON CONFLICT DO UPDATE SET fence = excluded.fence"
+    """A coordinator with a greater number is obeyed from now on; a smaller one changes nothing."""
+    query = (
+        "INSERT INTO plan_change (flow, fence) VALUES (?, ?) "
+        "ON CONFLICT DO UPDATE SET fence = max(fence, excluded.fence)"
+    )
     db.execute(query, (flow, fence))
 
 

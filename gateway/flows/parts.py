@@ -69,6 +69,7 @@ class Parts:
         self.precopy = Precopy(flows)
         self.stopped = StoppedParts(gateway, flows, host, database, store, self.precopy)
         self._fences: dict[str, int] = {}
+        self._fencing = asyncio.Lock()
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
@@ -170,18 +171,17 @@ class Parts:
 
     async def fence(self, flow: str, fence: int) -> None:
         """Obeys coordinators with this fencing number, and greater ones, from now on."""
-        known = self._fences.get(flow, 0)
-        if fence < known:
+        if fence < (known := await self.obey(flow, fence)):
             raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
-        if fence > known:
-            await self._store(lambda: self._database.put_fence(flow, fence))
-            self._fences[flow] = fence
 
     async def obey(self, flow: str, fence: int) -> int:
         """The fencing number that the flow obeys here from now on: the given one, unless it obeys a greater one. It is
         told of flows without a part here, too: they may have had one."""
-        await self.fence(flow, max(fence, self._fences.get(flow, 0)))
-        return self._fences.get(flow, 0)
+        async with self._fencing:  # of two that come at once the greater one stays
+            if fence > self._fences.get(flow, 0):
+                await self._store(lambda: self._database.put_fence(flow, fence))
+                self._fences[flow] = fence
+            return self._fences.get(flow, 0)
 
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""

@@ -237,7 +237,11 @@ def test_masters_that_spark_knows(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "why"), [("broker", "expected HOST[:PORT], got ''"), ("root", "expected a folder or URI, got")]
+    ("option", "why"),
+    [
+        ("broker", "such as broker.example:1883, got ''"),
+        ("root", "expected a folder or URI, got"),
+    ],
 )
 def test_an_empty_option_of_the_collector_is_not_taken_for_none(
     option: str, why: str, capsys: pytest.CaptureFixture[str]

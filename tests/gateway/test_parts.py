@@ -275,6 +275,9 @@ async def test_a_removed_flow_says_which_coordinator_it_obeys_and_a_later_one_ge
     with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 7, got 3"):
         await parts.fence("gone", 3)
     assert await parts.obey("gone", 9) == 9
+    told = await asyncio.gather(parts.fence("gone", 12), parts.fence("gone", 11), return_exceptions=True)
+    assert [type(one) for one in told] == [type(None), EdgertError], "of two at once the greater one stays"
+    assert await parts.obey("gone", 0) == 12 == gateway.database.fences()["gone"]
 
 
 @in_loop

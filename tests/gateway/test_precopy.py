@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from edgert.core.errors import EdgertError
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.plan_change import Prepared
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.flows.precopy import KEPT_S, behind
@@ -171,13 +169,6 @@ def test_stored_state_is_behind_an_earlier_copy_only_while_that_stands() -> None
     assert behind([b"ab"], [b"a", b"b"]) is None
     assert behind([], [b"a"]) is None
     assert behind([b"a"], []) == [b"a"]
-
-
-def test_a_part_that_an_earlier_version_prepared_can_be_read() -> None:
-    earlier = msgspec.msgpack.encode([{"name": "f"}, 2, {"in": ["g1", -1]}, b"state", b"queue"])
-    prepared = Prepared.unpack(earlier)
-    assert list(prepared.states) == [b"state"]
-    assert Prepared.unpack(prepared.pack()) == prepared
 
 
 @in_loop

@@ -203,6 +203,6 @@ def test_a_count_window_goes_on_where_it_was(before: list[float], after: list[fl
 
 def test_without_the_package_the_flow_is_refused_and_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aggregate_calls, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'edgert\[sketches\]'"):
+    with pytest.raises(ValueError, match=r"pip install '.*\[sketches\]'"):
         parse_aggregate("kinds", "distinct(v)")
     assert parse_aggregate("n", "count(v)").function == "count"

@@ -158,20 +158,26 @@ class Acknowledgement:
         return max((epoch for name, epoch, _ in self.acks if name == flow), default=None)
 
 
-class _PlainRows(TypedDict):
+class _PlainNumber(TypedDict):
     v: int
-    kind: Literal["rows"]
     gateway: str
     flow: str
     epoch: int
     stream: int
     sequence: int
     flow_version: int
+
+
+class _PlainRows(_PlainNumber):
+    kind: Literal["rows"]
     columns: list[str]
     rows: Annotated[list[_Values], msgspec.Meta(max_length=MOST_ROWS)]
 
 
 _decode_rows: Final = msgspec.msgpack.Decoder(_PlainRows).decode
+_decode_number: Final = msgspec.msgpack.Decoder(_PlainNumber).decode
+"""Makes nothing of what else the map holds."""
+_UNDECODED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LEAST_BYTES: Final = 5
 """Of a result for each list, map and key in it."""
 Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHello
@@ -227,7 +233,7 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | EpochHel
 
 def unpack_result_untrusted(payload: bytes) -> Result | Piece:
     """Read one result, compressed or not, or a piece. Raises `PayloadError` if not even its number can be read."""
-    plain = _plain_untrusted(expanded_untrusted(payload))
+    plain, fault = _plain_untrusted(expanded_untrusted(payload))
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":
@@ -246,19 +252,30 @@ def unpack_result_untrusted(payload: bytes) -> Result | Piece:
         "flow_version": _integer(plain, "flow_version", 0, 2**31),
     }
     try:
+        if fault:
+            raise fault
         return _body(plain, number)
     except PayloadError as error:
         return RefusedBatch(**number, reason=str(error), payload=payload)
 
 
-def _plain_untrusted(content: bytes) -> Mapping[str, Any]:
-    """Rows of numbers and texts, the most common result, are decoded by their shape: no other list or map is made. In
-    all other results (of sketches, too) lists and maps are counted."""
+def _plain_untrusted(content: bytes) -> tuple[Mapping[str, Any], PayloadError | None]:
+    """The map, or its number alone and why the rest is refused.
+
+    Rows of numbers and texts, the most common result, are decoded by their shape: no other list or map is made. In all
+    other results (of sketches, too) lists and maps are counted.
+    """
     try:
-        plain: Mapping[str, Any] = _decode_rows(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _map_untrusted(content, "a result", 50 + len(content) // _LEAST_BYTES)
-    return _of_version(plain, "a result")
+        return _of_version(_decode_rows(content), "a result"), None
+    except _UNDECODED:
+        pass
+    try:
+        return _map_untrusted(content, "a result", 50 + len(content) // _LEAST_BYTES), None
+    except PayloadError as fault:
+        try:
+            return _of_version(_decode_number(content), "a result"), fault
+        except _UNDECODED:
+            raise fault from None
 
 
 def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
