@@ -286,8 +286,9 @@ class Parts:
             stored, run, old = self._committed[flow]
             fed = self._host.waiting(old) if old else 0
             await self._flows.plans.go_on_by(stored, run, old, prepared.states, prepared.queue)
-            del self._committed[flow], self.prepared[flow]
+            del self._committed[flow], self.prepared[flow]  # first: a second switch would take what waited once more
             self.stopped.forget(flow)
+            await self._flows.plans.changed()
             pause_s = time.monotonic() - stopped.began if stopped else 0.0
             return {"pause_s": pause_s, "rows_delayed": fed + rows_in(prepared.queue)}
 

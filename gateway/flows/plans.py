@@ -204,7 +204,8 @@ class Plans:
         self, stored: StoredFlow, run: FlowRun, old: FlowRun | None, blobs: Sequence[bytes], queue: bytes
     ) -> None:
         """A flow that stands still (or comes to this gateway) goes on by another plan, from this state; one that is
-        removed from this gateway leaves it. Where it raises it may be called again: nothing is changed then."""
+        removed from this gateway leaves it. Where it raises it may be called again: nothing is changed then. The
+        caller calls `changed` next."""
         name = stored.name
         async with self._flow_registry.changing:
             if stored.removed:
@@ -218,6 +219,9 @@ class Plans:
                 self._flow_registry.runs[name] = run
             self._flow_registry.stored[name] = stored
             self._flow_registry.failed.pop(name, None)
+
+    async def changed(self) -> None:
+        """Tells of what `go_on_by` did. The flow runs by its plan, even if this raises."""
         self._checkpointer.on_committed()
         await self._flow_registry.changed()
 

@@ -372,3 +372,25 @@ async def test_a_part_that_runs_by_a_later_plan_was_told_of_the_one_before(tmp_p
         await parts.commit("f", 3)
     assert parts.status()["f"]["plan"] == 2
     gateway.crash()
+
+
+@in_loop
+async def test_a_commit_that_fails_after_the_switch_is_not_made_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would count twice."""
+    gateway, parts, links = await prepared(tmp_path / "db")
+
+    async def fails() -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gateway.flow_registry, "changed", fails)
+        with pytest.raises(StoreError, match="the disk is full"):
+            await parts.commit("f", 2)
+    assert (gateway.flows.runs["f"].plan.number, links.held) == (2, set())
+    run = gateway.flows.runs["f"]
+    assert await parts.commit("f", 2) == {"pause_s": 0.0, "rows_delayed": 0}
+    assert gateway.flows.runs["f"] is run
+    assert parts.status()["f"]["state"] == "running"
+    gateway.crash()
