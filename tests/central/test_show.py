@@ -239,7 +239,7 @@ def test_masters_that_spark_knows(text: str) -> None:
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("broker", "such as broker.example:1883, got ''"),
+        ("broker", "expected HOST[:PORT], such as"),
         ("root", "expected a folder or URI, got"),
     ],
 )
