@@ -15,20 +15,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Any, Final
 
-import msgspec
 import xxhash
 
 from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.ids import FLOW_NAME, GATEWAY_NAME
-from edgert.core.packing import MAX_CONTAINERS, pack, unpack_untrusted
+from edgert.core.packing import pack
 from edgert.core.plain import is_integer, is_texts
+from edgert.core.results.maps import MOST_ROWS, VERSION, map_untrusted, result_map_untrusted
 from edgert.core.results.pieces import Piece, piece_untrusted
 from edgert.core.results.result_schema import MOST_COUNT, Schema, schema_untrusted
 
-VERSION: Final = 1
 MOST_STREAMS: Final = 16
 """Streams of one epoch, since acknowledgements name them all. A gateway opens another epoch instead of one more."""
 PARTITIONS: Final = 16
@@ -39,15 +38,12 @@ HELLO_EPOCHS: Final = 8
 MOST_TOKEN: Final = 16
 """Bytes of a hello's token."""
 
-MOST_ROWS: Final = 10_000
-"""Rows of one batch; gateways send a tenth of it."""
 MOST_DROPS: Final = 256
 """Entries of one batch of drops."""
 MOST_NAME: Final = 256
 """Characters of an operator's name or a reason among them."""
 
 INT64: Final = range(-(2**63), 2**63)
-_Values = Annotated[list[bool | int | float | str | None], msgspec.Meta(min_length=3)]
 Drop = tuple[str, str, int]
 """(operator, reason, how many messages or rows)."""
 
@@ -158,28 +154,6 @@ class Acknowledgement:
         return max((epoch for name, epoch, _ in self.acks if name == flow), default=None)
 
 
-class _PlainNumber(TypedDict):
-    v: int
-    gateway: str
-    flow: str
-    epoch: int
-    stream: int
-    sequence: int
-    flow_version: int
-
-
-class _PlainRows(_PlainNumber):
-    kind: Literal["rows"]
-    columns: list[str]
-    rows: Annotated[list[_Values], msgspec.Meta(max_length=MOST_ROWS)]
-
-
-_decode_rows: Final = msgspec.msgpack.Decoder(_PlainRows).decode
-_decode_number: Final = msgspec.msgpack.Decoder(_PlainNumber).decode
-"""Makes nothing of what else the map holds."""
-_UNDECODED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LEAST_BYTES: Final = 5
-"""Of a result for each list, map and key in it."""
 Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHello
 """Messages of a gateway to the collector, whole."""
 
@@ -233,7 +207,7 @@ def pack_result(result: OpenBatch | RowsBatch | GapBatch | DropsBatch | EpochHel
 
 def unpack_result_untrusted(payload: bytes) -> Result | Piece:
     """Read one result, compressed or not, or a piece. Raises `PayloadError` if not even its number can be read."""
-    plain, fault = _plain_untrusted(expanded_untrusted(payload))
+    plain, fault = result_map_untrusted(expanded_untrusted(payload))
     gateway = _name(plain, "gateway", GATEWAY_NAME)
     flow = _name(plain, "flow", FLOW_NAME)
     if plain.get("kind") == "hello":
@@ -257,25 +231,6 @@ def unpack_result_untrusted(payload: bytes) -> Result | Piece:
         return _body(plain, number)
     except PayloadError as error:
         return RefusedBatch(**number, reason=str(error), payload=payload)
-
-
-def _plain_untrusted(content: bytes) -> tuple[Mapping[str, Any], PayloadError | None]:
-    """The map, or its number alone and why the rest is refused.
-
-    Rows of numbers and texts, the most common result, are decoded by their shape: no other list or map is made. In all
-    other results (of sketches, too) lists and maps are counted.
-    """
-    try:
-        return _of_version(_decode_rows(content), "a result"), None
-    except _UNDECODED:
-        pass
-    try:
-        return _map_untrusted(content, "a result", 50 + len(content) // _LEAST_BYTES), None
-    except PayloadError as fault:
-        try:
-            return _of_version(_decode_number(content), "a result"), fault
-        except _UNDECODED:
-            raise fault from None
 
 
 def _body(plain: Mapping[str, Any], number: dict[str, Any]) -> Result:
@@ -359,7 +314,7 @@ def pack_acknowledgement(acknowledgement: Acknowledgement) -> bytes:
 
 def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
     """Read an acknowledgement. Raises `PayloadError`: one that is wrong in any part is not used at all."""
-    plain = _map_untrusted(payload, "an acknowledgement")
+    plain = map_untrusted(payload, "an acknowledgement")
     collector, answers, entries = plain.get("collector"), plain.get("answers", []), plain.get("acks")
     if not isinstance(collector, str) or not is_texts(answers) or not isinstance(entries, list):
         raise PayloadError(f"acknowledgement: expected collector, answers and acks, got {show(plain)}")
@@ -382,19 +337,6 @@ def unpack_acknowledgement_untrusted(payload: bytes) -> Acknowledgement:
 
 def _is_token(value: object) -> bool:
     return isinstance(value, bytes) and len(value) <= MOST_TOKEN
-
-
-def _map_untrusted(payload: bytes, what: str, max_containers: int = MAX_CONTAINERS) -> Mapping[str, Any]:
-    plain = unpack_untrusted(payload, max_containers=min(max_containers, MAX_CONTAINERS))
-    if not isinstance(plain, dict):
-        raise PayloadError(f"expected {what} as a map, got {show(plain)}")
-    return _of_version(plain, what)
-
-
-def _of_version(plain: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    if plain.get("v") != VERSION:
-        raise PayloadError(f"v: expected {VERSION} ({what} of this format), got {show(plain.get('v'))}")
-    return plain
 
 
 def _name(plain: Mapping[str, Any], key: str, pattern: re.Pattern[str]) -> str:
