@@ -42,7 +42,7 @@ def test_one_goes_after_the_other_and_the_operator_has_one_owner(apart_s: float)
     owners = [name for name, run in runs.items() if run and run.part.assignment["minute#1"] == name]
     assert owners in (["b"], ["c"])
     left = [run for run in runs.values() if run]
-    assert {run.part.plan for run in left} in ({2}, {3})  # the second one waits for the lease, or is refused
+    assert len({run.part.plan for run in left}) == 1  # the second one waits for the lease, or is refused
     assert not any(run.stopped for run in left)
 
 
