@@ -139,8 +139,8 @@ class Leases:
         dead_for_s = least_s if member is None else self._clock.monotonic() - member.since
         if dead_for_s < least_s:
             raise EdgertError(
-                f"{board} is held for dead for {dead_for_s:.0f} s only: try again after {least_s:.0f} s. So long it takes"
-                " at most until a board that lives and is cut off has stopped what it runs for others"
+                f"{board} is held for dead for {dead_for_s:.0f} s only: try again after {least_s:.0f} s. So long it"
+                " takes at most until a board that lives and is cut off has stopped what it runs for others"
             )
         others = [name for name in self.reached() if name != self.name]
         await asyncio.gather(*map(self._tell, others), return_exceptions=True)
