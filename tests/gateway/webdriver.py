@@ -37,19 +37,19 @@ def missing() -> str:
 
 
 class Browser:
-    """One browser session. Every call ends within 30 s or raises."""
+    """One browser session. Every call ends within 30 s or raises; its start, on a busy machine, within 90 s."""
 
     def __init__(self, driver_url: str, profile: str, width: int, height: int) -> None:
         self._driver_url = driver_url
         options = {"args": [*ARGUMENTS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]}
         capabilities = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
-        self._session = f"/session/{self._call('POST', '/session', capabilities)['sessionId']}"
+        self._session = f"/session/{self._call('POST', '/session', capabilities, 90.0)['sessionId']}"
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0) -> Any:
         request = urllib.request.Request(self._driver_url + path, method=method)
         request.add_header("Content-Type", "application/json")
         data = json.dumps(body).encode() if body is not None else None
-        with urllib.request.urlopen(request, data, timeout=30) as answer:
+        with urllib.request.urlopen(request, data, timeout=timeout_s) as answer:
             return json.load(answer)["value"]
 
     def open(self, url: str) -> None:
