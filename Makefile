@@ -22,9 +22,10 @@ test: ## the tests, in parallel; with ARGS these ones, one after the other; what
 	@scripts/setup test
 	@$(with_java); if [ -n "$(ARGS)" ]; then exec .venv/bin/pytest $(ARGS); else exec scripts/test; fi
 
-test-unit: ## those that start no process
+SIMULATIONS := tests/agent/simulation tests/agent/membership tests/agent/fleet tests/benchmarks tests/protocol tests/sim
+test-unit: ## those that start no process and simulate no fleet
 	@scripts/setup test
-	@exec .venv/bin/pytest -m "not integration and not spark and not long" -n 2 $(ARGS)
+	@exec .venv/bin/pytest -m "not integration and not spark and not long" -n 2 $(SIMULATIONS:%=--ignore=%) $(ARGS)
 
 test-all: ## every test, the long ones too
 	@scripts/setup test
