@@ -120,7 +120,7 @@ class JsonCodec:
         return [_encode(row) for row in rows]
 
     def _repeated_untrusted(self, payload: bytes, document: object) -> int:
-        """How many values of used keys were lost to a later one of the same key."""
+        """Number of values of used keys that a later value of the same key replaced."""
         parts = self._key_parts
         return repeated_keys_untrusted(payload, document, lambda key: parts is None or key in parts or "." in key)
 

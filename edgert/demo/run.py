@@ -299,7 +299,7 @@ def progress(waited_s: float, took_s: float | None) -> str:
 
 
 def _no_answer(host: str, port: int) -> str:
-    """Why nobody accepts a connection there; empty: somebody does."""
+    """The reason why no connection is accepted there; empty where one is."""
     try:
         socket.create_connection((host, port), 1).close()
     except OSError as error:

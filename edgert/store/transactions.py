@@ -99,7 +99,7 @@ class Transactions:
         self.went_back = self.lost not in ("", unmarked(self.path))
         if gone:
             self.note("lost", self.lost)
-            if not self._rows("SELECT 1 FROM flow LIMIT 1"):  # told to whoever deploys one: `gateway.uplink.reconcile`
+            if not self._rows("SELECT 1 FROM flow LIMIT 1"):  # the next flow tells it: `gateway.uplink.reconcile`
                 self.note("flows_unread", gone)
         commits, messages = max(found.commits, mark.commits if mark else 0), found.messages
         if mark is not None:  # the numbers went back, and the count must not: a loss may be lost in its turn

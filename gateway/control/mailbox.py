@@ -1,4 +1,4 @@
-"""Messages of the control plane that wait to be handled: of each topic the newest, in the order of the topics' arrival.
+"""Messages of the control plane that wait to be handled or sent: of each topic the newest, the oldest topic first.
 
 Retained documents come all at once after a connect, as many as there are flows. What a document says is replaced by the
 next one on its topic, so none has to be dropped for want of room.

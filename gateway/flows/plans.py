@@ -9,6 +9,7 @@ from typing import Final
 
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import EdgertError, show
+from edgert.core.ids import short
 from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, Plan, copy_name, operator_copies, uncopied
@@ -125,7 +126,7 @@ class Plans:
             new = await self._succeed(old, assignment)
         self._checkpointer.on_committed()
         await self._flow_registry.changed()
-        log.info("flow %s goes on by plan %d", name, new.plan.number)
+        log.info("flow %s goes on by plan %d", name, short(new.plan.number))
         return new.plan
 
     def _scheduled(self, run: FlowRun, by: str, slots: Sequence[int]) -> dict[str, Location]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from agent.placement.rendezvous import coordinator
 from agent.simulation.described.description import CENTRAL, BoardDescription, Description
 from edgert.control.messages import ControlError
+from edgert.core.ids import short
 from tests.integration import truth
 from tests.lab.board import Board
 from tests.lab.faults import BOARDS, FLOW, RATE, description, differences, landed, readings
@@ -170,7 +171,7 @@ class FleetRun:
     def _ask_once(self, verb: str, args: Mapping[str, Any]) -> None:
         try:
             found = self._ask(verb, args)
-            self.say(f"plan {found['plan']}, still for {found.get('pause_s', 0.0):.2f} s")
+            self.say(f"plan {short(found['plan'])}, still for {found.get('pause_s', 0.0):.2f} s")
         except ControlError as error:
             self.say(f"{verb}: {error}")
 

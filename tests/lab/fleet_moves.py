@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from agent.simulation.described.description import CENTRAL
 from edgert.control.messages import ControlError
+from edgert.core.ids import short
 from tests.integration import truth
 from tests.integration.rig import Message
 from tests.lab.faults import BOARDS, FLOW, KEYED, differences, document, landed, reading, tracked
@@ -218,7 +219,7 @@ class MovesRun(FleetRun):
         except ControlError as error:
             move.answer = str(error)
             return
-        move.answer, move.pause_s = f"plan {found['plan']}", found["pause_s"]
+        move.answer, move.pause_s = f"plan {short(found['plan'])}", found["pause_s"]
         if move.fault == "none":
             self._usual_s = time.monotonic() - self._began - move.at_s
 

@@ -188,7 +188,7 @@ class WindowsTable:
 
     def _rest(self, spark: SparkSession, days: Collection[dt.date]) -> None:
         """Does the upkeep that is due after a write to these days."""
-        self.lease.hold()  # who lost it meanwhile leaves the batch to whoever has it
+        self.lease.hold()  # raises where another job has the lease by now: the batch is left to that one
         self._since.update(days)
         for day in [day for day in days if self._since[day] >= _COMPACT_AFTER]:
             del self._since[day]

@@ -40,8 +40,8 @@ class FlowTable:
         self.openings: list[Opening] = []
         """Lineage of epochs by opening rows, as of the last `read_opens`."""
         self._read_at: int | None = None
-        """The table's version of which the opening rows were read since the last refresh: epochs that nobody opened
-        are asked for again and again."""
+        """Version of the table whose opening rows were read last: of an epoch without an opening each question reads
+        them anew otherwise."""
 
     def refresh(self) -> bool:
         """Look at what others committed. Returns whether the table exists. Raises `TableError`."""

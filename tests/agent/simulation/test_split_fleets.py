@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -116,6 +117,27 @@ def test_a_board_with_a_source_takes_its_input_on_while_it_is_cut_off() -> None:
         assert on(fleet)["b"] == (1, False)
 
     tell(story)
+
+
+def test_a_board_of_a_large_fleet_has_stopped_its_guests_before_it_can_be_forgotten() -> None:
+    """It asks one board after the other, and is cut off once half of them are dead to it."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        names = sorted(fleet.agents)
+        await asyncio.sleep(20)
+        await ask(fleet, names[0], "deploy", document=FLOW, pins={"minute": names[5], "central": names[2]})
+        for other in names[:5] + names[6:]:
+            fleet.apply(Event(0.0, "cut", (names[5], other), 1_000.0))
+        for _ in range(200):
+            await asyncio.sleep(3)
+            with suppress(EdgertError):
+                await ask(fleet, names[0], "forget", board=names[5])
+                break
+        else:
+            pytest.fail("expected that the board can be forgotten within 600 s")
+        assert on(fleet)[names[5]] == (1, True)
+
+    tell(story, 40)
 
 
 def test_of_two_boards_the_first_by_name_goes_on_alone_and_the_other_one_when_the_first_is_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
 from typing import Any, Final
 
 from agent.simulation.described.description import parse
@@ -40,7 +41,7 @@ def shapes() -> Shapes:
 
 def boards(*cores: float, **more: Any) -> dict[str, Any]:
     """The description of boards a, b, c, ... with so many cores."""
-    names = "abcdefgh"[: len(cores)]
+    names = ascii_letters[: len(cores)]
     return {
         "boards": [{"name": name, "cores": n, "memory_mb": 512} for name, n in zip(names, cores, strict=True)],
         "otherwise": {"delay_ms": 2, "jitter_ms": 1},
