@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.ports import free_port
 from tests.waiting import wait_until
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 60.0
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
@@ -135,7 +135,7 @@ class Broker:
             return
         self._process.send_signal(how)
         try:
-            self._process.wait(10)
+            self._process.wait(60.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -60,7 +60,7 @@ class FlakyLink:
         """The end of all that: the link is up from now on."""
         self._steady.set()
         for thread in self._threads[1:]:
-            thread.join(10.0)
+            thread.join(60.0)
 
     def close(self) -> None:
         self.steady()
@@ -68,7 +68,7 @@ class FlakyLink:
         self._listener.close()
         self.cut()
         for thread in self._threads:
-            thread.join(10.0)
+            thread.join(60.0)
 
     def _accept(self) -> None:
         while not self._closed.is_set():

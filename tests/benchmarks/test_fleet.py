@@ -90,7 +90,6 @@ def test_the_benchmark_in_short(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.integration
-@pytest.mark.timeout(300)
 @pytest.mark.xdist_group("spark")
 def test_a_short_soak_ends_with_an_exact_table(tmp_path: Path) -> None:
     report = Report("fleet-soak", "short", machine.describe(), 1)

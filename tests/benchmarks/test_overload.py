@@ -159,7 +159,6 @@ def test_pred_is_measured_unless_told() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 def test_under_a_real_load_it_says_how_it_stood_and_what_became_of_the_rows(tmp_path: Path) -> None:
     run = Run(Options(True, 1, lambda text: None), Report("overload", "x", {}, 1), tmp_path)
     looks, told = run.load("pred", "shed-oldest", 5_000, 2.5)

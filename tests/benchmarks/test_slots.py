@@ -15,8 +15,6 @@ from benchmarks.report import Options, Report
 from benchmarks.slots import host, measure
 from benchmarks.slots.behind import behind
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def test_what_two_slots_must_bear_is_a_number_of_rows_whatever_a_row_costs_by_hand(
     monkeypatch: pytest.MonkeyPatch,

@@ -133,7 +133,7 @@ def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_lea
     client.connect(broker.host, broker.port)
     client.loop_start()
     client.subscribe("edgert/v1/#", 1)
-    subscribed.get(timeout=10)
+    subscribed.get(timeout=60)
     for name in (f"{READER}gone", f"{READER}odd-value", "dashboard"):
         Readers(str(tmp_path)).begin(name, "landing/city-air")
 
@@ -142,7 +142,7 @@ def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_lea
     job.note(changed)
     job.start()
     try:
-        message = inbox.get(timeout=20)
+        message = inbox.get(timeout=60)
         told = json.loads(message.payload)
         assert (message.topic, message.retain) == ("edgert/v1/f/@alerts/quiet-sensor", False)
         assert (told["id"], told["state"], told["key"]) == (changed[0].id, "raised", {"source": "a"})

@@ -95,7 +95,7 @@ def test_why_a_worker_does_not_start_is_said(
     port: int, start: Callable[[], Cluster], caplog: pytest.LogCaptureFixture
 ) -> None:
     start()
-    wait_until(lambda: "worker 1 ended with status 3" in caplog.text, "a word about the worker", 60)
+    wait_until(lambda: "worker 1 ended with status 3" in caplog.text, "a word about the worker")
     (told, *_) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert "Exception in thread main: no worker today" in told
     assert "Some.scala" not in told
@@ -127,7 +127,7 @@ def test_however_it_ends_its_processes_end_with_it(
             assert process.wait(60) == (0 if number == signal.SIGHUP else -number)
         finally:
             process.kill()
-    wait_until(lambda: not master.is_running() or master.status() == psutil.STATUS_ZOMBIE, "the master's end", 20)
+    wait_until(lambda: not master.is_running() or master.status() == psutil.STATUS_ZOMBIE, "the master's end")
     start()  # on the same port
 
 

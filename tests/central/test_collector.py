@@ -242,7 +242,7 @@ def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
     network.start()
     assert [m.payload for m in inbox.take(0, 1, 60.0)] == [b"1"]
     assert [m.payload for m in inbox.take(0, 1, 60.0)] == [b"2"]
-    network.join(10)
+    network.join(60.0)
     assert inbox.dropped == 0
 
 

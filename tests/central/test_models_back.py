@@ -92,7 +92,7 @@ def listening(rig: Rig, topic: str) -> Iterator[queue.Queue[bytes]]:
     client.on_message = lambda _c, _d, message: None if message.retain else inbox.put(bytes(message.payload))
     client.on_subscribe = lambda *_: subscribed.put(True)
     client.subscribe(topic, 1)
-    subscribed.get(timeout=10)
+    subscribed.get(timeout=60)
     yield inbox
     client.disconnect()
     client.loop_stop()
@@ -178,7 +178,7 @@ def test_a_running_flow_says_what_mllib_says(
     assert predictions(rig, [[1.0, 2.0, 3.0]]) == [None], "no model yet"
     with listening(rig, f"edgert/v1/{FLEET}/{gateway.name}/models/air/state") as answers:
         outcome = train(spark, rig, publication, kind, label, parameters=parameters)
-        answer = json.loads(answers.get(timeout=30))
+        answer = json.loads(answers.get(timeout=60))
     assert (answer["accepted"], answer["version"], answer["operators"]) == (True, 1, ["guesses/guess"])
     assert outcome.topics == [f"edgert/v1/{FLEET}/@models/air"]
     rows = questions(json.loads(outcome.version.document))
@@ -198,7 +198,7 @@ def test_a_worse_model_stays_away_a_rollback_brings_the_older_one_and_who_was_aw
     rows = [[t, 50.0, 5.0] for t in range(-20, 40, 3)]
     with listening(rig, f"edgert/v1/{FLEET}/{gateway.name}/models/air/state") as answers:
         first = train(spark, rig, publication, "decision_tree", "ozone", parameters={"max_depth": 3})
-        assert json.loads(answers.get(timeout=30))["version"] == 1
+        assert json.loads(answers.get(timeout=60))["version"] == 1
         assert predictions(rig, rows) == mllib_says(spark, first, rows)
 
         worse = train(spark, rig, publication, "decision_tree", "ozone", parameters={"max_depth": 1})
@@ -209,12 +209,12 @@ def test_a_worse_model_stays_away_a_rollback_brings_the_older_one_and_who_was_aw
         better = train(spark, rig, publication, "linear_regression", "ozone")
         assert (better.version.version, better.version.state) == (3, "published")
         gateway.start_ready()
-        assert json.loads(answers.get(timeout=30))["version"] == 3
+        assert json.loads(answers.get(timeout=60))["version"] == 3
         assert predictions(rig, rows) == pytest.approx(mllib_says(spark, better, rows), abs=1e-9)
 
         root, broker = str(rig.tables), f"127.0.0.1:{rig.broker.port}"
         assert main(["central", "rollback", "air", "--root", root, "--broker", broker, "--fleet", FLEET]) == 0
-        assert json.loads(answers.get(timeout=30))["version"] == 1
+        assert json.loads(answers.get(timeout=60))["version"] == 1
         assert predictions(rig, rows) == mllib_says(spark, first, rows)
     states = {v.version: (v.state, v.pinned) for v in Registry(root).versions("air")}
     assert states == {1: ("published", True), 2: ("rejected", False), 3: ("rolled back", False)}

@@ -45,7 +45,6 @@ def root(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(240)
 def test_two_collectors_race_for_each_commit_and_one_is_killed(
     mosquitto: Callable[..., Broker],
     start: Start,
@@ -69,12 +68,11 @@ def test_two_collectors_race_for_each_commit_and_one_is_killed(
         wait_until(
             lambda n=name: any(s["collector"] == n and s["online"] for s in outbox.status),  # type: ignore[misc]
             "both collectors",
-            60,
         )
     for turn in range(40):
         outbox.keep(g.rows(*[contribution(turn, str(k), 1.0) for k in range(5)]))
         outbox.send(rng)
-        wait_until(lambda n=turn: len(outbox.waiting) < 30, "some acknowledgements", 60)  # type: ignore[misc]
+        wait_until(lambda n=turn: len(outbox.waiting) < 30, "some acknowledgements")  # type: ignore[misc]
         if turn == 25:
             collectors[0].send_signal(signal.SIGKILL)
     wait_until(lambda: resend(outbox), "all acknowledgements", 90)

@@ -18,7 +18,7 @@ from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, Gateway
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.mark.parametrize("room", [pytest.param(100_000, id="few"), pytest.param(0, id="many", marks=pytest.mark.long)])

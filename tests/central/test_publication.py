@@ -19,7 +19,7 @@ from edgert.core.settings.connection import Connection
 from tests.brokers import Broker, Certificates
 from tests.central.worlds import WHEN, kept, version
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 
 def publish(root: Path, publication: Publication) -> list[str]:

@@ -23,7 +23,7 @@ from tests.central.sketch_examples import KIND_OF, damaged, sketch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 KEYS = (("source", "string"),)
 SCHEMA = Schema(60.0, KEYS, (("n", "count"), ("u", "distinct"), ("s", "distinct_set"), ("q", "quantiles")))
 

@@ -179,7 +179,7 @@ def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: 
     wait_until(lambda: job.streams.restarts == {(f"landing/{FLOW}", FAILURE): 1}, "a stream that could not be started")
     tries_again()
     job.stop()
-    thread.join(10)
+    thread.join(60.0)
     assert not thread.is_alive()
 
 

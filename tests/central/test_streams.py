@@ -115,14 +115,14 @@ def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Supervisor) ->
 
     def work() -> None:
         hangs.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(60.0)
 
     supervisor.add("a", lambda: RunningQuery(cast(Any, Query()), door))
     assert supervisor.batch_s() == {"a": 0.0}
     supervisor.look()
     batch = threading.Thread(target=door.run, args=(work,))
     batch.start()
-    assert hangs.wait(30)
+    assert hangs.wait(60.0)
     assert supervisor.states() == {"a": True}
     assert supervisor.batch_s()["a"] > 0.0
     goes_on.set()

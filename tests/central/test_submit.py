@@ -21,7 +21,6 @@ FILE: Final = submit.__file__
 
 @pytest.mark.spark
 @pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.xdist_group("spark")
 def test_spark_submit_runs_the_fleet_job(tmp_path: Path) -> None:
     import pyspark

@@ -22,7 +22,7 @@ def test_a_table_is_created_by_one_of_two_and_the_other_conflicts(tmp_path: Path
     def write() -> None:
         table = Table(uri)
         assert not table.refresh()
-        together.wait(10.0)
+        together.wait(60.0)
         try:
             table.append(ROWS, {"g1/f/1/0": 5})
             answers.append("created")
@@ -34,7 +34,7 @@ def test_a_table_is_created_by_one_of_two_and_the_other_conflicts(tmp_path: Path
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30.0)
+        thread.join(60.0)
     assert sorted(answers) == ["created", "found 5"]
     table = Table(uri)
     table.refresh()

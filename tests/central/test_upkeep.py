@@ -300,7 +300,7 @@ def test_in_the_collector_rounds_come_on_a_thread_of_their_own(site: Site) -> No
     site.ship(10)
     schedule = UpkeepSchedule(str(site.root), Settings(every_s=0.01, compact_files=5))
     schedule.start()
-    wait_until(lambda: schedule.totals["rounds"] > 1, "two rounds", 20)
+    wait_until(lambda: schedule.totals["rounds"] > 1, "two rounds")
     schedule.stop()
     assert schedule.totals["compacted"] == 10
     assert schedule.totals["failures"] == 0
@@ -321,7 +321,7 @@ def test_what_nobody_foresaw_is_told_and_the_next_round_comes(
 
     monkeypatch.setattr(Upkeep, "round", once_wrong)
     schedule.start()
-    wait_until(lambda: schedule.totals["rounds"], "a round", 20)
+    wait_until(lambda: schedule.totals["rounds"], "a round")
     schedule.stop()
     assert (schedule.totals["failures"], schedule.totals["last_error"]) == (1, "TypeError: no such column")
     assert "upkeep: the next round tries again" in caplog.text

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TOUCHED = Touched(days={dt.date(2024, 10, 4)}, spans=[(1728000000_000_000, 1728086399_000_000)])
 """All windows of that day."""
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.mark.long

@@ -55,7 +55,7 @@ def kept(broker: Broker, *topics: str) -> dict[str, bytes]:
     client.subscribe([*((topic, 1) for topic in topics), ("end", 1)])
     found: dict[str, bytes] = {}
     client.publish("end", b"", 1)  # after what was kept
-    while (message := inbox.get(timeout=10)).topic != "end":
+    while (message := inbox.get(timeout=60)).topic != "end":
         found[message.topic] = bytes(message.payload)
     client.disconnect()
     client.loop_stop()

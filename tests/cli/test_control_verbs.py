@@ -73,12 +73,12 @@ def gateway(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
             await server.start()
             servers.append(server)
 
-        asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(start(), loop).result(60.0)
         return tmp_path / "control.sock"
 
     yield serve
     for server in servers:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60.0)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -220,12 +220,12 @@ def test_top_in_a_terminal_ends_with_q_and_leaves_it_as_it_was(gateway: Callable
     reader = threading.Thread(target=drain)
     reader.start()
     try:
-        wait_until(lambda: seen.count(b"flow air") >= 3, "three screens", 30.0)
+        wait_until(lambda: seen.count(b"flow air") >= 3, "three screens")
         os.write(ours, b"q")
-        assert process.wait(10) == 0
+        assert process.wait(60.0) == 0
     finally:
         process.kill()
-        reader.join(10)
+        reader.join(60.0)
         os.close(ours)
     assert seen.startswith(b"\x1b[?1049h\x1b[?25l")
     assert seen.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
@@ -247,7 +247,7 @@ def test_top_without_a_terminal_prints_until_it_is_interrupted(gateway: Callable
             heads += line.startswith("gateway g1")
             assert "\x1b" not in line
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(60.0) == 130
 
 
 # -- which socket

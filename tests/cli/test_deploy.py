@@ -277,7 +277,7 @@ def test_a_refusal_names_every_error_and_what_becomes_of_the_document(
     )  # fmt: skip
     fake.start()
     try:
-        assert subscribed.wait(10)
+        assert subscribed.wait(60.0)
         status, out, err = deploy(
             flow, "--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 20
         )

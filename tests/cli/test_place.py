@@ -37,13 +37,13 @@ def gateway(tmp_path: Path) -> Iterator[Callable[[str, Any], tuple[Path, list[Ma
             return answer
 
         server = ControlServer(tmp_path / "control.sock", {verb: handler})
-        asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(60.0)
         servers.append(server)
         return tmp_path / "control.sock", came
 
     yield serve
     for server in servers:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60.0)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

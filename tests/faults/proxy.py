@@ -73,12 +73,12 @@ class Loop:
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs it there and returns what it returns."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10.0)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60.0)
 
     def close(self) -> None:
         self.call(self._cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10.0)
+        self._thread.join(60.0)
         self.loop.close()
 
     async def _cancel_all(self) -> None:

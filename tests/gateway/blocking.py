@@ -28,7 +28,7 @@ class Blocking:
 
         def wait(*arguments: Any) -> Any:
             self._entered.set()
-            assert self.free.wait(20.0)
+            assert self.free.wait(60.0)
             return process(*arguments)
 
         logic.process = wait  # type: ignore[method-assign, assignment]

@@ -389,7 +389,7 @@ async def test_a_stop_in_good_order_keeps_the_last_value_though_no_flow_has_anyt
     settings = GatewaySettings(gateway=GatewaySection(id="g1", data_dir=str(tmp_path)))
     daemon = Daemon(settings)
     heard(5, 50, drops=daemon.ingest.drops)
-    await asyncio.wait_for(daemon.end(), 10.0)
+    await asyncio.wait_for(daemon.end(), 60.0)
     again = Daemon(settings)
     drops = BrokerDrops(TOPIC, again.ingest.drops.broker)
     drops.load(again.database.meta("broker_drops", ""))

@@ -66,7 +66,7 @@ async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypa
 
     def block(*arguments: Any) -> Any:
         entered.set()
-        assert leave.wait(10.0)
+        assert leave.wait(60.0)
         return process(*arguments)
 
     monkeypatch.setattr(run.places["minute"].logic, "process", block)
@@ -237,7 +237,7 @@ async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscripti
             await asyncio.sleep(0)
     assert not deploying.done()
     ingest.subscriber.answered(Subscribed(7, (("x/+", 1),)))
-    assert await asyncio.wait_for(deploying, 10.0) == 1
+    assert await asyncio.wait_for(deploying, 60.0) == 1
     gateway.crash()
 
 

@@ -252,7 +252,7 @@ async def test_a_flow_that_starts_while_a_model_is_checked_gets_it(
 
     def slow(self: Predictions, operator: str, document: dict[str, Any]) -> Model:
         begun.set()
-        may_end.wait(10)
+        may_end.wait(60.0)
         return checked(self, operator, document)
 
     monkeypatch.setattr(Predictions, "checked_untrusted", slow)

@@ -6,13 +6,10 @@ import json
 import random
 from pathlib import Path
 
-import pytest
-
 from tests.gateway.moving import Outcome, run
 from tests.waiting import in_loop
 
 
-@pytest.mark.timeout(240)
 @in_loop
 async def test_moves_that_are_cut_short_anywhere_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
     seed = random.randrange(2**32)

@@ -106,7 +106,7 @@ class Gateway:
             return 0
         self._process.terminate()
         try:
-            return self._process.wait(15)
+            return self._process.wait(60.0)
         finally:
             self._process.kill()
             self._process = None
@@ -154,7 +154,6 @@ def number(page: Browser, tile: str) -> float:
     return float(text.replace(",", "")) if text not in ("–", "") else 0.0
 
 
-@pytest.mark.timeout(120)
 def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gateway) -> None:
     page.wait_for("return document.querySelectorAll('.node').length >= 5")
     drawn = page.run("return [...document.querySelectorAll('.node')].map(node => node.dataset.operator).join(' ')")
@@ -184,7 +183,6 @@ def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gatewa
     page.screenshot(ARTEFACTS / "page-dark.png")
 
 
-@pytest.mark.timeout(120)
 def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gateway: Gateway, tmp_path: Path) -> None:
     page.wait_for("return document.querySelectorAll('.node').length >= 5")
     assert page.run("return document.querySelector('#scheduling').hidden"), "this board has no agent"
@@ -197,7 +195,7 @@ def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gatewa
     try:
         wait_for((data / "agent.sock").exists, 20, f"the agent's socket; see {tmp_path}/agent.log")
         page.open(gateway.url)
-        page.wait_for("return document.querySelectorAll('#scheduling-table tbody tr').length >= 1", 30)
+        page.wait_for("return document.querySelectorAll('#scheduling-table tbody tr').length >= 1")
         assert not page.run("return document.querySelector('#scheduling').hidden")
         assert page.run("return document.querySelector('#scheduling-state').textContent") == "qs"
         rows = page.run("return document.querySelector('#scheduling-table tbody').textContent")
@@ -210,10 +208,9 @@ def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gatewa
         page.screenshot(ARTEFACTS / "page-scheduling.png")
     finally:
         agent.terminate()
-        agent.wait(15)
+        agent.wait(60.0)
 
 
-@pytest.mark.timeout(300)
 def test_a_board_with_an_agent_has_a_map_of_its_fleet(
     page: Browser, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +245,6 @@ def test_a_board_with_an_agent_has_a_map_of_its_fleet(
             print(agent.name, agent.log())
 
 
-@pytest.mark.timeout(120)
 def test_nothing_is_wider_than_a_phone_and_the_graph_runs_downwards(page: Browser) -> None:
     page.emulate(390, 844)
     page.wait_for("return document.querySelectorAll('.node').length >= 5")
@@ -262,7 +258,6 @@ def test_nothing_is_wider_than_a_phone_and_the_graph_runs_downwards(page: Browse
     page.screenshot(ARTEFACTS / "page-phone.png")
 
 
-@pytest.mark.timeout(120)
 def test_a_gateway_that_goes_is_said_and_its_return_is_found(page: Browser, gateway: Gateway) -> None:
     page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'")
     began = time.monotonic()
@@ -272,11 +267,10 @@ def test_a_gateway_that_goes_is_said_and_its_return_is_found(page: Browser, gate
     assert page.run("return document.body.classList.contains('stale')")
     assert page.run("return document.querySelectorAll('.node').length") >= 5, "the last numbers stay readable"
     gateway.start()
-    page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'", 30)
+    page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'")
     assert not page.run("return document.body.classList.contains('stale')")
 
 
-@pytest.mark.timeout(120)
 def test_what_a_rotten_card_has_cost_stands_on_the_page(page: Browser, gateway: Gateway) -> None:
     page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'")
     assert page.run("return document.querySelector('.gap').hidden")
@@ -286,11 +280,10 @@ def test_what_a_rotten_card_has_cost_stands_on_the_page(page: Browser, gateway: 
         newest, blob = db.execute("SELECT number, blob FROM state ORDER BY number DESC LIMIT 1").fetchone()
         db.execute("UPDATE state SET blob = ? WHERE number = ?", (blob[:-1], newest))
     gateway.start()
-    page.wait_for("return document.querySelector('.gap').textContent.includes('is damaged')", 30)
+    page.wait_for("return document.querySelector('.gap').textContent.includes('is damaged')")
     assert not page.run("return document.querySelector('.gap').hidden")
 
 
-@pytest.mark.timeout(120)
 def test_every_part_of_the_page_can_be_reached_and_is_named_for_those_who_do_not_see(page: Browser) -> None:
     page.wait_for("return document.querySelectorAll('.node').length >= 5")
     nameless = page.run(

@@ -76,7 +76,7 @@ def gateway_of(folder: Path, broker: Broker, flows: int, flow: str = FLOW) -> It
         yield url
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(60.0)
 
 
 def get(url: str) -> tuple[int, str]:
@@ -140,7 +140,6 @@ def assert_fits_a_phone(page: Browser, name: str) -> None:
     page.screenshot(ARTEFACTS / f"{name}-phone.png")
 
 
-@pytest.mark.timeout(120)
 def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
     tmp_path: Path, mosquitto: Callable[..., Broker]
 ) -> None:
@@ -154,7 +153,7 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
     ):
         page.open(url)
         page.wait_for("return document.querySelectorAll('#index li').length === 12")
-        page.wait_for("return document.querySelector('#flow-room-3 .badge')?.textContent === 'refuses all'", 30)
+        page.wait_for("return document.querySelector('#flow-room-3 .badge')?.textContent === 'refuses all'")
         card = page.run("return document.querySelector('#flow-room-3').innerText")
         assert "refuses all its input" in card
         assert "21.5 C" in card
@@ -168,12 +167,10 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         assert (code, health.splitlines()[0]) == (503, "not ready")
         assert "- flow room-3: refuses all its input" in health
 
-        page.wait_for("return document.querySelectorAll('#flow-room-0 .pager:not([hidden])').length === 1", 20)
-        page.wait_for(f"return document.querySelector('#flow-room-0 .pager').textContent.includes('of {KEYS} ')", 20)
+        page.wait_for("return document.querySelectorAll('#flow-room-0 .pager:not([hidden])').length === 1")
+        page.wait_for(f"return document.querySelector('#flow-room-0 .pager').textContent.includes('of {KEYS} ')")
         page.run("document.querySelector('#flow-room-0 .pager button:nth-of-type(2)').click()")
-        page.wait_for(
-            "return document.querySelector('#flow-room-0 .pager span').textContent.startsWith('21 to 40')", 20
-        )
+        page.wait_for("return document.querySelector('#flow-room-0 .pager span').textContent.startsWith('21 to 40')")
         heads = page.run("return [...document.querySelectorAll('#flow-room-0 .scroll th')].map(th => th.textContent)")
         assert "place" in heads
         assert "source" not in heads
@@ -191,7 +188,6 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         assert [e for e in page.console_errors() if "503" not in e] == []
 
 
-@pytest.mark.timeout(120)
 def test_all_keys_of_the_newest_window_are_on_the_page(tmp_path: Path, mosquitto: Callable[..., Broker]) -> None:
     broker, keys = mosquitto(), 611
     readings = json.dumps([{"place": place, "temperature": 21} for place in range(keys)]).encode()
@@ -202,17 +198,16 @@ def test_all_keys_of_the_newest_window_are_on_the_page(tmp_path: Path, mosquitto
     ):
         page.open(url)
         pager = "document.querySelector('#flow-room-0 .pager')"
-        page.wait_for(f"return {pager}?.textContent.includes('of {keys} ')", 30)
+        page.wait_for(f"return {pager}?.textContent.includes('of {keys} ')")
         for first in range(21, keys + 1, 20):
             page.run(f"{pager}.querySelector('button:nth-of-type(2)').click()")
             place = f"{first} to {min(first + 19, keys)} of {keys} "
-            page.wait_for(f"return {pager}.querySelector('span').textContent.startsWith('{place}')", 20)
+            page.wait_for(f"return {pager}.querySelector('span').textContent.startsWith('{place}')")
         page.wait_for(f"return {pager}.querySelector('button:nth-of-type(2)').disabled")
         found = json.loads(get(f"{url}api/results?flow=room-0&offset=600&limit=100")[1])
         assert (len(found["latest"]), found["latest_kept"], found["latest_total"]) == (11, keys, keys)
 
 
-@pytest.mark.timeout(180)
 def test_a_collector_that_was_killed_is_red_after_a_minute(tmp_path: Path, mosquitto: Callable[..., Broker]) -> None:
     broker = mosquitto()
     rig = Rig(tmp_path, broker)
@@ -222,7 +217,7 @@ def test_a_collector_that_was_killed_is_red_after_a_minute(tmp_path: Path, mosqu
     try:
         with gateway_of(tmp_path, broker, 1) as url, publishing(broker, messages, every_s=0.4), browser() as page:
             page.open(url)
-            page.wait_for("return document.querySelector('#link-central').className === 'good'", 60)
+            page.wait_for("return document.querySelector('#link-central').className === 'good'")
             collector.kill()
             page.wait_for("return document.querySelector('#link-central').className === 'bad'", 90)
             assert page.run("return document.querySelector('#link-central .value').textContent") == "no collector"
@@ -238,6 +233,6 @@ def test_a_collector_that_was_killed_is_red_after_a_minute(tmp_path: Path, mosqu
             page.screenshot(ARTEFACTS / "page-dead-collector.png")
             assert_fits_a_phone(page, "page-dead-collector")
             collector.start()
-            page.wait_for("return document.querySelector('#link-central').className === 'good'", 60)
+            page.wait_for("return document.querySelector('#link-central').className === 'good'")
     finally:
         rig.close()

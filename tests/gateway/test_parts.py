@@ -142,7 +142,7 @@ async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(tmp_pa
     made = plans.planned
 
     def slow(*given: Any) -> FlowRun:
-        assert go_on.wait(10)
+        assert go_on.wait(60.0)
         return made(*given)
 
     plans.planned = slow  # type: ignore[assignment, method-assign]

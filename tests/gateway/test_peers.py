@@ -117,7 +117,7 @@ async def test_boards_and_links_that_die_at_random_lose_and_double_nothing(seed:
             b.got.clear()
         return len(done) >= len(sent) and not one.outbox.get(AB)
 
-    await until(finished, "everything", 20)
+    await until(finished, "everything")
     assert done == sent
     await a.peers.stop()
     await b.peers.stop()

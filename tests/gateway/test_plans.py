@@ -112,7 +112,7 @@ async def test_a_flow_goes_on_when_the_change_is_cancelled_while_it_comes_to_sta
     def slowly(*given: Any) -> bool:  # on a thread
         done = bool(stop(*given))
         loop.call_soon_threadsafe(stands.set)
-        assert told.wait(10.0)
+        assert told.wait(60.0)
         return done
 
     with monkeypatch.context() as change:

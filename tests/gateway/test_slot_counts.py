@@ -64,7 +64,7 @@ async def count_through(draw: random.Random) -> None:
     for _ in range(300):
         all_count()
         await asyncio.sleep(0)
-    await until(all_count, "the drops of all rows", 30.0)  # a worker's thread may get no turn on a busy machine
+    await until(all_count, "the drops of all rows")  # a worker's thread may get no turn on a busy machine
     for process in walk.processes:
         process.stop_now()
 

@@ -20,7 +20,7 @@ from tests.waiting import in_loop, until
 
 async def brought_back(walk: Walk, stopped: list[str]) -> None:
     hosted = walk.slots.hosted[walk.run]
-    await until(lambda: stopped or not hosted.down, "the flow", 30.0)
+    await until(lambda: stopped or not hosted.down, "the flow")
 
 
 @in_loop
@@ -56,7 +56,7 @@ async def test_of_flows_that_a_slot_may_have_died_of_one_at_a_time_is_brought_ba
     await brought_back(walk, [])
     assert (first.down, second.down) == (False, True)
     InThisProcess.clock.advance(STEADY_S)
-    await until(lambda: not second.down, "the second flow", 30.0)
+    await until(lambda: not second.down, "the second flow")
     assert not first.down, "it goes on"
 
 

@@ -63,7 +63,7 @@ def test_a_window_that_closes_behind_a_checkpoint_leaves_with_the_next_one() -> 
             feed(meanwhile)
         work()
         slot.listen()
-        capturing.join(10)
+        capturing.join(60.0)
         return [row["n"] for one in run.pending[-1].departures for row in one.batch.rows]
 
     for time in (1_700_000_000, 1_700_000_001, 1_700_000_002):

@@ -50,7 +50,7 @@ async def brought_back(walk: Walk, call: Callable[[], Any], *, early: bool) -> t
     process.start()
     process.die()
     await begun.wait()
-    thread.join(5.0)
+    thread.join(60.0)
     assert not thread.is_alive()
     return hosted, sent
 
@@ -80,7 +80,7 @@ def test_a_report_waits_while_the_counts_of_a_life_go_to_those_before() -> None:
         thread.start()
         thread.join(SHORT_S)
         assert thread.is_alive()
-    thread.join(5.0)
+    thread.join(60.0)
     assert not thread.is_alive()
 
 

@@ -38,7 +38,7 @@ async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prep
     made = plans.planned
 
     def slow(*given: Any) -> FlowRun:
-        go_on.wait(10)
+        go_on.wait(60.0)
         if fails:
             raise MisfitError("its state does not fit")
         return made(*given)

@@ -24,7 +24,6 @@ from gateway.uplink.uplink import BACKLOG
 from tests.gateway.uplink_rig import E1, Collector, Rig, restart, restore, save
 from tests.waiting import in_loop
 
-pytestmark = pytest.mark.timeout(300)  # the random outages do a lot of work
 LONG_S = UplinkSettings().outage_s + 1
 
 

@@ -74,7 +74,6 @@ class Shell:
             connection.sendall(f"here\n{mark} 0\n".encode())
 
 
-@pytest.mark.timeout(30)
 def test_a_board_that_starts_again_while_it_owes_an_answer_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,12 +106,12 @@ class LinkedGateways:
         """Ends a flow from its source, on the first gateway of `order`, on, so that nothing stays on the way; `rig` has
         the table of its results. `sent`: messages that the source takes in first."""
         first = self.gateways[order[0]]
-        first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages", 60.0)
-        first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+        first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages")
+        first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
         for name, after in zip(order, (*order[1:], ""), strict=True):
             self.remove(name, flow)
             if after:
-                wait_until(lambda name=name: not self.waiting(name), f"the batches of {name} at {after}", 60.0)  # type: ignore[misc]
+                wait_until(lambda name=name: not self.waiting(name), f"the batches of {name} at {after}")  # type: ignore[misc]
                 self.ask(after, "checkpoint", {})
         for gateway in self.gateways.values():  # results were made wherever a sink ran
             rig.drained(gateway)

@@ -46,7 +46,7 @@ class Fleet:
         for agent in self.agents.values():
             agent.start()
         for agent in self.agents.values():
-            wait_until(lambda agent=agent: self.sees_all(agent), f"agent {agent.name} to see all boards", 30.0)  # type: ignore[misc]
+            wait_until(lambda agent=agent: self.sees_all(agent), f"agent {agent.name} to see all boards")  # type: ignore[misc]
 
     def sees_all(self, agent: RealAgent) -> bool:
         members = agent.status().get("members", ())

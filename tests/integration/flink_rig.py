@@ -115,7 +115,6 @@ class Flink:
         wait_until(
             lambda: all(job["state"] == "CANCELED" for job in self.get("/jobs/overview")["jobs"]),
             "the end of all queries",
-            60.0,
             poll_s=0.2,
         )
 

@@ -24,7 +24,7 @@ import psutil
 from benchmarks.ports import free_port
 from edgert.flow.document import to_toml
 from tests.brokers import Broker
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 Message = tuple[str, bytes]
@@ -64,7 +64,7 @@ class Process:
             self.process.kill()
         self.process.wait()
 
-    def terminate(self, deadline_s: float = 20.0) -> int:
+    def terminate(self, deadline_s: float = DEADLINE_S) -> int:
         """SIGTERM; returns the exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
@@ -136,7 +136,9 @@ class Gateway(Process):
         except OSError:
             return {}
 
-    def wait(self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = 30.0) -> dict[str, Any]:
+    def wait(
+        self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = DEADLINE_S
+    ) -> dict[str, Any]:
         """Waits until `holds` is true of the status, and returns that status."""
         seen: list[dict[str, Any]] = []
 
@@ -156,7 +158,7 @@ class Gateway(Process):
         return seen[0]
 
     def wait_anew(
-        self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = 30.0
+        self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:
         """The same of a status that is younger than this call: what the page shows may be a second old."""
         now = self.wait(lambda s: s, "any status")["uptime_s"]
@@ -215,7 +217,7 @@ class Rig:
             if rate and (ahead := sent / rate - (time.monotonic() - started)) > 0.01:
                 time.sleep(ahead)
         if last is not None:
-            wait_until(lambda: not client._out_messages, "the broker's PUBACKs", 60.0)
+            wait_until(lambda: not client._out_messages, "the broker's PUBACKs")
             last.wait_for_publish(10.0)
         client.disconnect()
         client.loop_stop()
@@ -242,7 +244,7 @@ class Rig:
         client.on_message = on_message
         client.on_subscribe = lambda *_: armed.set()
         client.subscribe(f"{base}/{answer}", 1)
-        assert armed.wait(20), "waited 20 s for the central broker to take a subscription"
+        assert armed.wait(60.0), "waited a minute for the central broker to take a subscription"
         sent_at = -AGAIN_S
 
         def answered() -> bool:
@@ -265,12 +267,12 @@ class Rig:
     def finish(self, gateway: Gateway, flow: str, messages: int) -> None:
         """Waits until `gateway` took in `messages` and committed them, removes the flow (its open windows are
         shipped) and waits until the collector has everything."""
-        gateway.wait(lambda s: s["ingest"]["messages"] >= messages, f"{messages} messages", 60.0)
-        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+        gateway.wait(lambda s: s["ingest"]["messages"] >= messages, f"{messages} messages")
+        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
         assert self.tell(gateway, f"flows/{flow}", b"", f"flows/{flow}/state")["accepted"]
         self.drained(gateway)
 
-    def drained(self, gateway: Gateway, deadline_s: float = 60.0) -> None:
+    def drained(self, gateway: Gateway, deadline_s: float = DEADLINE_S) -> None:
         """Waits until all results landed."""
         gateway.wait(lambda s: s["central"]["connected"], "the central connection")
         gateway.wait_anew(lambda s: not s["central"]["outbox_batches"], "an empty outbox", deadline_s)

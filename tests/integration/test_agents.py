@@ -31,7 +31,7 @@ def agents(tmp_path: Path) -> Iterator[list[RealAgent]]:
         for agent in fleet:
             agent.start()
         for agent in fleet:
-            wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see all", 20)  # type: ignore[misc]
+            wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see all")  # type: ignore[misc]
         yield fleet
     finally:
         for agent in fleet:
@@ -46,7 +46,7 @@ def test_distances_are_measured_and_estimated(agents: list[RealAgent], capsys: p
     def known() -> bool:
         return all(m["measured_ms"] and m["estimated_ms"] is not None and m["coordinate"] for m in others())
 
-    wait_until(known, "round-trip times and coordinates of all", 30)
+    wait_until(known, "round-trip times and coordinates of all")
     assert all(
         member["board"]["cores"] >= 1 and member["board"]["speed"] > 0 for member in agents[1].status()["members"]
     )
@@ -59,11 +59,11 @@ def test_distances_are_measured_and_estimated(agents: list[RealAgent], capsys: p
 def test_killed_agent_is_dead_for_all_and_returns(agents: list[RealAgent]) -> None:
     agents[2].kill()
     for agent in agents[:2]:
-        wait_until(lambda a=agent: a.states().get("board-3") == "dead", f"{agent.name} to see the death", 40)  # type: ignore[misc]
+        wait_until(lambda a=agent: a.states().get("board-3") == "dead", f"{agent.name} to see the death")  # type: ignore[misc]
     before = next(m["epoch"] for m in agents[0].status()["members"] if m["gateway"] == "board-3")
     agents[2].start()
     for agent in agents:
-        wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see the return", 40)  # type: ignore[misc]
+        wait_until(lambda a=agent: a.states() == ALL, f"{agent.name} to see the return")  # type: ignore[misc]
     assert next(m["epoch"] for m in agents[0].status()["members"] if m["gateway"] == "board-3") > before
 
 
@@ -81,10 +81,10 @@ def test_revoked_board_is_no_member_although_it_runs_and_holds_the_key(
         second.start()  # has no list
         monkeypatch.setenv("EDGERT_AGENT_CRL_FILE", str(ca / "crl.pem"))
         first.start()
-        wait_until(lambda: first.states().get("board-2") == "alive", "the two to meet", 20)
+        wait_until(lambda: first.states().get("board-2") == "alive", "the two to meet")
         authority.revoke("board-2", now)
-        wait_until(lambda: first.states().get("board-2") == "dead", "board-1 to read the list", 20)
-        wait_until(lambda: first.status()["counters"]["drops"].get("revoked", 0) > 5, "its packets to be dropped", 20)
+        wait_until(lambda: first.states().get("board-2") == "dead", "board-1 to read the list")
+        wait_until(lambda: first.status()["counters"]["drops"].get("revoked", 0) > 5, "its packets to be dropped")
         assert first.states()["board-2"] == "dead"
         assert "revoked boards are no members: board-2" in first.log()
     finally:
@@ -98,7 +98,7 @@ def test_agent_that_leaves_is_not_dead(agents: list[RealAgent]) -> None:
         wait_until(lambda a=agent: a.states()["board-2"] == "left", f"{agent.name} to see it leave")  # type: ignore[misc]
     process = agents[1].process
     assert process is not None
-    assert process.wait(10) == 0
+    assert process.wait(60.0) == 0
 
 
 def test_key_rotates_while_the_fleet_runs(agents: list[RealAgent]) -> None:
@@ -107,7 +107,7 @@ def test_key_rotates_while_the_fleet_runs(agents: list[RealAgent]) -> None:
             agent.write_keys(keys)
         expected = KeyRing(keys).identifiers
         for agent in agents:
-            wait_until(lambda a=agent, e=expected: a.status()["keys"] == e, "the keys to be read", 20)  # type: ignore[misc]
+            wait_until(lambda a=agent, e=expected: a.status()["keys"] == e, "the keys to be read")  # type: ignore[misc]
     assert all(agent.states() == ALL for agent in agents)
     assert all(agent.status()["counters"]["drops"] == {} for agent in agents)
 

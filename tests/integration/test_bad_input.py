@@ -19,7 +19,7 @@ from tests.integration import truth
 from tests.integration.rig import Message, Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 GOOD = b'[{"bn":"a","bt":1700000000,"n":"temperature","v":20.5}]'
 BAD_PAYLOADS = {
@@ -175,7 +175,7 @@ def test_a_full_disk_acknowledges_nothing_and_loses_nothing(rig: Rig, small_disk
     assert status["ingest"]["unacknowledged"]
     ballast.unlink()
     collector.start()
-    gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "acknowledgements once there is room", 60.0)
+    gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "acknowledgements once there is room")
     rig.finish(gateway, "city-air", len(packs))
     want = {key: row["n"] for key, row in truth.expected(packs).items()}
     assert rig.counts("city-air") == want
@@ -192,12 +192,12 @@ def test_a_broker_that_is_away_at_start_and_goes_away_later_costs_nothing(rig: R
     assert "cannot connect" in status["ingest"]["error"]
     assert not status["ingest"]["connected"]
     rig.broker.start()
-    gateway.wait(lambda s: s["ingest"]["connected"] and s["central"]["connected"], "the connections", 60.0)
+    gateway.wait(lambda s: s["ingest"]["connected"] and s["central"]["connected"], "the connections")
     assert rig.deploy(gateway, truth.document())["accepted"]
     gateway.wait(lambda s: s["flows"], "the flow")
     rig.publish(truth.as_messages(packs[:500]))
     rig.broker.restart()
-    gateway.wait(lambda s: s["ingest"]["reconnects"] and s["ingest"]["connected"], "the reconnect", 60.0)
+    gateway.wait(lambda s: s["ingest"]["reconnects"] and s["ingest"]["connected"], "the reconnect")
     rig.publish(truth.as_messages(packs[500:]))
     gateway.wait(lambda s: s["central"]["connected"], "the central connection", 90.0)
     rig.finish(gateway, "city-air", len(packs))
@@ -217,7 +217,7 @@ def test_the_small_window_of_mqtt_311_is_followed_by_checkpoints(
         gateway.start_ready()
         assert rig.deploy(gateway, truth.document(interval_s=60.0))["accepted"]
         rig.publish(truth.as_messages(packs))
-        status = gateway.wait(lambda s: s["ingest"]["messages"] >= 990, "the messages", 60.0)
+        status = gateway.wait(lambda s: s["ingest"]["messages"] >= 990, "the messages")
         # nothing but the window can have asked for them (the interval is a minute); without them all would stand still
         # after 20 messages. Mosquitto sends up to a full window per PUBACK that it gets, so there are few.
         assert status["checkpoint"]["commits"] >= 1
@@ -270,7 +270,7 @@ def test_a_row_that_gives_a_topic_at_which_the_broker_would_hang_up_costs_no_oth
     client.subscribe("out/#", 1)
     names = ["line 1", "line 1\t", "line\u0085", "line\ufffe", "line 2"]
     rig.publish([("lines/a", json.dumps({"name": name, "v": 2}).encode()) for name in names])
-    wait_until(lambda: len(got) >= 2, "what can be published", 60.0)
+    wait_until(lambda: len(got) >= 2, "what can be published")
     status = gateway.wait(lambda s: s["drops"], "the drops")
     assert got == ["out/line 1/state", "out/line 2/state"]
     assert sum(_reason_counts(status).values()) == 3

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.rig import Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 MESSAGES, WINDOW = 3_000, 100
 HANG_UPS = (400, 1_100, 2_000)

@@ -31,7 +31,7 @@ from tests.integration.harms import (
 from tests.integration.rig import Gateway, Message, Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 FIRST, SECOND, THIRD = 300, 300, 100
 NOON = time.time() // 86_400 * 86_400 - 43_200.0
@@ -55,8 +55,8 @@ def messages(many: int, first: int) -> list[Message]:
 
 
 def taken(gateway: Gateway, many: int) -> None:
-    gateway.wait(lambda s: s["ingest"]["messages"] >= many, f"{many} messages", 60.0)
-    gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    gateway.wait(lambda s: s["ingest"]["messages"] >= many, f"{many} messages")
+    gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
 
 
 def harmed(rig: Rig, harm: Harm, name: str) -> tuple[int, list[str], dict[str, Any]]:
@@ -76,13 +76,13 @@ def harmed(rig: Rig, harm: Harm, name: str) -> tuple[int, list[str], dict[str, A
     harm(gateway.data / name, yesterday, 28)
     rig.publish(messages(THIRD, FIRST + SECOND))
     gateway.start_ready()
-    gateway.wait(lambda s: any(flow["state"] == "running" for flow in s["flows"]), "its flow", 60.0)
-    gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    gateway.wait(lambda s: any(flow["state"] == "running" for flow in s["flows"]), "its flow")
+    gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
     rig.publish(messages(1, FIRST + SECOND + THIRD))
-    status = gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    status = gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
     assert rig.tell(gateway, "flows/f", b"", "flows/f/state")["accepted"]
     rig.drained(gateway)
-    wait_until((rig.tables / "landing" / "f").exists, "the landing table", 30.0)
+    wait_until((rig.tables / "landing" / "f").exists, "the landing table")
     counted = sum(row["n"] for row in rig.landed("f"))
     gaps = [row["text"] for row in rig.table("gaps")] if (rig.tables / "gaps").exists() else []
     return FIRST + SECOND + THIRD + 1 - counted, gaps, status
@@ -136,15 +136,15 @@ def test_a_folder_that_is_gone_as_a_whole_is_said_for_a_flow_that_ships_nothing(
     gateway.kill()
     shutil.rmtree(gateway.data)
     gateway.start_ready()
-    gateway.wait(lambda s: any(flow["state"] == "running" for flow in s["flows"]), "its flow", 60.0)
-    status = gateway.wait_anew(lambda s: s["ingest"]["connected"] and s["database"]["lost"], "what is lost", 60.0)
+    gateway.wait(lambda s: any(flow["state"] == "running" for flow in s["flows"]), "its flow")
+    status = gateway.wait_anew(lambda s: s["ingest"]["connected"] and s["database"]["lost"], "what is lost")
     assert status["ingest"]["unknown_sessions"] == 1
     assert [flow["gap"] for flow in status["flows"]] == [status["database"]["lost"]]
     assert "of which the data folder knows nothing" in status["database"]["lost"]
     assert status["database"]["lost"] in gateway.text()
     gateway.kill()
     gateway.start_ready()
-    again = gateway.wait_anew(lambda s: s["ingest"]["connected"], "the broker", 60.0)
+    again = gateway.wait_anew(lambda s: s["ingest"]["connected"], "the broker")
     assert (again["ingest"]["unknown_sessions"], again["database"]["lost"]) == (0, ""), "it is said once"
 
 

@@ -14,7 +14,7 @@ from edgert.cli.board import revoked
 from edgert.cli.main import main
 from tests.integration.rig import FLEET, Rig
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 
 def test_a_revocation_reaches_the_boards(

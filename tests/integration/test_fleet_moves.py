@@ -14,7 +14,7 @@ from tests.integration.fleet_world import Fleet, counts_of
 from tests.integration.rig import Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 MOVES = "[moves]\nperiod_s = 0.5\nexternal = false\n"
 """The boards of this test share a machine: each would take the others for load of its own."""
 NARROW = f"{MOVES}cpu = 0.0001\n"
@@ -33,7 +33,7 @@ def narrow(rig: Rig) -> Iterator[Fleet]:
 
 
 def _end(fleet: Fleet, packs: list[dict[str, Any]]) -> None:
-    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
     fleet.ask("g1", "fleet.remove", {"flow": "city-air"})
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)
@@ -49,7 +49,7 @@ def test_a_crowded_board_hands_an_instance_to_a_freer_one_by_itself(
     apart = {"flow": "city-air", "from": "g1", "moves": {"window": "g2", "central": "g3"}}
     narrow.ask("g1", "fleet.relieve", apart)  # as an agent asks for it: what people place is pinned
     publishing = narrow.rig.publishing(truth.as_messages(packs), rate=150)
-    wait_until(lambda: narrow.where("g1")["assignment"]["window"] != "g2", "the window to leave g2", 60.0)
+    wait_until(lambda: narrow.where("g1")["assignment"]["window"] != "g2", "the window to leave g2")
     publishing.join()
     asked = ["--config", str(narrow.agents["g3"].config)]
     assert main(["fleet", "moves", "--json", *asked]) == 0
@@ -78,7 +78,7 @@ def test_a_drained_board_is_empty_through_a_restart_and_is_filled_again(
     fleet.boards.gateways["g2"].kill()
     fleet.boards.gateways["g2"].start_ready()
     fleet.agents["g2"].start()
-    wait_until(lambda: fleet.sees_all(fleet.agents["g1"]), "g2 to be back", 60.0)
+    wait_until(lambda: fleet.sees_all(fleet.agents["g1"]), "g2 to be back")
     members = {m["gateway"]: m["board"]["drained"] for m in fleet.agents["g1"].status()["members"]}
     assert members == {"g1": False, "g2": True, "g3": False}
     assert main(["fleet", "fill", "g2", *asked]) == 0

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.rig import Gateway, Message, Rig
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 SENSORS = 300
 ROUNDS = 5
@@ -49,7 +49,7 @@ def state(status: dict[str, Any], flow: str) -> str:
 
 
 def waits(gateway: Gateway) -> dict[str, Any]:
-    return gateway.wait(lambda s: s["flows"] and state(s, "keep") == "blocked", "the full outbox", 60.0)
+    return gateway.wait(lambda s: s["flows"] and state(s, "keep") == "blocked", "the full outbox")
 
 
 def test_after_an_outage_one_flow_has_all_and_the_other_states_what_is_missing(rig: Rig) -> None:
@@ -77,7 +77,7 @@ def test_after_an_outage_one_flow_has_all_and_the_other_states_what_is_missing(r
     gateway.start()
     waits(gateway)
     rig.collector().start()
-    gateway.wait(lambda s: not s["ingest"]["unacknowledged"] and state(s, "keep") == "running", "room", 60.0)
+    gateway.wait(lambda s: not s["ingest"]["unacknowledged"] and state(s, "keep") == "running", "room")
     for flow in ("keep", "shed"):
         rig.finish(gateway, flow, 0)
     expected = {

@@ -19,7 +19,7 @@ from edgert.mqtt.packets.properties import encode_varint
 from tests.integration.rig import Gateway
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 CONNACK = b"\x20\x03\0\0\0"
 PIECE = 1 << 16

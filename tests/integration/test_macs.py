@@ -85,7 +85,7 @@ class Client:
         armed = threading.Event()
         self._client.on_subscribe = lambda *_: armed.set()
         self._client.subscribe(topic, 1)
-        assert armed.wait(10)
+        assert armed.wait(60.0)
 
     def on_message(self, client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         raise NotImplementedError
@@ -128,7 +128,6 @@ class Forger(Client):
             client.publish(topic, forged, qos=1)
 
 
-@pytest.mark.timeout(180)
 def test_a_forged_acknowledgement_empties_no_outbox_and_the_collectors_own_does(fleet: Fleet) -> None:
     """`bare` has no key and shows what the forgery does."""
     collector = fleet.collect()
@@ -141,7 +140,7 @@ def test_a_forged_acknowledgement_empties_no_outbox_and_the_collectors_own_does(
     bare.start_ready()
     fleet.measure(range(10, 20))
     bare.wait(lambda s: s["central"]["acknowledged"] >= 2 and not s["central"]["outbox_batches"], "what forgery does")
-    wait_until(lambda: forger.forged["g1"], "results of g1 that are forged an acknowledgement", 30)
+    wait_until(lambda: forger.forged["g1"], "results of g1 that are forged an acknowledgement")
     heard = signed.wait(lambda s: s["central"]["not_authentic_acks"] >= 3, "forged acknowledgements")
     assert heard["central"]["acknowledged"] == before["central"]["acknowledged"]
     assert heard["central"]["outbox_batches"] >= 1
@@ -155,11 +154,10 @@ def test_a_forged_acknowledgement_empties_no_outbox_and_the_collectors_own_does(
     assert fleet.rig.counts("air") == {(FIRST_S + 60.0 * n, "a"): 1 for n in range(18)}, "the last two are open"
 
 
-@pytest.mark.timeout(120)
 def test_forged_results_land_nothing_and_are_told_with_the_name_they_claim(fleet: Fleet) -> None:
     fleet.collect(EDGERT_CENTRAL_PROTOCOL="3.1.1")
     status = Status(fleet.rig)
-    wait_until(lambda: status.newest.get("online"), "the collector", 30)
+    wait_until(lambda: status.newest.get("online"), "the collector")
     topic, forged, honest = results_topic(FLEET, "g1", FLOW), Numbers("g1"), Numbers("g2", flow="water")
     batches = [pack_result(forged.open()), pack_result(forged.rows(contribution(0, "a", 1.0)))]
     own = results_topic(FLEET, "g2", "water")
@@ -170,8 +168,8 @@ def test_forged_results_land_nothing_and_are_told_with_the_name_they_claim(fleet
         *((topic, with_macs(payload, own, [G2])) for payload in batches),
         *((own, with_macs(payload, own, [G2])) for payload in good),
     ])  # fmt: skip
-    wait_until(lambda: status.newest["rows"] >= 1, "the honest row", 30)
-    wait_until(lambda: status.newest["not_authentic"] == 6, "the count of what was refused", 30)
+    wait_until(lambda: status.newest["rows"] >= 1, "the honest row")
+    wait_until(lambda: status.newest["not_authentic"] == 6, "the count of what was refused")
     assert status.newest["unsigned"] == 2
     assert topic in status.newest["newest_not_authentic"]
     assert (status.newest["rows"], status.newest["malformed"]) == (1, 0)

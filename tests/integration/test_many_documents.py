@@ -99,7 +99,7 @@ def test_of_1500_flows_at_once_none_is_lost_and_the_newest_version_of_each_runs(
     first, second = ([(f"{BASE}/flows/f{n}", flow(n, version)) for n in numbers] for version in (1, 2))
     broker = mosquitto(settings="max_queued_messages 0")
     with at_once(tmp_path, broker, first, second) as (gateway, _):
-        status = gateway.wait(lambda s: len(s["flows"]) == len(numbers), "all flows", 60.0)
+        status = gateway.wait(lambda s: len(s["flows"]) == len(numbers), "all flows")
         described = {flow["name"]: (flow["state"], flow["description"]) for flow in status["flows"]}
         assert described == {f"f{n}": ("running", "version 2") for n in numbers}
 

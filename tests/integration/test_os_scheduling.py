@@ -27,7 +27,7 @@ from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.integration.two_slots import two_slots
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, needs_nice, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, needs_nice]
 ABLE = abilities()
 
 
@@ -121,7 +121,7 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
             seen.append({o["place"]: o["nice"] for o in rows})
         return bool(seen)
 
-    wait_until(hot_first, "a long queue of the flow hot", 30.0)
+    wait_until(hot_first, "a long queue of the flow hot")
     assert seen[0] == {slots["hot"]: 0, slots["cold"]: 19}
     weights = {
         name: instance["weight"]
@@ -169,7 +169,7 @@ def values(gateway: Gateway) -> dict[int, set[tuple[int, int, str]]]:
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(5, marks=pytest.mark.timeout(300)),
+        5,
         pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
     ],
 )

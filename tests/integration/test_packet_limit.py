@@ -20,7 +20,7 @@ from tests.integration.harms import dropped
 from tests.integration.rig import FLEET, Gateway, Message, Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 LIMIT = 2_000
 NAMES, LONG = 40, 5_000
@@ -70,8 +70,8 @@ def test_results_above_the_limit_land_in_pieces_and_a_row_that_no_collector_take
         assert rig.deploy(gateway, document())["accepted"]
         rig.broker = sensors
         rig.publish(messages)
-        gateway.wait(lambda s: s["ingest"]["messages"] >= len(rows), "all messages", 60.0)
-        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
+        gateway.wait(lambda s: s["ingest"]["messages"] >= len(rows), "all messages")
+        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
         rig.broker = central
         assert rig.tell(gateway, "flows/f", b"", "flows/f/state")["accepted"]
         status = gateway.wait_anew(lambda s: not s["central"]["outbox_batches"], "an empty outbox", 120.0)
@@ -105,7 +105,7 @@ def test_a_birth_above_an_unstated_limit_is_published_without_the_names_of_flows
     watcher.subscribe(f"edgert/v1/{FLEET}/g1/status", 1)
     try:
         gateway.start_ready()
-        wait_until(lambda: births and births[-1]["state"] == "online", "a birth", 60.0)
+        wait_until(lambda: births and births[-1]["state"] == "online", "a birth")
         assert births[-1].keys() == {"state", "version"}
         assert "published without the names of its flows" in gateway.text()
         status = gateway.wait_anew(lambda s: s["central"]["connected"], "the connection")

@@ -24,7 +24,7 @@ from tests.integration.rig import Gateway, Message, Rig
 from tests.integration.worlds import COUNTING, counted
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 THREE: dict[str, Any] = {"slots": 3, "fusion": "full"}
 APART = {"readings": 0, "valid": 1, "window": 2, "central": 0}

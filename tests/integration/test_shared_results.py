@@ -13,7 +13,7 @@ from tests.integration import truth
 from tests.integration.rig import Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 def holders(rig: Rig) -> dict[str, str]:

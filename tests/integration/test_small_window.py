@@ -34,9 +34,9 @@ def test_what_waits_at_the_broker_comes_soon_and_the_window_is_said(
         sending = rig.publishing(
             (message(str(next(sent))) for _ in itertools.takewhile(lambda _: not found.is_set(), range(MOST))), 100.0
         )
-        wait_until(lambda: said(gateway), "the window to be found", 60.0)
+        wait_until(lambda: said(gateway), "the window to be found")
         found.set()
-        sending.join(30.0)
+        sending.join(60.0)
         messages = next(sent)
         before = gateway.wait(lambda s: s["ingest"]["messages"] == messages, "all of them")["ingest"]
         assert size <= before["window"] <= 3 * size

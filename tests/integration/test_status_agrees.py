@@ -59,11 +59,11 @@ def over_mqtt(rig: Rig, gateway: Gateway) -> dict[str, Any]:
     client.on_message = lambda _client, _data, message: answers.append(json.loads(message.payload))
     client.on_subscribe = lambda *_: armed.set()
     client.subscribe("test/answers", 1)
-    assert armed.wait(20)
+    assert armed.wait(60.0)
     properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     properties.ResponseTopic = "test/answers"
     client.publish(f"edgert/v1/{FLEET}/{gateway.name}/cmd/status", b"{}", 1, properties=properties)
-    wait_until(lambda: answers, "an answer to cmd/status", 20)
+    wait_until(lambda: answers, "an answer to cmd/status")
     client.disconnect()
     client.loop_stop()
     return answers[0]

@@ -13,7 +13,7 @@ from tests.integration.rig import Gateway, Rig
 from tests.integration.worlds import package, state, with_waiting
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("slots", [0, 1])
@@ -50,7 +50,7 @@ def _acknowledged(gateway: Gateway, messages: int) -> dict[str, Any]:
     def all_of_it(status: dict[str, Any]) -> bool:
         return status["ingest"]["messages"] >= messages and not status["ingest"]["unacknowledged"]
 
-    return gateway.wait(all_of_it, "the acknowledgements", 60.0)
+    return gateway.wait(all_of_it, "the acknowledgements")
 
 
 @pytest.mark.parametrize("slots", [pytest.param(0, marks=pytest.mark.long), 1])
@@ -74,7 +74,7 @@ def test_alarms_beside_it_go_out_though_its_queue_is_full(rig: Rig, slots: int) 
         for _ in range(3):  # of 5 MB each, so slowly that what comes while a checkpoint is tried (2 s) has room
             rig.publish([(f"s/d{n}", long) for n in range(100)], qos=0, rate=25.0)
             sent += 100
-            status = gateway.wait(lambda s: _rows_in(s, "alarm") == sent, "the alarms", 60.0)  # noqa: B023 - called here
+            status = gateway.wait(lambda s: _rows_in(s, "alarm") == sent, "the alarms")  # noqa: B023 - called here
     finally:
         there.unlink()
     dropped = {d["operator"]: d["rows"] for d in status["drops"] if d["reason"] == "queue over budget"}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.rig import Gateway, Message, Rig
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 KEPT: Final = 50_000
 """Rows of one device with times in the future, each in a window of its own."""
@@ -40,8 +40,8 @@ def messages_in(gateway: Gateway) -> int:
 
 
 def taken(gateway: Gateway, count: int) -> None:
-    gateway.wait(lambda s: s["flows"][0]["operators"][0]["rows_in"] >= count, "the messages", 60.0)
-    gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the checkpoint", 60.0)
+    gateway.wait(lambda s: s["flows"][0]["operators"][0]["rows_in"] >= count, "the messages")
+    gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the checkpoint")
 
 
 def cost_s(rig: Rig, gateway: Gateway) -> float:

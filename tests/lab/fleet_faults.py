@@ -243,7 +243,7 @@ def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
     owners = Owners(FLOW)
     with Lab(with_agents(seed), folder).running() as lab, watched(owners, lab):
         made = FleetRun(lab, draw, outcome)
-        wait_until(made.members_known, "all boards to know each other", 60.0, poll_s=0.2)
+        wait_until(made.members_known, "all boards to know each other", poll_s=0.2)
         made.deploy()
         with lab.boards["g1"].namespace.inside():
             publishing = lab.boards["g1"].rig.publishing(truth.as_messages(packs), SLOWLY)
@@ -252,8 +252,8 @@ def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
             made.fault()
         publishing.join()
         g1 = lab.boards["g1"].gateway
-        g1.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 60.0)
-        wait_until(made.members_known, "all boards to know each other", 60.0, poll_s=0.2)
+        g1.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+        wait_until(made.members_known, "all boards to know each other", poll_s=0.2)
         made.until_done("fleet.remove", {"flow": FLOW})
         for board in lab.boards.values():
             lab.central.rig.drained(board.gateway)

@@ -252,7 +252,7 @@ class MovesRun(FleetRun):
         """Removes the flow after everything came in; returns when all results are on their way to the table."""
         source = self.lab.boards["g1"].gateway
         source.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements", 120.0)
-        wait_until(self.members_known, "all boards to know each other", 60.0, poll_s=0.2)
+        wait_until(self.members_known, "all boards to know each other", poll_s=0.2)
         self.until_done("fleet.remove", {"flow": FLOW})
         for board in self.lab.boards.values():
             self.lab.central.rig.drained(board.gateway, 180.0)

@@ -16,7 +16,7 @@ from tests.lab.lab import Lab
 from tests.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.root, pytest.mark.integration, pytest.mark.timeout(240), pytest.mark.usefixtures("may_make_namespaces"),
+    pytest.mark.root, pytest.mark.integration, pytest.mark.usefixtures("may_make_namespaces"),
 ]  # fmt: skip
 BOARDS = ("g1", "g2", "g3")
 ALL = dict.fromkeys(BOARDS, "alive")
@@ -43,9 +43,7 @@ def test_a_one_way_cut_kills_nobody_and_an_isolated_board_returns(tmp_path: Path
         seen(lab, 40, ALL)
         lab.cut("g1", "g2", one_way=True)
         since = lab.switch.figures()["g1 g2"]["cut"]
-        wait_until(
-            lambda: lab.switch.figures()["g1 g2"]["cut"] > since + 20, "frames that the cut drops", 60, poll_s=0.2
-        )
+        wait_until(lambda: lab.switch.figures()["g1 g2"]["cut"] > since + 20, "frames that the cut drops", poll_s=0.2)
         assert all(states(lab, name) == ALL for name in BOARDS)  # the third carries word between them
         lab.heal()
         for other in ("g1", "g2", CENTRAL):
@@ -74,7 +72,7 @@ def test_the_smaller_side_of_a_cut_changes_no_flow_and_stops_what_it_runs_for_th
 
     with Lab(described, tmp_path).running() as lab:
         seen(lab, 60, ALL)
-        wait_until(lambda: not deploys("g1", flow, window="g3", central="g2"), "the deployment", 60, poll_s=1.0)
+        wait_until(lambda: not deploys("g1", flow, window="g3", central="g2"), "the deployment", poll_s=1.0)
         for place in ("g1", "g2"):
             lab.cut("g3", place)
         seen(lab, 60, {**ALL, "g3": "dead"})
@@ -84,6 +82,6 @@ def test_the_smaller_side_of_a_cut_changes_no_flow_and_stops_what_it_runs_for_th
         assert not deploys("g1", other)
         lab.heal()
         seen(lab, 90, ALL)
-        wait_until(lambda: state("g3") == "running", "g3 to go on", 60, poll_s=0.5)
-        wait_until(lambda: not deploys("g3", other, readings="g1"), "a deployment from g3", 60, poll_s=1.0)
+        wait_until(lambda: state("g3") == "running", "g3 to go on", poll_s=0.5)
+        wait_until(lambda: not deploys("g3", other, readings="g1"), "a deployment from g3", poll_s=1.0)
         assert "other" not in lab.boards["g3"].ask("part.status")

@@ -41,9 +41,8 @@ def test_agents_of_one_fleet_find_each_other_by_mdns(tmp_path: Path, network: Na
             wait_until(
                 lambda a=agent: a.states() == {"board-1": "alive", "board-2": "alive"},  # type: ignore[misc]
                 f"{agent.name} to see both",
-                30,
             )
-        wait_until(lambda: stranger.status().get("discovery", {}).get("announced"), "the stranger to be announced", 30)
+        wait_until(lambda: stranger.status().get("discovery", {}).get("announced"), "the stranger to be announced")
         assert stranger.states() == {"stranger": "alive"}
         assert stranger.status()["discovery"]["found"] == []
         for agent, other in zip(fleet, reversed(fleet), strict=True):
@@ -64,7 +63,7 @@ def test_mdns_that_cannot_work_stops_no_agent_and_is_said(
     try:
         with network.inside():
             agent.start()
-        wait_until(lambda: (agent.status().get("discovery") or {}).get("error"), "the reason", 20)
+        wait_until(lambda: (agent.status().get("discovery") or {}).get("error"), "the reason")
         assert "127.0.0.1 is no address of a local network" in agent.status()["discovery"]["error"]
         assert 'agent.discovery = "mdns" does not work' in agent.log()
     finally:

@@ -416,7 +416,7 @@ async def test_stopping_while_there_is_no_broker_ends_at_once(mosquitto: MakeBro
     receiver = Recorder(mosquitto(start=False))
     await receiver.client.start()
     await until(lambda: receiver.client.status.error, "a first attempt")
-    await asyncio.wait_for(receiver.client.stop(), 1.0)
+    await asyncio.wait_for(receiver.client.stop(), 10.0)
     assert receiver.disconnected == []
 
 

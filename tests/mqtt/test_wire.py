@@ -40,7 +40,7 @@ def test_after_a_read_that_was_worked_on_in_parts_reading_goes_on(monkeypatch: p
         await loop.create_connection(lambda: Wire(slow(parts), Coalescer(0.0, 0.0)), sock=ours)
         theirs.setblocking(False)
         for _ in range(20):
-            await asyncio.wait_for(loop.sock_sendall(theirs, bytes(100_000)), 10.0)
+            await asyncio.wait_for(loop.sock_sendall(theirs, bytes(100_000)), 60.0)
         await until(lambda: sum(parts) >= 2_000_000, "all that was sent")
         theirs.close()
         return sum(parts)

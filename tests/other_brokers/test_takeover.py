@@ -23,7 +23,7 @@ from tests.brokers import Broker
 from tests.other_brokers.worlds import mochi, mochi_as_it_comes
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 MESSAGES, RATE, CUT_S = 4_000, 500.0, 0.5
 
@@ -50,7 +50,7 @@ class Subscriber:
         else:
             client.connect("127.0.0.1", self.port)
         client.loop_start()
-        assert subscribed.wait(10.0), "waited 10 s for SUBACK"
+        assert subscribed.wait(60.0), "waited a minute for SUBACK"
         return client
 
     def cut(self) -> None:
@@ -96,7 +96,7 @@ def never_delivered(port: int, version: str) -> tuple[int, int]:
         time.sleep(CUT_S)
         subscriber.cut()
         takeovers += 1
-    wait_until(lambda: not sender._out_messages, "the broker's PUBACKs", 60.0)
+    wait_until(lambda: not sender._out_messages, "the broker's PUBACKs")
     subscriber.cut()  # all that it ever held comes once more
     before = -1
     while before != (before := len(subscriber.got)):
