@@ -24,12 +24,14 @@ def read_keys(path: Path) -> list[bytes]:
             text = file.read(MAX_KEY_FILE).removeprefix(codecs.BOM_UTF8).decode("ascii", "replace")
     except OSError as error:
         raise KeyFileError(
-            f"{path}: expected the fleet's key file: {error.strerror or error}; make one with: edgert fleet key FILE, "
-            "and copy it to the other boards of the fleet"
+            f"agent.key_file {path}: expected the fleet's key file: {error.strerror or error}; make one with: "
+            "edgert fleet key FILE, and copy it to the other boards of the fleet"
         ) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and not _is_credential(path):
-        raise KeyFileError(f"{path}: expected a file that only its owner may read; run: chmod 600 {path}")
-    return parse_keys(text, str(path))
+        raise KeyFileError(
+            f"agent.key_file {path}: expected a file that only its owner may read; run: chmod 600 {path}"
+        )
+    return parse_keys(text, f"agent.key_file {path}")
 
 
 def _is_credential(path: Path) -> bool:
@@ -44,9 +46,9 @@ def read_revoked(path: Path) -> frozenset[str]:
         content = path.read_bytes()
     except OSError as error:
         raise EdgertError(
-            f"{path}: expected the fleet's list of revoked certificates: {error.strerror or error}"
+            f"agent.crl_file {path}: expected the fleet's list of revoked certificates: {error.strerror or error}"
         ) from error
-    return revoked_names_untrusted(content, str(path))
+    return revoked_names_untrusted(content, f"agent.crl_file {path}")
 
 
 def stamp(path: Path) -> tuple[int, int, int]:

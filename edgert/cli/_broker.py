@@ -69,7 +69,7 @@ def errors_name_options(args: argparse.Namespace) -> Iterator[None]:
     except EdgertError as error:
         text = str(error)
         for setting, option in () if "broker" not in args or getattr(args, "config", None) else OPTIONS:
-            text = re.sub(rf"(?<![\w/.-]){setting}\b", option, text)
+            text = re.sub(rf"(?<![\w/.-])(?:central\.)?{setting}\b", option, text)
         raise EdgertError(text) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,3 +33,11 @@ def load(file: Path, known: Registry) -> Flow:
     except OSError as error:
         raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
     return document.load(text, known, what=str(file))
+
+
+def notes(flow: Flow) -> Iterator[str]:
+    """What may go wrong with a flow by itself, a sentence each."""
+    from edgert.flow.loops import POSSIBLE_LOOP, loops
+
+    for loop in loops([flow], flow.name):
+        yield f"note: {POSSIBLE_LOOP.format(loop)}"

@@ -7,10 +7,9 @@ import json
 import sys
 from pathlib import Path
 
-from edgert.cli._documents import load, registry
+from edgert.cli._documents import load, notes, registry
 from edgert.core.errors import EdgertError
 from edgert.core.text.counted import counted
-from edgert.flow.loops import POSSIBLE_LOOP, loops
 from edgert.flow.schema import json_schema
 
 HELP = "check the deployment document of a flow and name every error in it"
@@ -39,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
             size, interval = len(flow.nodes), flow.checkpoint_interval_s
             told = f"{counted(size, 'operator')}, {flow.delivery}, checkpoint every {interval:g} s"
             print(f"{file}: flow {flow.name} is good: {told}")
-            for loop in loops([flow], flow.name):
-                print(f"{file}: note: {POSSIBLE_LOOP.format(loop)}")
+            for note in notes(flow):
+                print(f"{file}: {note}")
     return status

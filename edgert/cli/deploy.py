@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edgert.cli import _broker
 from edgert.cli._control import ask_agent, by_board
+from edgert.cli._documents import notes
 from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
 from edgert.core.ids import short
 
 if TYPE_CHECKING:
     from edgert.core.settings.connection import Connection
+    from edgert.flow.graph import Flow
     from edgert.mqtt.clients.deployment import Deployment, DeploymentAnswer
 
 HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its answer"
@@ -63,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
         args.gateway = args.gateway or settings.gateway.id
     if args.fleet is None:
         args.fleet = settings.gateway.fleet if settings else "default"
-    name, payload, document = _what(args)
-    if by_fleet and (told := _by_agent(args, name, document)):
+    name, payload, flow = _what(args)
+    if by_fleet and (told := _by_agent(args, name, flow)):
         print(told)
         return 0
     # What the connection has to say is told as our own error.
@@ -80,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _by_agent(args: argparse.Namespace, name: str, document: Mapping[str, Any]) -> str:
+def _by_agent(args: argparse.Namespace, name: str, flow: Flow | None) -> str:
     """Carries it out by this board's agent and returns the sentence to print; empty where no agent answers, it
     belongs to another fleet, or the flow to be removed is none of the fleet's."""
 
@@ -95,9 +98,11 @@ def _by_agent(args: argparse.Namespace, name: str, document: Mapping[str, Any]) 
         return ""
     if fleet != args.fleet:
         return ""
-    if document:
-        asked = {"document": dict(document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}
+    if flow:
+        asked = {"document": dict(flow.document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}
         found = ask("fleet.deploy", asked)
+        for note in notes(flow):
+            print(f"edgert: {note}", file=sys.stderr)
         return f"flow {name} runs in fleet {fleet} by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     if name not in ask("fleet.flows")["flows"]:
         return ""
@@ -105,8 +110,9 @@ def _by_agent(args: argparse.Namespace, name: str, document: Mapping[str, Any]) 
     return f"flow {name} is removed from fleet {fleet}; its results still leave"
 
 
-def _what(args: argparse.Namespace) -> tuple[str, bytes, Mapping[str, Any]]:
-    """(name of the flow, what to send, its document). Raises `EdgertError` for whatever the gateway would refuse."""
+def _what(args: argparse.Namespace) -> tuple[str, bytes, Flow | None]:
+    """(name of the flow, what to send, the flow; None: it is to be removed). Raises `EdgertError` for whatever the
+    gateway would refuse."""
     from edgert.core.ids import GATEWAY_NAME, TABLE_NAME
 
     if (args.flow is None) == (args.remove is None):
@@ -118,7 +124,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes, Mapping[str, Any]]:
         if not TABLE_NAME.fullmatch(args.remove):
             name = show(args.remove)
             raise EdgertError(f"--remove: there is no flow {name}: names have small letters, digits, _ and -")
-        return args.remove, b"", {}
+        return args.remove, b"", None
 
     from edgert.flow.document import load
     from edgert.operators.registry import with_installed
@@ -129,7 +135,7 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes, Mapping[str, Any]]:
         raise EdgertError(f"{args.flow}: expected a readable file: {error.strerror or error}") from error
     registry, _ = with_installed()
     flow = load(payload, registry, what=str(args.flow))
-    return flow.name, payload, flow.document
+    return flow.name, payload, flow
 
 
 def _deployment(
@@ -173,6 +179,8 @@ def _carry_out(args: argparse.Namespace, name: str, deployment: Deployment, chan
     if not wait(lambda: deployment.answer):
         raise EdgertError(_no_answer(args, name, deployment, broker))
     assert deployment.answer is not None
+    for caution in deployment.answer.cautions:
+        print(f"edgert: note: {caution}", file=sys.stderr)
     return _told(name, deployment.gateway, deployment.answer, removed=args.remove is not None)
 
 

@@ -60,10 +60,13 @@ class Credentials:
 
 
 def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
-    """Raises `LinkError` naming the file that is missing, damaged, or, for the key, readable by everybody."""
+    """Raises `LinkError` naming the setting and its file, which is missing, damaged, or, for the key, readable by
+    everybody."""
     try:
         if os.stat(credentials.key).st_mode & stat.S_IROTH:
-            raise LinkError(f"{credentials.key}: expected a private key that not everybody may read (chmod 640)")
+            raise LinkError(
+                f"links.key {credentials.key}: expected a private key that not everybody may read (chmod 640)"
+            )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the name in the certificate is the gateway's, see `Identity`
@@ -74,8 +77,8 @@ def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
             take_revoked(context, credentials.crl)
     except (OSError, ValueError) as error:
-        files = f"{credentials.certificate}, {credentials.key} and {credentials.ca}"
-        raise LinkError(f"expected certificate, key and CA as PEM files in {files}: {error}") from error
+        files = f"links.certificate {credentials.certificate}, links.key {credentials.key}, links.ca {credentials.ca}"
+        raise LinkError(f"{files}: expected certificate, key and CA as PEM files: {error}") from error
     if server:
         context.num_tickets = 0  # a session is never resumed
     return context
@@ -87,7 +90,7 @@ def take_revoked(context: ssl.SSLContext, crl: str) -> None:
     try:
         context.load_verify_locations(crl)
     except (OSError, ValueError) as error:
-        raise LinkError(f"{crl}: expected a list of revoked certificates (PEM): {error}") from error
+        raise LinkError(f"links.crl {crl}: expected a list of revoked certificates (PEM): {error}") from error
 
 
 def own_fault(server: ssl.SSLContext, client: ssl.SSLContext) -> str:

@@ -94,12 +94,15 @@ class MqttApi:
 
     async def _flow(self, name: str, payload: bytes) -> None:
         answer: dict[str, Any]
+        version: int | None
         try:
             if not TABLE_NAME.fullmatch(name):
                 raise DocumentError("flow", [Problem("topic", f"a flow's name ({TABLE_NAME.pattern})", show(name))])
             if payload:
                 flow = await asyncio.to_thread(self._checked_untrusted, name, payload)
-                answer = {"accepted": True, "version": await self.flows.deploy(flow, "mqtt"), "errors": []}
+                version = await self.flows.deploy(flow, "mqtt")
+                cautions = await self.flows.cautions(name)
+                answer = {"accepted": True, "version": version, "errors": [], "cautions": cautions}
             else:
                 version = self.flows.version(name)
                 existed = await self.flows.remove(name)

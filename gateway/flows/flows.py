@@ -273,6 +273,11 @@ class Flows:
         for loop in found:
             log.warning("flow %s: %s", flow.name, POSSIBLE_LOOP.format(loop))
 
+    async def cautions(self, name: str) -> list[str]:
+        """What may go wrong with a flow that runs, in sentences."""
+        flows = [run.flow for run in self.runs.values()]
+        return [POSSIBLE_LOOP.format(loop) for loop in await asyncio.to_thread(loops, flows, name)]
+
     def possible_loops(self) -> dict[str, list[str]]:
         """Loops by which running flows may read their own messages, in words, by flow."""
         flows = [run.flow for run in list(self.runs.values())]

@@ -26,11 +26,11 @@ def sensors_client(settings: Sensors, client_id: str, handlers: Handlers) -> Mqt
 
 
 def _password(settings: Sensors) -> bytes | None:
-    text = read_password(settings.password_file) if settings.username else None
+    text = read_password(settings.password_file, "sensors") if settings.username else None
     return None if text is None else text.encode()
 
 
 def _tls(settings: Sensors) -> Tls | None:
     if settings.tls:
-        tls_context(settings)  # which raises
+        tls_context(settings, "sensors")  # which raises
     return Tls(settings.ca_file, settings.cert_file, settings.key_file) if settings.tls else None

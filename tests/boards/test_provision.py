@@ -95,7 +95,7 @@ def test_a_provisioned_board_has_a_key_of_its_own_that_the_collector_makes_of_th
     fleet: Fleet, tmp_path: Path
 ) -> None:
     fleet.provision()
-    (central,) = read_mac_keys(str(fleet.ca / "mac.key"))
+    (central,) = read_mac_keys(str(fleet.ca / "mac.key"), "collector")
     for name in ("g1", "g2"):
         assert stored_key(fleet, name, tmp_path / name) == gateway_key(central, "farm", name)
 
@@ -105,12 +105,12 @@ def test_the_central_key_is_rotated_while_boards_have_the_former_one(fleet: Flee
     former = stored_key(fleet, "g1", tmp_path / "before")
     file = str(fleet.ca / "mac.key")
     assert main(["fleet", "mac-key", file, "--add"]) == main(["fleet", "mac-key", file, "--use"]) == 0
-    new, old = read_mac_keys(file)
+    new, old = read_mac_keys(file, "collector")
     assert former == gateway_key(old, "farm", "g1")
     assert states(fleet.provision()) == {"g1": "made", "g2": "updated", "g3": "updated"}
     assert stored_key(fleet, "g2", tmp_path / "after") == gateway_key(new, "farm", "g2")
     assert main(["fleet", "mac-key", file, "--drop"]) == 0
-    assert read_mac_keys(file) == [new]
+    assert read_mac_keys(file, "collector") == [new]
 
 
 def test_a_gateway_without_a_provisioning_file_gets_the_same_key_by_hand(fleet: Fleet, tmp_path: Path) -> None:

@@ -45,6 +45,28 @@ def test_newest_windows_come_first_aligned(root: str, capsys: pytest.CaptureFixt
     ]
 
 
+def test_a_table_fits_a_terminal_in_blocks_of_columns_and_a_pipe_has_whole_values(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show.print_table(["a", "payload"], [["b" * 60, "c" * 200]])
+    assert capsys.readouterr().out.splitlines()[2] == f"{'b' * 60}  {'c' * 200}"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    show.print_table(["a", "b"], [[1, "x"]])
+    assert capsys.readouterr().out == "a  b\n-  -\n1  x\n", "what fits comes as it is"
+    show.print_table(["first", "n", "second", "long"], [["a" * 40, 1.5, "b" * 30, "c" * 60], ["d", 2, "e", "f"]])
+    first, second, third = capsys.readouterr().out.split("\n\n")
+    assert first.splitlines() == [
+        f"#  {'first':40}    n", f"-  {'-' * 40}  ---", f"1  {'a' * 40}  1.5", f"2  {'d':40}    2",
+    ]  # fmt: skip
+    assert second.splitlines()[2:] == [f"1  {'b' * 30}", "2  e"]
+    assert third.splitlines()[2:] == [f"1  {'c' * 39}…", "2  f"]
+    assert main(["central", "show", FLOW, "--root", root]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "window_start" in shown
+
+
 def test_before_the_first_fleet_rows_it_says_so_and_when_they_come(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -292,3 +292,31 @@ def test_sockets_are_looked_for_where_gateways_put_them(monkeypatch: pytest.Monk
 )
 def test_times_are_shown_in_the_unit_that_suits_them(seconds: float, text: str) -> None:
     assert _control.duration(seconds) == text
+
+
+LOOP = """
+name = "warm"
+[operators.in]
+type = "mqtt_source"
+topic = "a/{source}"
+[operators.hot]
+type = "filter"
+input = "in"
+where = "t > 20"
+[operators.out]
+type = "publish"
+input = "hot"
+topic = "a/{source}"
+"""
+
+
+@pytest.mark.parametrize("verb", [("deploy", "--fleet", "farm"), ("fleet", "deploy", "--json")])
+def test_a_loop_that_there_may_be_is_said_to_who_deploys_for_the_fleet(
+    verb: tuple[str, ...], gateway: Callable[[Answers], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "warm.toml"
+    file.write_text(LOOP)
+    placed = {"flow": "warm", "plan": 1, "assignment": {"in": "g1", "hot": "g1", "out": "g1"}}
+    path = gateway({"fleet.status": {"fleet": "farm"}, "fleet.deploy": placed})
+    assert main([*verb, str(file), "--socket", str(path)]) == 0
+    assert "note: the flow may read what it publishes" in capsys.readouterr().err

@@ -42,6 +42,17 @@ input = "warm"
 topic = "alerts/{source}"
 """
 
+BACK = """
+name = "back"
+[operators.in]
+type = "mqtt_source"
+topic = "alerts/{source}"
+[operators.out]
+type = "publish"
+input = "in"
+topic = "city/{source}/sense"
+"""
+
 
 @pytest.fixture
 def flow(tmp_path: Path) -> Path:
@@ -249,6 +260,23 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     assert "--remove: expected the name of a flow of gateway g1, got 'warm': there was none" in error
     assert "a refused document of that name is taken back" in error
     gateway.wait(lambda s: not s["flows"], "no flow")
+
+
+@pytest.mark.integration
+def test_a_loop_that_there_may_be_is_said_to_who_deploys(rig: Rig, flow: Path, deploy: Run) -> None:
+    """By way of another flow, too, and again for the same document."""
+    gateway = rig.gateway()
+    gateway.start_ready()
+    gateway.wait(lambda s: s["central"]["connected"], "the control connection")
+    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET)
+    assert deploy(flow, *where)[2] == ""
+    back = flow.with_name("back.toml")
+    back.write_text(BACK)
+    for _ in range(2):
+        status, out, err = deploy(back, *where)
+        assert (status, out) == (0, "flow back on gateway g1: accepted, version 1\n")
+        way = "back.out -> city/{source}/sense -> warm.alarm -> alerts/{source} -> back.in"
+        assert err == f"edgert: note: the flow may read what it publishes, and each message would make another: {way}\n"
 
 
 @pytest.mark.integration

@@ -22,7 +22,7 @@ def test_settings(tmp_path: Path) -> None:
 
 def test_a_password(tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(BOM + "gr\u00fcn\r\n".encode())
-    assert read_password(str(tmp_path / "password")) == "gr\u00fcn"
+    assert read_password(str(tmp_path / "password"), "sensors") == "gr\u00fcn"
 
 
 def test_documents() -> None:

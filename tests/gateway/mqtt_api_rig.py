@@ -47,6 +47,9 @@ class FakeFlows:
         self.running[flow.name] = self.running.get(flow.name, 0) + 1
         return self.running[flow.name]
 
+    async def cautions(self, name: str) -> list[str]:
+        return [f"{name} may loop"]
+
     async def remove(self, name: str) -> bool:
         return self.running.pop(name, None) is not None
 

@@ -207,9 +207,11 @@ def test_a_key_file_of_a_gateway_has_one_key(tmp_path: Path) -> None:
     file.write_text(f"{key_line(KEY)}\n")
     assert read_mac_key(str(file)) == KEY
     file.write_text(f"{key_line(KEY)}\n{key_line(OF_G2)}\n")
-    with pytest.raises(EdgertError, match=r"mac_key_file .*mac\.key: expected one key, that of this gateway, got 2"):
+    with pytest.raises(
+        EdgertError, match=r"^central\.mac_key_file .*mac\.key: expected one key, that of this gateway, got 2"
+    ):
         read_mac_key(str(file))
-    with pytest.raises(EdgertError, match="mac_key_file /nowhere: No such file"):
+    with pytest.raises(EdgertError, match=r"^central\.mac_key_file /nowhere: No such file"):
         read_mac_key("/nowhere")
     assert read_mac_key("") is None
 

@@ -14,6 +14,7 @@ async def test_a_good_document_is_accepted_with_its_version_and_an_empty_one_rem
     rig = Rig()
     answer = await rig.write("flows/f", GOOD)
     assert (answer["accepted"], answer["version"], answer["running_version"], answer["errors"]) == (True, 1, 1, [])
+    assert answer["cautions"] == ["f may loop"]
     answer = await rig.write("flows/f", b"")
     assert (answer["accepted"], answer["removed"], answer["running_version"], rig.flows.running) == (
         True,

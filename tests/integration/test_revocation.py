@@ -87,7 +87,7 @@ def heard_by(broker: Broker, credentials: Credentials, topic: str = "") -> bool:
     of its settings."""
     settings = Connection(HOST, broker.port, True, credentials.ca, credentials.certificate, credentials.key)
     client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
-    client.tls_set_context(broker_context(settings))
+    client.tls_set_context(broker_context(settings, "central"))
     taken: list[bool] = []
     client.on_connect = lambda _client, _data, _flags, reason, _properties: taken.append(not reason.is_failure)
     client.on_disconnect = lambda *_: taken.append(False)

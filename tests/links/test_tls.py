@@ -200,13 +200,15 @@ async def test_rubbish_before_tls_and_before_the_hello_is_dropped(b: Credentials
 
 
 def test_files_that_are_no_use_are_named(authority: Authority, b: Credentials) -> None:
-    with pytest.raises(LinkError, match="nowhere"):
+    with pytest.raises(
+        LinkError, match=r"^links\.certificate nowhere\.pem, links\.key .*: expected certificate, key and CA"
+    ):
         tls_context(Credentials("nowhere.pem", b.key, b.ca), server=True)
     with pytest.raises(LinkError, match="expected certificate, key and CA as PEM files"):
         tls_context(Credentials(b.certificate, authority.issue("other").key, b.ca), server=True)
     key = Path(authority.issue("open").key)
     key.chmod(0o644)
-    with pytest.raises(LinkError, match="not everybody may read"):
+    with pytest.raises(LinkError, match=r"^links\.key .*not everybody may read"):
         tls_context(Credentials(b.certificate, str(key), b.ca), server=True)
 
 

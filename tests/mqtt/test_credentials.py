@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from edgert.mqtt.clients.credentials import client_context
+from edgert.core.errors import EdgertError
+from edgert.core.settings.connection import Connection
+from edgert.core.settings.gateway import Sensors
+from edgert.mqtt.clients.credentials import client_context, read_mac_keys
+from edgert.mqtt.clients.paho_client import paho_client
+from edgert.mqtt.clients.transport import Handlers
+from edgert.mqtt.packets.packets import V5
+from gateway.ingest.client import sensors_client
 from tests.brokers import Certificates
 
 
@@ -43,3 +52,25 @@ def test_a_broker_that_speaks_tls_1_2_is_taken(certificates: Certificates) -> No
     server.maximum_version = ssl.TLSVersion.TLSv1_2
     server.load_cert_chain(certificates.path("server.crt"), certificates.path("server.key"))
     assert handshake(client_context(certificates.path("ca.crt"), "", ""), server) == "TLSv1.2"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"username": "u", "password_file": "/none"}, "password_file /none: No such file"),
+        ({"tls": True, "ca_file": "/none"}, "ca_file /none: No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_section_and_setting(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(EdgertError, match=f"^sensors.{named}"):
+        sensors_client(Sensors(**settings), "c", Handlers())
+    with pytest.raises(EdgertError, match=f"^central.{named}"):
+        paho_client(Connection(**settings), "c", V5, None)
+
+
+def test_a_file_of_mac_keys_is_named_with_its_section_and_setting(tmp_path: Path) -> None:
+    file = tmp_path / "mac.key"
+    file.write_text("no key\n")
+    for path, why in (("/none", "No such file"), (str(file), "line 1: expected base64")):
+        with pytest.raises(EdgertError, match=rf"^collector\.mac_key_file {path}.*{why}"):
+            read_mac_keys(path, "collector")

@@ -100,11 +100,18 @@ def test_a_refusal_tells_every_error() -> None:
     assert bare.problems, "a refusal without errors is not taken for a good answer"
 
 
+def test_an_answer_may_have_cautions() -> None:
+    for found, expected in ((["it may loop", 5], ("it may loop", "5")), ("no list", ())):
+        answer = read_answer_untrusted(json.dumps({"accepted": True, "version": 1, "cautions": found}).encode())
+        assert answer is not None
+        assert answer.cautions == expected
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["path", "got", "x"]), inner),
 )
-KEYS = st.sampled_from(["accepted", "version", "errors", "running_version", "digest", "state"])
+KEYS = st.sampled_from(["accepted", "version", "errors", "running_version", "digest", "state", "cautions"])
 
 
 @given(st.binary() | st.dictionaries(KEYS, JSON).map(lambda d: json.dumps(d).encode()))

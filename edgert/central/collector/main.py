@@ -76,8 +76,9 @@ class Program:
         self._landing = Landing(root, guard=guard, most_tables=own.tables_per_flow)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
         self._macs = ResultMacs(
-            own.fleet, read_mac_keys(own.mac_key_file), own.accept_unsigned, self._collector.counters, SystemClock()
-        )
+            own.fleet, read_mac_keys(own.mac_key_file, "collector"), own.accept_unsigned, self._collector.counters,
+            SystemClock(),
+        )  # fmt: skip
         self._status_topic = f"edgert/v1/{own.fleet}/@collector/{own.id}/status"
         self._broker = ControlConnection(
             settings.central,

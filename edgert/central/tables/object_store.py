@@ -57,16 +57,17 @@ def check_spark(root: str) -> None:
 
 
 def _keys(path: Path) -> tuple[str, str]:
-    """From a file as AWS's tools have it. Errors name the file, never what is in it."""
+    """From a file as AWS's tools have it. Errors name the setting and the file, never what is in it."""
+    setting = f"object_store.credentials_file {path}"
     parser = configparser.ConfigParser(interpolation=None)
     try:
         if path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise EdgertError(f"{path}: expected a file that not everybody may read: chmod 600 it")
+            raise EdgertError(f"{setting}: expected a file that not everybody may read: chmod 600 it")
         parser.read_string(path.read_text(encoding=ENCODING))
         section = parser["default"]
         return section[_ID.lower()], section[_SECRET.lower()]
     except OSError as error:
-        raise EdgertError(f"{path}: expected a readable file of credentials: {error.strerror}") from None
+        raise EdgertError(f"{setting}: expected a readable file of credentials: {error.strerror}") from None
     except (configparser.Error, KeyError, UnicodeDecodeError):
         expected = f"expected [default] with {_ID.lower()} and {_SECRET.lower()}"
-        raise EdgertError(f"{path}: {expected}, got something else (not shown)") from None
+        raise EdgertError(f"{setting}: {expected}, got something else (not shown)") from None

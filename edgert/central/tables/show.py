@@ -6,6 +6,8 @@ import datetime as dt
 import difflib
 import json
 import re
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +28,7 @@ FIRST_ROWS: Final = (
 )
 _ORDER: Final = ("window_start", "received", "trained", "raised")
 _WIDEST: Final = 40
+"""Characters of a value on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +164,44 @@ def tables_in(text: str, tables: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
-    """Aligned text: numbers to the right, all else to the left."""
-    cells = [[_cell(v) for v in row] for row in table]
-    widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
-    numeric = [any(_is_number(row[i]) for row in table) for i in range(len(columns))]
+def print_table(columns: Sequence[str], table: Sequence[Sequence[Any]], *, as_json: bool = False) -> None:
+    """Prints rows as JSON or as text that fits the terminal; whole values where standard output is none."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    print(json_lines(columns, table) if as_json else text_table(columns, table, width))
 
-    def line(values: Sequence[str]) -> str:
-        parts = [v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric, strict=True)]
+
+def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]], width: int = 0) -> str:
+    """Aligned text: numbers to the right, all else to the left. With a `width` in characters, long values are cut, and
+    a wider table comes in blocks of columns, one below the other, each with the numbers of its rows."""
+    head, rows = ["#", *columns], [[number, *row] for number, row in enumerate(table, 1)]
+    cells = [[_cell(v, _WIDEST if width else None) for v in row] for row in rows]
+    widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(head)]
+    numeric = [any(_is_number(row[i]) for row in rows) for i in range(len(head))]
+
+    def line(values: Sequence[str], places: Sequence[int]) -> str:
+        parts = [values[i].rjust(widths[i]) if numeric[i] else values[i].ljust(widths[i]) for i in places]
         return "  ".join(parts).rstrip()
 
-    return "\n".join([line(list(columns)), line(["-" * w for w in widths]), *(line(row) for row in cells)])
+    whole = list(range(1, len(head)))
+    fits = not width or _room(widths[1:]) <= width
+    return "\n\n".join(
+        "\n".join(line(values, places) for values in (head, ["-" * w for w in widths], *cells))
+        for places in ([whole] if fits else _blocks(widths, width))
+    )
+
+
+def _room(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _blocks(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Columns, by their places, in blocks that fit `width` where one column does; each begins with the first."""
+    blocks = [[0]]
+    for place in range(1, len(widths)):
+        if len(blocks[-1]) > 1 and _room([widths[i] for i in (*blocks[-1], place)]) > width:
+            blocks.append([0])
+        blocks[-1].append(place)
+    return blocks
 
 
 def json_lines(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
@@ -205,14 +235,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, most: int | None) -> str:
+    """A value as text, of at most so many characters."""
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(_plain(value)) if not isinstance(value, str | int) else str(value)
     text = "".join(c if c.isprintable() else "·" for c in text)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _plain(value: Any) -> Any:

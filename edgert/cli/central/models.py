@@ -129,14 +129,14 @@ def _models(args: argparse.Namespace, read: Settings) -> int:
     rows = [asdict(v) for v in found]
     columns = list(rows[0])
     if args.json:
-        print(show.json_lines(columns, [list(row.values()) for row in rows]))
+        show.print_table(columns, [list(row.values()) for row in rows], as_json=True)
         return 0
     columns = ["name", "version", "state", "pinned", "trained", "rows", "holdout_rmse", "holdout_r2",
                "holdout_accuracy", "reason"]  # fmt: skip
     told = [
         {**row, "trained": f"{row['trained']:%Y-%m-%d %H:%M}", "pinned": "yes" if row["pinned"] else ""} for row in rows
     ]
-    print(show.text_table(columns, [[row[c] for c in columns] for row in told]))
+    show.print_table(columns, [[row[c] for c in columns] for row in told])
     return 0
 
 

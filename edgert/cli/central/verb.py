@@ -254,7 +254,7 @@ def _tables(args: argparse.Namespace) -> int:
         print(f"no tables in {root} yet: they are made when the first results land", file=sys.stderr)
         return 0
     columns = ["table", "rows", "version", "files", "kB"]
-    print(show.text_table(columns, [[f.name, f.rows, f.version, f.files, f.size_bytes // 1000] for f in listed]))
+    show.print_table(columns, [[f.name, f.rows, f.version, f.files, f.size_bytes // 1000] for f in listed])
     for error in wrong:
         print(f"edgert: {error}", file=sys.stderr)
     return 1 if wrong else 0
@@ -267,7 +267,7 @@ def _show(args: argparse.Namespace) -> int:
     columns, rows = show.rows(root, args.table, args.limit, args.where)
     if note := show.stands_for(root, args.table):
         print(f"edgert: {note}", file=sys.stderr)
-    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    show.print_table(columns, rows, as_json=args.json)
     return 0
 
 
@@ -276,7 +276,7 @@ def _query(args: argparse.Namespace) -> int:
 
     _, root = _settings(args)
     columns, rows = show.select(root, args.sql)
-    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    show.print_table(columns, rows, as_json=args.json)
     return 0
 
 
@@ -297,7 +297,7 @@ def _upkeep(args: argparse.Namespace) -> int:
         if work.trouble:
             failed += 1
             print(f"{work.table}: {work.trouble}", file=sys.stderr)
-    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    show.print_table(columns, rows, as_json=args.json)
     return 1 if failed else 0
 
 
@@ -327,7 +327,7 @@ def _readers(args: argparse.Namespace) -> int:
     for r in readers.all():
         seen = dt.datetime.fromtimestamp(round(r.seen), dt.UTC)
         rows.append([r.reader, r.table, r.reach.rows, r.reach.log, seen, r.state(now, patience_s)])
-    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    show.print_table(columns, rows, as_json=args.json)
     return 0
 
 
@@ -346,5 +346,5 @@ def _leases(args: argparse.Namespace) -> int:
     for claim in claims(root):
         until = dt.datetime.fromtimestamp(round(claim.expires), dt.UTC) if claim.expires else None
         rows.append([claim.name, claim.holder, until, "held" if claim.expires > now else "free"])
-    print(show.json_lines(columns, rows) if args.json else show.text_table(columns, rows))
+    show.print_table(columns, rows, as_json=args.json)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -77,7 +78,7 @@ def _action(actions: Any, name: str, text: str, add_socket: AddSocket) -> argpar
 
 
 def _deploy(args: argparse.Namespace, call: Call) -> int:
-    from edgert.cli._documents import load, registry
+    from edgert.cli._documents import load, notes, registry
 
     flow = load(args.file, registry())
     asked = {
@@ -88,6 +89,8 @@ def _deploy(args: argparse.Namespace, call: Call) -> int:
     }
     found = call(args, "fleet.deploy", asked)
     said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
+    for note in notes(flow):
+        print(f"edgert: {note}", file=sys.stderr)
     print(json.dumps(found, indent=2) if args.json else said)
     return 0
 

@@ -13,35 +13,34 @@ from edgert.core.text.key_lines import parse_keys
 from edgert.core.text_files import ENCODING
 
 
-def read_password(path: str) -> str | None:
-    """First line of the file; None without a path. Raises `EdgertError` naming the file, never its content."""
-    if not path:
-        return None
-    try:
-        return Path(path).read_text(encoding=ENCODING).split("\n", 1)[0]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise EdgertError(f"password_file {path}: {reason}") from None
+def read_password(path: str, section: str) -> str | None:
+    """First line of the file; None without a path. Raises `EdgertError` naming the setting, by its `section`, and the
+    file, never its content."""
+    return _read(path, f"{section}.password_file").split("\n", 1)[0] if path else None
 
 
-def read_mac_keys(path: str) -> list[bytes]:
-    """The keys in a file of MAC keys, the one in use first; none without a path. Raises `EdgertError` naming the file,
-    never a key."""
+def read_mac_keys(path: str, section: str) -> list[bytes]:
+    """The keys in a file of MAC keys, the one in use first; none without a path. Raises `EdgertError` naming the
+    setting, by its `section`, and the file, never a key."""
     if not path:
         return []
+    setting = f"{section}.mac_key_file"
+    return parse_keys(_read(path, setting), f"{setting} {path}", "edgert fleet mac-key")
+
+
+def _read(path: str, setting: str) -> str:
     try:
-        text = Path(path).read_text(encoding=ENCODING)
+        return Path(path).read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise EdgertError(f"mac_key_file {path}: {reason}") from None
-    return parse_keys(text, path, "edgert fleet mac-key")
+        raise EdgertError(f"{setting} {path}: {reason}") from None
 
 
 def read_mac_key(path: str) -> bytes | None:
     """The one key in a gateway's file; None without a path. Raises `EdgertError` as `read_mac_keys` does."""
-    keys = read_mac_keys(path)
+    keys = read_mac_keys(path, "central")
     if len(keys) > 1:
-        raise EdgertError(f"mac_key_file {path}: expected one key, that of this gateway, got {len(keys)} keys")
+        raise EdgertError(f"central.mac_key_file {path}: expected one key, that of this gateway, got {len(keys)} keys")
     return keys[0] if keys else None
 
 
@@ -63,13 +62,14 @@ def client_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContex
     return context
 
 
-def tls_context(settings: Connection) -> ssl.SSLContext:
-    """A context that checks the broker's name and certificate. Raises `EdgertError` naming the file at fault."""
+def tls_context(settings: Connection, section: str) -> ssl.SSLContext:
+    """A context that checks the broker's name and certificate. Raises `EdgertError` naming the settings of `section`
+    and their files, one of which is at fault."""
     try:
         context = client_context(settings.ca_file, settings.cert_file, settings.key_file)
     except (OSError, ssl.SSLError) as error:
         named = {name: getattr(settings, name) for name in ("ca_file", "cert_file", "key_file")}
-        files = ", ".join(f"{name} {file}" for name, file in named.items() if file)
+        files = ", ".join(f"{section}.{name} {file}" for name, file in named.items() if file)
         why = error.strerror if not isinstance(error, ssl.SSLError) else error
-        raise EdgertError(f"{files or 'the certificates of the system'}: {why}") from error
+        raise EdgertError(f"{files or f'{section}.tls: the certificates of the system'}: {why}") from error
     return context

@@ -37,6 +37,8 @@ class DeploymentAnswer:
     digest: str = ""
     existed: bool = True
     """Of a removal: whether there was such a flow. An older gateway does not say so."""
+    cautions: tuple[str, ...] = ()
+    """What may go wrong with the flow."""
 
 
 def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
@@ -54,7 +56,10 @@ def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
         problems = (Problem("document", "an accepted document", "a refusal without a reason"),)
     version, running = _number(state.get("version")), _number(state.get("running_version"))
     existed = state.get("existed", version is not None or not state.get("removed")) is not False
-    return DeploymentAnswer(accepted, version, problems, running, told if isinstance(told, str) else "", existed)
+    found = state.get("cautions")
+    cautions = tuple(str(one)[:1000] for one in found) if isinstance(found, list) else ()
+    digest_told = told if isinstance(told, str) else ""
+    return DeploymentAnswer(accepted, version, problems, running, digest_told, existed, cautions)
 
 
 def _number(value: object) -> int | None:

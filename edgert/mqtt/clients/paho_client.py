@@ -89,15 +89,16 @@ class PahoClient(paho.Client):
 
 
 def paho_client(settings: Connection, client_id: str, level: int, will: tuple[str, bytes] | None) -> PahoClient:
-    """A client for a version of MQTT. Raises `EdgertError` naming a file of the settings that cannot be read."""
+    """A client of the central broker for a version of MQTT. Raises `EdgertError` naming a file of the settings that
+    cannot be read."""
     # nothing rests on this session: what matters is asked for and sent anew after each connect
     clean = {} if level == V5 else {"clean_session": True}
     version = MQTTProtocolVersion(level)
     client = PahoClient(CallbackAPIVersion.VERSION2, client_id, protocol=version, **clean)
     if settings.username:
-        client.username_pw_set(settings.username, read_password(settings.password_file))
+        client.username_pw_set(settings.username, read_password(settings.password_file, "central"))
     if settings.tls:
-        client.tls_set_context(tls_context(settings))
+        client.tls_set_context(tls_context(settings, "central"))
     if will:
         client.will_set(*will, qos=1, retain=True)
     return client

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.membership.files import read_keys
+from agent.membership.files import read_keys, read_revoked
 from edgert.core.errors import EdgertError
 
 KEY = bytes(range(32))
@@ -22,10 +22,22 @@ def key_file(tmp_path: Path) -> Path:
 
 def test_a_key_that_others_may_read_is_refused(key_file: Path) -> None:
     key_file.chmod(0o640)
-    with pytest.raises(EdgertError, match="only its owner"):
+    with pytest.raises(EdgertError, match=r"^agent\.key_file .*only its owner"):
         read_keys(key_file)
     key_file.chmod(0o600)
     assert read_keys(key_file) == [KEY]
+
+
+def test_a_file_that_is_missing_or_none_is_named_with_its_setting(key_file: Path) -> None:
+    with pytest.raises(EdgertError, match=r"^agent\.crl_file .*: expected the fleet's list .*No such file"):
+        read_revoked(key_file.parent / "crl.pem")
+    key_file.write_text("no key\n")
+    key_file.chmod(0o600)
+    with pytest.raises(EdgertError, match=r"^agent\.key_file .*, line 1: expected base64"):
+        read_keys(key_file)
+    key_file.unlink()
+    with pytest.raises(EdgertError, match=r"^agent\.key_file .*: expected the fleet's key file: No such file"):
+        read_keys(key_file)
 
 
 def test_a_credential_of_systemd_shows_its_access_list_as_the_groups_mode(
