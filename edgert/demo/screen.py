@@ -76,11 +76,6 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def rows_in(status: Mapping[str, Any]) -> int:
-    """Rows that came out of all sources."""
-    return sum(int(o["rows_out"]) for o in _operators(status) if str(o["type"]).endswith("source"))
-
-
 def health(view: View, level: str) -> list[Mapping[str, Any]]:
     """Parts of this level, as pages and `/healthz` have them; of several gateways with the gateway's name."""
     return [
@@ -127,7 +122,7 @@ def _dropped(status: Mapping[str, Any]) -> int:
 def plain_line(view: View) -> str:
     """One line that tells the same, for logs and pipes."""
     status = view.status
-    unready = [f"{stage.title} {stage.state}" for stage in awaited(view.stages)]
+    unready = [f"{stage.title} {stage.text or stage.state}" for stage in awaited(view.stages)]
     found = troubles(view)
     parts = [clock(view.elapsed_s)]
     if unready:
@@ -138,7 +133,7 @@ def plain_line(view: View) -> str:
         queued = sum(int(o["queue_rows"]) for o in _operators(status))
         central, checkpoint = status["central"], status["checkpoint"]
         parts += [
-            f"rows in {rows_in(status)}",
+            f"messages in {status['ingest']['messages']}",
             f"queued {queued}",
             f"outbox {central['outbox_rows']} rows",
             f"checkpoints {checkpoint['commits']}",

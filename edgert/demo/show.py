@@ -8,7 +8,7 @@ from typing import Protocol
 
 from edgert.demo.screen import State, View, plain_line, render
 
-LINE_PERIOD_S = 5.0
+LINE_PERIOD_S = 10.0
 
 
 class Display(Protocol):

@@ -156,12 +156,18 @@ def test_stages_take_one_line_once_all_are_up() -> None:
 
 def test_the_plain_line_says_what_is_awaited_and_the_figures() -> None:
     assert plain_line(view(status=example_status(), fleet=FLEET)) == (
-        "1:05 · waiting for: Spark job starting · rows in 100 · queued 0 · outbox 20 rows · checkpoints 3 · dropped 7"
+        "1:05 · waiting for: Spark job 10 s · messages in 100 · queued 0 · outbox 20 rows · checkpoints 3 · dropped 7"
         " · fleet rows 1234"
     )
     assert plain_line(view(stages=(Stage("gateway", "ready"),))) == "1:05 · all ready · fleet rows 0"
     hangs = plain_line(view(stages=(Stage("broker", "ready", fault="does not answer"),)))
     assert hangs == "1:05 · fleet rows 0 · PROBLEM: broker: does not answer"
+
+
+def test_the_plain_line_never_counts_back_when_a_flow_is_removed() -> None:
+    status = example_status()
+    status["flows"] = []
+    assert "messages in 100" in plain_line(view(status=status))
 
 
 def test_lines_tell_each_change_of_a_stage_once(capsys: pytest.CaptureFixture[str]) -> None:
