@@ -36,7 +36,7 @@ def load(file: Path, known: Registry) -> Flow:
 
 
 def notes(flow: Flow) -> Iterator[str]:
-    """What may go wrong with a flow by itself, a sentence each."""
+    """Sentences about risks of a flow by itself."""
     from edgert.flow.loops import POSSIBLE_LOOP, loops
 
     for loop in loops([flow], flow.name):

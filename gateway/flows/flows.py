@@ -274,7 +274,7 @@ class Flows:
             log.warning("flow %s: %s", flow.name, POSSIBLE_LOOP.format(loop))
 
     async def cautions(self, name: str) -> list[str]:
-        """What may go wrong with a flow that runs, in sentences."""
+        """Sentences about risks of a flow that runs."""
         flows = [run.flow for run in self.runs.values()]
         return [POSSIBLE_LOOP.format(loop) for loop in await asyncio.to_thread(loops, flows, name)]
 

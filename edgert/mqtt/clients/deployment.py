@@ -38,7 +38,7 @@ class DeploymentAnswer:
     existed: bool = True
     """Of a removal: whether there was such a flow. An older gateway does not say so."""
     cautions: tuple[str, ...] = ()
-    """What may go wrong with the flow."""
+    """Sentences about risks of the flow."""
 
 
 def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
