@@ -87,8 +87,9 @@ class StormDriver:
         get: Get | None = None,
         threads: jvm.Names | None = None,
         now_s: Callable[[], float] = jvm.now_s,
+        wait_s: float = WAIT_S,
     ) -> None:
-        self.name = "storm"
+        self.name, self.wait_s = "storm", wait_s
         self._get = get or Rest("storm", address, "http://127.0.0.1:8080", TIMEOUT_S).get
         self._names = threads or jvm.ThreadNames(MAIN_CLASSES, scope=scope, plain=plain_name)
         self._recent, self._now_s = Recent(), now_s
@@ -101,7 +102,7 @@ class StormDriver:
         """The newest look at all topologies that are not killed; see `WAIT_S`."""
         if self._looking is None:
             self._looking = self._thread.submit(self._report)
-        await asyncio.to_thread(wait, [self._looking], WAIT_S)
+        await asyncio.to_thread(wait, [self._looking], self.wait_s)
         if self._looking.done():
             look, self._looking, self._last = self._looking, None, None
             self._last = look.result()

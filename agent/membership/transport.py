@@ -76,6 +76,7 @@ class Transport(asyncio.DatagramProtocol):
         """Verb -> handler of requests from other agents; others may add theirs."""
         self.sent_bytes = 0
         self.received_bytes = 0
+        self.first_s = FIRST_S
         self.refused_connections = 0
         """Connections that lost their place to newer ones, and requests of members that have too many."""
         self._clock = clock
@@ -273,7 +274,7 @@ class Transport(asyncio.DatagramProtocol):
             self.refused_connections += 1
             gone.transport.abort()
         try:
-            async with asyncio.timeout(FIRST_S):
+            async with asyncio.timeout(self.first_s):
                 await self._read(reader, MAX_DATAGRAM, b"", "hello", ANYBODY)
                 writer.write(greeting)
                 self.sent_bytes += len(greeting)

@@ -133,7 +133,8 @@ class CountWindow(Inlinable):
         self._measured = self._generation
         held = self.aggregates.sketch_bytes(self.open.values())
         self._by_key.sketch_bytes = held // max(1, len(self.open))
-        return None if held <= SKETCH_MEMORY_BYTES else len(self.open) * SKETCH_MEMORY_BYTES // held
+        limit = self.aggregates.sketch_limit_bytes
+        return None if held <= limit else len(self.open) * limit // held
 
     def _full(self, time: float, source: str, key: Any, acc: Slots) -> None:
         """The key's rows are complete: the result has the time and the source of the last of them."""

@@ -10,3 +10,10 @@ def limit(limit_bytes: int, *operators: Logic) -> None:
     for operator in operators:
         assert operator.memory is not None
         operator.memory.limit_bytes = limit_bytes
+
+
+def limit_to_held(*operators: Logic) -> None:
+    """Lets each hold no more than after its last batch: with another key of the same size there is one too many."""
+    for operator in operators:
+        assert operator.memory is not None
+        limit(operator.memory.own_bytes, operator)

@@ -15,9 +15,8 @@ from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed, plan
-from edgert.operators import bloom
 from edgert.operators.base.logic import Now
-from edgert.operators.bloom import FirstSeen, KnownKeys
+from edgert.operators.bloom import REMEMBERED, FirstSeen, KnownKeys
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.build import build
 
@@ -66,12 +65,11 @@ def test_known_keys_are_numbers_where_json_spells_them_so() -> None:
     assert passed(made, 7, 5, 0.5, 6, 10, 31, math.inf) == []
 
 
-def test_verdicts_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bloom, "REMEMBERED", 10)
-    made = KnownKeys(["k"], [f"device-{n}" for n in range(50)], 0.001)
-    keys = [f"{name}-{n}" for n in range(50) for name in ("device", "stranger")] * 2
+def test_verdicts_are_remembered_for_a_while() -> None:
+    made = KnownKeys(["k"], [f"device-{n}" for n in range(REMEMBERED)], 0.001)
+    keys = [f"{name}-{n}" for n in range(REMEMBERED) for name in ("device", "stranger")] * 2
     assert passed(made, *keys, 1, True) == [key for key in keys if key.startswith("device")]
-    assert len(made.verdicts) <= 10
+    assert len(made.verdicts) <= REMEMBERED
     assert all(type(key) is str for key in made.verdicts)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +12,8 @@ from edgert.core.batch import Batch
 from edgert.core.packing import pack, unpack
 from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
-from edgert.operators.state import bounded_keys
 from edgert.operators.state.aggregate_calls import parse_aggregate
-from tests.operators.bounds import limit
+from tests.operators.bounds import limit, limit_to_held
 
 NOW = Now(0.0, 0.0)
 AGGREGATES = [parse_aggregate("m", "mean(v)"), parse_aggregate("n", "count()"), parse_aggregate("var", "variance(v)")]
@@ -57,14 +55,13 @@ def test_several_keys_and_absent_ones() -> None:
     assert [(r["time"], r["room"]) for r in out] == [(3, "x"), (4, None)]
 
 
-def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_rows_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
+def test_of_more_open_windows_than_the_bound_the_oldest_is_forgotten_and_its_rows_are_counted() -> None:
     made, by_deltas = window(3), window(3)
     batches = [[row("a", 1), row("a", 2), row("b", 3)], [row("c", 4)], [row("b", 5), row("b", 6), row("d", 7)]]
     for batch in batches:
         out = fed(made, batch)
+        if batch is batches[0]:
+            limit_to_held(made, by_deltas)
         by_deltas.restore(unpack(pack(made.delta())))
     assert [r["source"] for r in out] == ["b"], "which was complete before a window too many was there"
     assert made.open.keys() == by_deltas.open.keys() == {"c", "d"}
@@ -100,9 +97,10 @@ def test_long_keys_count_in_the_first_row_of_a_window() -> None:
     assert 50 < len(made.open) < 100
 
 
-def test_a_checkpoint_with_more_windows_than_the_bound_is_taken_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 2)
+def test_a_checkpoint_with_more_windows_than_the_bound_is_taken_and_cut() -> None:
     many, made = window(3), window(3)
+    fed(made, [row("a", 1), row("b", 1)])
+    limit_to_held(made)
     many.restore({"gone": ["x"], "open": [[key, [*many.aggregates.initial()[1:], 0]] for key in "abcd"]})
     made.restore(unpack(pack(many.snapshot())))
     assert len(made.open) == 4

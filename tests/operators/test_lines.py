@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from edgert.operators import sketched
 from edgert.operators.fusion.compiled_region import Pipeline
-from edgert.operators.state import bounded_keys
+from tests.operators.bounds import limit, limit_to_held
 from tests.operators.worlds import WALL, Way, deltas, said
 
 CHECKPOINT: list[Any] = []
@@ -23,10 +23,15 @@ Messages = Sequence[tuple[str, dict[str, Any]]]
 
 
 def compared(
-    operator: dict[str, Any], *batches: Messages, keys: Sequence[str] = (), behind: dict[str, Any] | None = None
+    operator: dict[str, Any],
+    *batches: Messages,
+    keys: Sequence[str] = (),
+    behind: dict[str, Any] | None = None,
+    bound: Callable[..., None] = lambda _: None,
 ) -> Way:
     """Batches through an operator, as lines and alone. Before them come four messages by which the shape of the first
-    is learned: their letters are not among those returned."""
+    is learned: their letters are not among those returned. `bound`: gives the operator less memory, after the first
+    batch."""
     operators: dict[str, Any] = {"in": {"type": "mqtt_source", "topic": "{room}/{source}"}}
     if keys:
         operators["keyed"] = {"type": "key_by", "input": "in", "keys": keys}
@@ -46,6 +51,8 @@ def compared(
         payloads = [json.dumps({"time": time, **m}).encode() for time, (_, m) in zip(times, messages, strict=True)]
         for way in (whole, alone):
             way.feed([f"x/{device}" for device, _ in messages], payloads, float(number))
+            if number == 1:
+                bound(way.run.places["o"].logic)
         assert (said(whole), whole.drops(), whole.rows()) == (said(alone), alone.drops(), alone.rows())
         if not number:
             whole.letters, alone.letters = [], []
@@ -121,21 +128,19 @@ def test_a_field_that_a_shape_lacks(operator: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("operator", KEPT, ids=str)
-def test_of_too_many_keys_the_oldest_is_forgotten(operator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MAX_KEYS", 3)
+def test_of_too_many_keys_the_oldest_is_forgotten(operator: dict[str, Any]) -> None:
     batches = [[(device, {"v": float(number)}) for device in devices] for number, devices in enumerate(
         ["aabbcc", "bcd", "ddea", "", "a", "bcdefgh", "", "aah"])]  # fmt: skip
-    way = compared(operator, *batches, keys=["source"])
+    way = compared(operator, *batches, keys=["source"], bound=limit_to_held)
     assert way.drops()["o"]["too many keys (keys)"] > 5
 
 
 @pytest.mark.parametrize("operator", KEPT, ids=str)
-def test_long_keys_take_their_room(operator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_keys, "MEMORY_BYTES", 20_000)
-    monkeypatch.setattr(sketched, "MEMORY_BYTES", 20_000)
+def test_long_keys_take_their_room(operator: dict[str, Any]) -> None:
     devices = [f"{n}" + "x" * 400 * (n % 3) for n in range(60)]
     batches = [[(device, {"v": 1.0}) for device in devices[at : at + 7]] for at in range(0, 60, 5)]
-    way = compared(operator, *batches, CHECKPOINT, *batches[::-1], keys=["source"])
+    bound = functools.partial(limit, 20_000)
+    way = compared(operator, *batches, CHECKPOINT, *batches[::-1], keys=["source"], bound=bound)
     assert way.drops()["o"]["too many keys (keys)"] > 20
 
 

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from edgert.core.batch import Batch, Row
 from edgert.core.packing import pack, unpack
 from edgert.core.results.result_schema import Schema, row_columns
-from edgert.operators import count_windows as counts_module
 from edgert.operators.base.logic import Now
 from edgert.operators.count_windows import CountWindow
 from edgert.operators.state import aggregate_calls
-from edgert.operators.state import groups as groups_module
 from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.sketch_kinds import KINDS
 from edgert.operators.windows import CONTRIBUTION, EARLY, RESULT, TumblingWindow
@@ -154,14 +152,14 @@ def test_a_delta_tells_only_the_groups_that_changed() -> None:
     assert [type(slot) for slot in slots[:3]] == [bytes, bytes, bytes]
 
 
-def test_sketches_that_take_too_much_memory_end_the_oldest_window_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sketches_that_take_too_much_memory_end_the_oldest_window_early() -> None:
     """What is shipped merges, so nothing is lost by it."""
     made = window()
     fed(made, [*rows(range(500)), *rows(range(400), 11.0), *rows(range(300), 11.0, "b")], 0.0, RESULT)
     groups = [acc for accs in made.windows.values() for acc in accs.values()]
     held = [made.aggregates.sketch_bytes([acc]) for acc in groups]
     assert made.aggregates.sketch_bytes(groups) == sum(held) > 3 * 5_000
-    monkeypatch.setattr(groups_module, "SKETCH_MEMORY_BYTES", sum(held[1:]) + 1_000)
+    made.aggregates.sketch_limit_bytes = sum(held[1:]) + 1_000
     assert fed(made, [], 1.0, RESULT) == [], "it was measured since the last checkpoint"
     made.delta()
     out = made.process(Batch(rows([9.5], 11.0), 0.0, 2.0), 0, NOW)
@@ -174,11 +172,11 @@ def test_sketches_that_take_too_much_memory_end_the_oldest_window_early(monkeypa
     assert united([r for r in shipped if r["window_start"] == 0.0])["kinds"] == pytest.approx(510, abs=3)
 
 
-def test_count_windows_whose_sketches_take_too_much_memory_go_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_windows_whose_sketches_take_too_much_memory_go_the_oldest_first() -> None:
     made = CountWindow(1000, AGGREGATES, KEYS)
     for source in "abcd":
         made.process(Batch(rows(range(300), source=source), 0.0, 0.0), 0, NOW)
-    monkeypatch.setattr(counts_module, "SKETCH_MEMORY_BYTES", made.aggregates.sketch_bytes(made.open.values()) // 2)
+    made.aggregates.sketch_limit_bytes = made.aggregates.sketch_bytes(made.open.values()) // 2
     made.delta()
     made.process(Batch(rows([1.0], source="d"), 0.0, 0.0), 0, NOW)
     assert list(made.open) in (["c", "d"], ["d"])

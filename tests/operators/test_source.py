@@ -20,13 +20,14 @@ from edgert.core.packing import pack, unpack
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import Now
+from edgert.operators.base.memory import Memory
 from edgert.operators.registry import REGISTRY
-from edgert.operators.sources import device_watermarks as devices_module
 from edgert.operators.sources.device_watermarks import DEVICE_BYTES, Devices, new_board
 from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import RECOMPUTE_S, SAMPLE_BYTES, TOO_MANY, Captures, Source
 from edgert.operators.state.marks import TAKEN_BACK
 from tests.named import named
+from tests.operators.bounds import limit
 from tests.operators.worlds import source
 
 WALL = 1_000.0
@@ -333,11 +334,8 @@ def test_a_dead_letter_topic_is_fixed_and_not_read_by_its_own_source(dead_letter
     assert [p.path for p in refused.value.problems] == [path]
 
 
-def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(devices_module, "MEMORY_BYTES", 100 * DEVICE_BYTES)
-    devices = Devices(0.0, 1e9)
+def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and_are_counted() -> None:
+    devices = Devices(0.0, 1e9, memory=Memory(100 * DEVICE_BYTES))
     for second in range(50):
         devices.observe({f"device-{second}-{n}": float(second) for n in range(20)}, float(second))
         gone = devices.too_many()
@@ -351,9 +349,9 @@ def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and
     assert devices._beyond_bytes == 0
 
 
-def test_names_that_come_and_go_between_two_checkpoints_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices_module, "MAX_KEYS", 10)
+def test_names_that_come_and_go_between_two_checkpoints_leave_nothing() -> None:
     made = Source(TopicTemplate("s/{source}"), make("json", None))
+    limit(10 * DEVICE_BYTES, made)
     for turn in range(100):
         topics = [f"s/{turn}-{n}" for n in range(5)]
         batch = RawBatch(topics, [b'{"time": 1700000000, "v": 1}'] * 5, float(turn), 1_700_000_000.0)
@@ -372,9 +370,9 @@ def test_names_that_come_and_go_between_two_checkpoints_leave_nothing(monkeypatc
     assert again.devices.latest == made.devices.latest
 
 
-def test_a_start_with_the_state_of_more_devices_than_may_be_keeps_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices_module, "MAX_KEYS", 10)
+def test_a_start_with_the_state_of_more_devices_than_may_be_keeps_no_more() -> None:
     made = Source(TopicTemplate("s/{source}"), make("json", None))
+    limit(10 * DEVICE_BYTES, made)
     latest = {f"d{n}": 1_700_000_000.0 for n in range(1_000)}
     made.restore({"latest": latest, "gone": [], "watermark": 0.0, "greatest": 0.0})
     made.resumed(Now(1.0, 1_700_000_000.0))

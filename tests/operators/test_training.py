@@ -21,10 +21,10 @@ from edgert.expr.compile import compile_expression
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Now
-from edgert.operators.models import training
 from edgert.operators.models.models import model_untrusted
-from edgert.operators.models.training import Sums, TrainRegression, adder, fit
+from edgert.operators.models.training import MAX_KEYS, Sums, TrainRegression, adder, fit
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state.bounded_keys import PORTIONS
 
 NOW = Now(0.0, 0.0)
 NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))
@@ -239,14 +239,13 @@ def _products(rows: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     return [[(row[a], row[b]) for row in rows] for a, b in ((0, 0), (1, 0), (1, 1))]
 
 
-def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MAX_KEYS", 2)
+def test_keys_are_bounded() -> None:
     made, again = (TrainRegression("y", ["x"], 4, keys=["source"]) for _ in range(2))
-    for source in "abc":
-        fed(made, row(source, x=1, y=1))
+    for sources in (range(MAX_KEYS), [MAX_KEYS]):
+        fed(made, *(row(f"s{n}", x=1, y=1) for n in sources))
         again.restore(made.delta())
-    assert list(made.windows) == list(again.windows) == ["b", "c"]
-    assert made.drops == {"too many keys (keys)": 1}
+    assert made.drops == {"too many keys (keys)": MAX_KEYS // PORTIONS}
+    assert list(made.windows) == list(again.windows) == [f"s{n}" for n in range(MAX_KEYS // PORTIONS, MAX_KEYS + 1)]
 
 
 def test_the_state_of_another_regression_is_refused() -> None:

@@ -20,11 +20,12 @@ from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Now
 from edgert.operators.builder import stream
 from edgert.operators.fusion.chain import Fused
-from edgert.operators.models import training_trees
 from edgert.operators.models.cart import Tree
 from edgert.operators.models.models import model_untrusted
+from edgert.operators.models.training import MAX_KEYS
 from edgert.operators.models.training_trees import MAX_DEPTH, MAX_LOOKS, TrainTree
 from edgert.operators.registry import REGISTRY
+from edgert.operators.state.bounded_keys import PORTIONS
 
 NOW = Now(0.0, 0.0)
 
@@ -192,15 +193,13 @@ def test_a_window_that_was_larger_than_the_new_size_is_full_with_the_next_row() 
     assert got["model"]["about"]["rows"] == 7
 
 
-def test_keys_are_bounded_by_number_and_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_trees, "MAX_KEYS", 2)
+def test_keys_are_bounded_by_number_and_by_memory() -> None:
     made, again = (TrainTree("c", ["x"], 10, keys=["source"]) for _ in range(2))
-    for source in "abc":
-        fed(made, row(source, x=1, c="a"))
+    for sources in (range(MAX_KEYS), [MAX_KEYS]):
+        fed(made, *(row(f"s{n}", x=1, c="a") for n in sources))
         again.restore(made.delta())
-    assert list(made.windows) == list(again.windows) == ["b", "c"]
-    assert made.drops == {"too many keys (keys)": 1}
-    monkeypatch.undo()
+    assert made.drops == {"too many keys (keys)": MAX_KEYS // PORTIONS}
+    assert list(made.windows) == list(again.windows) == [f"s{n}" for n in range(MAX_KEYS // PORTIONS, MAX_KEYS + 1)]
     large = TrainTree("c", ["x"], 50_000, keys=["source"])
     fed(large, *(row(f"s{n}", x=1, c="a") for n in range(100)))
     assert 64 << 20 > len(large.windows) * 50_000 * 2 * 9 > 60 << 20

@@ -27,8 +27,9 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.state.aggregate_calls import Aggregate
 from edgert.operators.state.aggregates import Aggregates
 from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
-from edgert.operators.state.groups import WINDOW_BYTES, Groups
+from edgert.operators.state.groups import STALE_BYTES, WINDOW_BYTES, Groups
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
+from tests.operators.bounds import limit
 from tests.operators.windows_world import AGGREGATES, NOW, SIZE, at, row, rows_at, window
 
 LONG = "a" * 10 * SHORT
@@ -320,12 +321,10 @@ def test_rows_without_the_key_make_a_group_of_their_own_and_no_key_means_one_gro
     assert (only["source"], only["n"]) == ("minute", 2)
 
 
-def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_merges(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_merges() -> None:
     made = window(lateness_s=5.0)
     out = list(made.process(at(0.0, row(1.0, 2.0), row(11.0), row(12.0, source="b")), 0, NOW))
-    monkeypatch.setattr("edgert.operators.state.groups.MEMORY_BYTES", made.windows.held_bytes())
+    limit(made.windows.held_bytes(), made)
     out += made.process(at(0.0, row(12.0, source="b")), 0, NOW)
     assert not rows_at(out, RESULT)
     out += made.process(at(0.0, row(13.0, source="c")), 0, NOW)
@@ -340,16 +339,15 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
         assert len([r for r in rows_at(later, RESULT) if r["window_start"] == 10.0]) == 3
 
 
-def test_long_keys_leave_room_for_fewer_groups_restored_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_keys_leave_room_for_fewer_groups_restored_ones_too() -> None:
     """Of 50 kB each twenty are kept in 1 MB, of which those that may still be corrected are part."""
-    monkeypatch.setattr("edgert.operators.state.groups.MEMORY_BYTES", 1_000_000)
     keys = (("source", "string"), ("room", "string"))
-    made = window(keys=keys, lateness_s=100.0)
+    made, again = (window(keys=keys, lateness_s=100.0) for _ in range(2))
+    limit(1_000_000, made, again)
     for number in range(18):
         batch = at(11.0, row(1.0 if number < 10 else 12.0, source=f"{number:02d}" + "a" * 50_000, room="r"))
         assert not rows_at(made.process(batch, 0, NOW), RESULT) or number < 10
     assert (len(made.emitted[0.0]), len(made.windows[1.0]), made.drops) == (10, 8, {})
-    again = window(keys=keys, lateness_s=100.0)
     again.restore(unpack(pack(made.snapshot())))
     for each in (made, again):
         each.process(at(11.0, row(13.0), row(13.0, room="r")), 0, NOW)
@@ -360,25 +358,22 @@ def test_long_keys_leave_room_for_fewer_groups_restored_ones_too(monkeypatch: py
 
 
 @pytest.mark.parametrize("variances", [0, 20])
-def test_more_aggregates_and_windows_leave_room_for_fewer_groups(
-    variances: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("edgert.operators.state.groups.MEMORY_BYTES", 1_000_000)
+def test_more_aggregates_and_windows_leave_room_for_fewer_groups(variances: int) -> None:
     made = window((AGGREGATES[0], *(Aggregate(f"v{n}", "variance", f"f{n}") for n in range(variances))))
+    limit(1_000_000, made)
     made.process(at(0.0, *(row(SIZE * n) for n in range(5_000))), 0, NOW)
     kept = 1_000_000 // (WINDOW_BYTES + KEY_BYTES + SLOT_BYTES * (2 + 4 * variances))
     assert list(made.windows) == list(range(5_000 - kept, 5_000))
     assert made.drops == {"window ended early (groups)": 5_000 - kept}
 
 
-def test_what_left_is_not_kept_for_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_left_is_not_kept_for_the_next_checkpoint() -> None:
     """Whose delta says the same of it, and of what came again."""
-    monkeypatch.setattr("edgert.operators.state.groups.STALE_BYTES", 10_000)
-    made = window(lateness_s=10.0)
+    made, source = window(lateness_s=10.0), "x" * (STALE_BYTES // 20)
     for number in range(100):
-        made.process(at(number * SIZE, row(number * SIZE, source=LONG), row(number * SIZE - 5.0)), 0, NOW)
-        assert made.windows.held_bytes() < 10_000
-        assert len(made.windows.dirty) < 20 > len(made.emitted.dirty)
+        made.process(at(number * SIZE, row(number * SIZE, source=source), row(number * SIZE - 5.0)), 0, NOW)
+        assert made.windows.held_bytes() < STALE_BYTES
+        assert len(made.windows.dirty) < 60 > len(made.emitted.dirty)
     again = window(lateness_s=10.0)
     again.restore(unpack(pack(made.delta())))
     assert plain_state(again) == plain_state(made)

@@ -65,6 +65,7 @@ class Door:
         self._holds: dict[tuple[Kind, Thread], int | str] = {}
         """The values that we set last: the kernel is not asked again for it."""
         self._group_files: dict[Path, dict[str, str]] = {}
+        self.spare_records = SPARE_RECORDS
         self._lock = threading.Lock()
         self._loaded = self._closed = False
 
@@ -143,7 +144,7 @@ class Door:
         return stays and not self._journal_is_long(len(actions))
 
     def _journal_is_long(self, threads: int) -> bool:
-        return len(self._noted) > 2 * threads + SPARE_RECORDS
+        return len(self._noted) > 2 * threads + self.spare_records
 
     def _apply(self, actions: Iterable[Action]) -> Outcome:
         outcome = Outcome()

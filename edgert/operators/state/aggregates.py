@@ -75,6 +75,7 @@ class Aggregates:
 
     def __init__(self, aggregates: Sequence[Aggregate]) -> None:
         self.aggregates = tuple(aggregates)
+        self.sketch_limit_bytes = SKETCH_MEMORY_BYTES
         self._slot: dict[tuple[str, str], int] = {}
         primitives: list[Primitive] = []
         at = 1

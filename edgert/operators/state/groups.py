@@ -13,7 +13,7 @@ from edgert.core.packing import pack
 from edgert.flow.spec import ANY
 from edgert.operators.base.fields import hashable
 from edgert.operators.base.memory import Memory
-from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Aggregates, Slots
+from edgert.operators.state.aggregates import Aggregates, Slots
 from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SHORT, SLOT_BYTES, beyond_short
 
 Key = Any
@@ -38,7 +38,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         self._left: set[float] = set()
         self._stale_bytes = 0
         """Bytes of groups that have left and may still be in `dirty`."""
-        self._aggregates = aggregates
+        self.aggregates = aggregates
         self._each_bytes = KEY_BYTES + SLOT_BYTES * len(aggregates.initial())
         self._beyond: dict[float, int] = {}
         """Of windows that have keys which take more than most, the bytes by which they do."""
@@ -120,9 +120,9 @@ class Groups(dict[float, dict[Key, Slots]]):
 
     def sketch_bytes(self, windows: Iterable[float]) -> int:
         """Approximate memory of the sketches of these windows, bytes."""
-        if self._aggregates.plain:
+        if self.aggregates.plain:
             return 0
-        return sum(self._aggregates.sketch_bytes(self[window].values()) for window in windows if window in self)
+        return sum(self.aggregates.sketch_bytes(self[window].values()) for window in windows if window in self)
 
     # -- checkpoints
 
@@ -139,9 +139,9 @@ class Groups(dict[float, dict[Key, Slots]]):
             self._forget_stale()
         dirty = self.dirty
         windows = {self._left_name: sorted(self._left)}
-        if self._aggregates.plain:
+        if self.aggregates.plain:
             return {**windows, f"whole_{self._name}": Raw(pack(dirty))} if dirty else windows
-        stored = self._aggregates.stored
+        stored = self.aggregates.stored
         return {**windows, self._name: [[window, key, stored(acc)] for window, key, acc in dirty]}
 
     def told(self) -> None:
@@ -150,7 +150,7 @@ class Groups(dict[float, dict[Key, Slots]]):
 
     def snapshot(self) -> dict[str, Any]:
         """All of it."""
-        stored = self._aggregates.stored
+        stored = self.aggregates.stored
         groups = [[window, key, stored(acc)] for window, accs in self.items() for key, acc in accs.items()]
         return {self._left_name: [], self._name: groups}
 
@@ -159,13 +159,13 @@ class Groups(dict[float, dict[Key, Slots]]):
         for window in state[self._left_name]:
             self._forget(window)
         for window, key, slots in state.get(self._name, ()):
-            self.put(window, hashable(key), self._aggregates.restored(slots))
+            self.put(window, hashable(key), self.aggregates.restored(slots))
         for window, key, acc in state.get(f"whole_{self._name}", ()):
-            self.put(window, hashable(key), self._aggregates.restored(acc[1:]))
+            self.put(window, hashable(key), self.aggregates.restored(acc[1:]))
 
 
 class Room:
-    """For all groups of one operator together: `MEMORY_BYTES`, and `SKETCH_MEMORY_BYTES` for their sketches; less where
+    """For all groups of one operator together: `MEMORY_BYTES`, and `sketch_limit_bytes` for their sketches; less where
     the flow's budget leaves less."""
 
     def __init__(self, windows: Groups, emitted: Groups) -> None:
@@ -184,7 +184,7 @@ class Room:
         if self._measured != generation:
             self._measured = generation
             self._sketches = windows.sketch_bytes(windows) + emitted.sketch_bytes(emitted)
-            beyond = self._sketches - SKETCH_MEMORY_BYTES
+            beyond = self._sketches - windows.aggregates.sketch_limit_bytes
         while beyond > 0 or self._exceeded():
             oldest = min((w for w in (windows.oldest(), emitted.oldest()) if w is not None), default=None)
             if oldest is None:

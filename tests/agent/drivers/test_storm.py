@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from agent.drivers import jvm, storm
+from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.registry import make
+from agent.drivers.rest import Get
 from agent.drivers.storm import Input, StormDriver, Topology, divided, edges, plain_name, scope, transferred, waiting
 from agent.osched.policy.metric_graph import MetricError, MetricProvider
 from tests.agent.drivers.storm_answers import ONE, PATH, STORM
+from tests.waiting import DEADLINE_S
 
 THREADS = """
 "disruptor-flush-task-pool" #24 daemon prio=5 os_prio=0 cpu=604.49ms elapsed=24.68s tid=0x00007f1db00018c0 nid=0x7ea1 waiting on condition
@@ -52,18 +54,13 @@ class Known:
         return {name: Thread(7, 8 + k, 9) for k, name in enumerate(names)}, ["a note"]
 
 
-@pytest.fixture(autouse=True)
-def a_patient_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no slow UI."""
-    monkeypatch.setattr(storm, "WAIT_S", 60.0)
-
-
-def driver(cluster: Cluster, now_s: float = 100.0) -> StormDriver:
-    return StormDriver("http://127.0.0.1:1", cluster.get, Known(), lambda: now_s)
+def driver(get: Get, now_s: Callable[[], float] = lambda: 100.0) -> StormDriver:
+    """A patient one: a busy machine is no slow UI."""
+    return StormDriver("http://127.0.0.1:1", get, Known(), now_s, wait_s=DEADLINE_S)
 
 
 def test_executors_become_operators_with_their_threads_and_edges() -> None:
-    report = asyncio.run(driver(Cluster()).report())
+    report = asyncio.run(driver(Cluster().get).report())
     assert list(report.operators) == ["one/rows#4", "one/light#3", "one/heavy#2"]
     assert report.operators["one/rows#4"].successors == ("one/light#3",)
     heavy = report.operators["one/heavy#2"]
@@ -74,7 +71,7 @@ def test_executors_become_operators_with_their_threads_and_edges() -> None:
 
 
 def test_metrics_of_the_recorded_answers() -> None:
-    provider = MetricProvider(asyncio.run(driver(Cluster()).report()))
+    provider = MetricProvider(asyncio.run(driver(Cluster().get).report()))
     assert provider.get("queue_size") == {"one/rows#4": 0.0, "one/light#3": 2.0, "one/heavy#2": 990320.0 - 988328.0}
     assert provider.get("cost_s") == pytest.approx({"one/light#3": 31e-6, "one/heavy#2": 366e-6})
     assert provider.get("utilisation") == {"one/light#3": 0.082, "one/heavy#2": 0.98}
@@ -87,7 +84,7 @@ def test_metrics_of_the_recorded_answers() -> None:
 
 def test_what_is_fixed_is_asked_for_once_and_executors_again_after_a_rebalance() -> None:
     cluster = Cluster()
-    ours = driver(cluster)
+    ours = driver(cluster.get)
     asyncio.run(ours.report())
     assert len(cluster.asked) == 7
     asyncio.run(ours.report())
@@ -99,34 +96,34 @@ def test_what_is_fixed_is_asked_for_once_and_executors_again_after_a_rebalance()
     assert report.metrics["queue_size"]["one/heavy#5"] == (990320 - 988328) / 2
 
 
-def test_a_slow_ui_does_not_keep_other_engines_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_ui_does_not_keep_other_engines_waiting() -> None:
     cluster, answered = Cluster(), threading.Event()
 
     def get(path: str) -> Any:
         answered.wait()
         return cluster.get(path)
 
-    ours = StormDriver("http://127.0.0.1:1", get, Known(), lambda: 100.0)
-    monkeypatch.setattr(storm, "WAIT_S", 0.0)
+    ours = driver(get)
+    ours.wait_s = 0.0
     with pytest.raises(DriverError, match="storm: expected an answer of Storm's UI, got none yet"):
         asyncio.run(ours.report())
     answered.set()
-    monkeypatch.setattr(storm, "WAIT_S", 60.0)
+    ours.wait_s = DEADLINE_S
     first = asyncio.run(ours.report())
     assert first.metrics["queue_size"]["one/heavy#2"] == 1992.0
     answered.clear()
     cluster.answers[PATH]["bolts"][1]["executed"] += 100
-    monkeypatch.setattr(storm, "WAIT_S", 0.0)
+    ours.wait_s = 0.0
     assert asyncio.run(ours.report()) is first, "the look before counts until the new one ends"
     answered.set()
-    monkeypatch.setattr(storm, "WAIT_S", 60.0)
+    ours.wait_s = DEADLINE_S
     assert asyncio.run(ours.report()).metrics["queue_size"]["one/heavy#2"] == 1892.0
     asyncio.run(ours.close())
 
 
 def test_rows_of_the_recent_past_give_the_selectivity() -> None:
     cluster, clock = Cluster(), iter((0.0, 0.0, 0.0, 5.0, 5.0, 5.0))
-    ours = StormDriver("http://127.0.0.1:1", cluster.get, Known(), lambda: next(clock))
+    ours = driver(cluster.get, lambda: next(clock))
     asyncio.run(ours.report())
     cluster.answers[PATH]["bolts"][0] |= {"executed": 990320 + 1000, "emitted": 990320 + 500}
     selectivity = MetricProvider(asyncio.run(ours.report())).get("selectivity")
@@ -136,7 +133,7 @@ def test_rows_of_the_recent_past_give_the_selectivity() -> None:
 def test_counters_of_workers_that_started_apart_are_not_compared() -> None:
     cluster = Cluster()
     cluster.answers[PATH]["workers"].append({"port": 26701, "uptimeSeconds": 300})
-    report = asyncio.run(driver(cluster).report())
+    report = asyncio.run(driver(cluster.get).report())
     assert report.metrics["queue_size"] == {}
     assert any("workers of one started more than 60 s apart" in note for note in report.notes)
 
@@ -212,7 +209,7 @@ def test_threads_of_both_versions_are_named_alike_and_belong_to_the_workers_topo
 )
 def test_an_answer_of_another_form_is_an_error_of_the_driver(changes: Mapping[str, Any]) -> None:
     with pytest.raises(DriverError, match="storm: expected an answer as of the REST interface of Storm's UI"):
-        asyncio.run(driver(Cluster(changes)).report())
+        asyncio.run(driver(Cluster(changes).get).report())
 
 
 def test_only_a_cluster_of_this_machine_is_asked() -> None:

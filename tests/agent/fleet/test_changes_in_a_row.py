@@ -3,22 +3,19 @@ none of them for another one."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.fleet.mend import FleetMend
-from agent.migration import plan_change
 from agent.migration.plan_change import On
 from edgert.core.errors import EdgertError
 from tests.agent.fleet.next_coordinator import Fenced, next_coordinator
-from tests.agent.migration.worlds import BOARDS, whole
+from tests.agent.migration.worlds import BOARDS, run_virtual, whole
 
 AT_B = {"in": "a", "window": "b", "out": "b"}
 """Where the flow begins: `c` has no part of it."""
@@ -104,16 +101,10 @@ def make(*steps: Step) -> Faulty:
         for _ in range(4):
             await mend.end_change("f")
 
-    asyncio.run(run())
+    run_virtual(run())
     assert not gateways.mixed
     whole(gateways)
     return gateways
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_change, "RETRY_S", 0.0)
-    monkeypatch.setattr(plan_change, "COMMIT_TRIES", 2)
 
 
 def faults(*told: Fault) -> frozenset[Fault]:

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from agent.membership import transport as transport_module
 from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame
-from agent.membership.transport import MAX_WAITING, RequestError, Transport
+from agent.membership.transport import MAX_OF_MEMBER, MAX_WAITING, RequestError, Transport
 from edgert.core.packing import pack
 from tests.agent.membership.worlds import introduce, started
 from tests.waiting import in_loop, until
@@ -190,17 +189,13 @@ async def test_idle_connections_of_anybody_keep_no_member_out() -> None:
     await b.stop()
 
 
-def test_connection_without_a_request_is_ended_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport_module, "FIRST_S", 0.05)
-
-    @in_loop
-    async def test() -> None:
-        b = await started("b")
-        assert await answered(b, b"\x01") == b""
-        assert b.sealer.drops == {"no request": 1}
-        await b.stop()
-
-    test()
+@in_loop
+async def test_connection_without_a_request_is_ended_soon() -> None:
+    b = await started("b")
+    b.first_s = 0.05
+    assert await answered(b, b"\x01") == b""
+    assert b.sealer.drops == {"no request": 1}
+    await b.stop()
 
 
 @in_loop
@@ -217,7 +212,7 @@ async def test_requests_of_one_member_leave_places_for_others() -> None:
     b.handlers["slow"] = slow
     introduce(a, b)
     introduce(c, b)
-    many = transport_module.MAX_OF_MEMBER
+    many = MAX_OF_MEMBER
     asked = [asyncio.create_task(a.request("b", "slow", {})) for _ in range(many)]
     await until(lambda: len(calls) == many, "the requests to come")
     with pytest.raises(RequestError, match="the connection failed"):
@@ -251,41 +246,35 @@ def foreign(draw: random.Random, record: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", [int(os.environ.get("EDGERT_FUZZ_SEED", "1"))])
-def test_foreign_connections_are_counted_never_answered_and_leave_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport_module, "FIRST_S", 0.02)
+@in_loop
+async def test_foreign_connections_are_counted_never_answered_and_leave_nothing(seed: int) -> None:
     print(f"seed {seed}, {CONNECTIONS} connections")
-
-    @in_loop
-    async def test() -> None:
-        draw = random.Random(seed)
-        a, b = await started("a"), await started("b")
-        calls: list[str] = []
-        counting(b, calls)
-        async with recorder(b) as (address, record):
-            await a.ask(address, VERB, {"remove": "air"}, expected="b")
-        for _ in range(20):  # caches fill
+    draw = random.Random(seed)
+    a, b = await started("a"), await started("b")
+    b.first_s = 0.02
+    calls: list[str] = []
+    counting(b, calls)
+    async with recorder(b) as (address, record):
+        await a.ask(address, VERB, {"remove": "air"}, expected="b")
+    for _ in range(20):  # caches fill
+        assert await answered(b, foreign(draw, bytes(record)), greeted=True) == b""
+    dropped, held = b.sealer.drops.total(), b.membership.table()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(CONNECTIONS):
             assert await answered(b, foreign(draw, bytes(record)), greeted=True) == b""
-        dropped, held = b.sealer.drops.total(), b.membership.table()
-        tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            for _ in range(CONNECTIONS):
-                assert await answered(b, foreign(draw, bytes(record)), greeted=True) == b""
-            await until(lambda: len(b.waiting) == 0, "the connections to be forgotten")
-            gc.collect()
-            size, peak = (traced - before for traced in tracemalloc.get_traced_memory())
-        finally:
-            tracemalloc.stop()
-        print(dict(b.sealer.drops), f"{size} bytes more, {peak} at most")
-        assert b.sealer.drops.total() == dropped + CONNECTIONS
-        assert b.membership.table() == held
-        assert calls == ["air at b for a"]
-        assert size < 100_000
-        assert peak < 2_000_000
-        assert b.sealer.drops.keys() >= {"bad tag", "too large", "no request"}
-        await a.stop()
-        await b.stop()
-
-    test()
+        await until(lambda: len(b.waiting) == 0, "the connections to be forgotten")
+        gc.collect()
+        size, peak = (traced - before for traced in tracemalloc.get_traced_memory())
+    finally:
+        tracemalloc.stop()
+    print(dict(b.sealer.drops), f"{size} bytes more, {peak} at most")
+    assert b.sealer.drops.total() == dropped + CONNECTIONS
+    assert b.membership.table() == held
+    assert calls == ["air at b for a"]
+    assert size < 100_000
+    assert peak < 2_000_000
+    assert b.sealer.drops.keys() >= {"bad tag", "too large", "no request"}
+    await a.stop()
+    await b.stop()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.migration import plan_change
 from agent.migration.plan_change import (
     Change,
     PlanChangeError,
@@ -18,7 +17,7 @@ from agent.migration.plan_change import (
     change_plan,
 )
 from edgert.core.errors import EdgertError
-from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Gateways, whole
+from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Gateways, run_virtual, whole
 
 LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 7)
 """`b` has no part of the flow any more."""
@@ -30,11 +29,6 @@ COMES = Change({"name": "f"}, LEAVES.after, BEFORE, 7)
 CHANGES = st.sampled_from([CHANGE, LEAVES, LEAVES_FIRST, COMES])
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_change, "RETRY_S", 0.0)
-
-
 FAULTS = st.sampled_from(["lost", "unanswered", "forgets", "merges"])
 
 
@@ -43,7 +37,7 @@ def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, s
     gateways = Gateways(faults, change)
     made: bool | None
     try:
-        asyncio.run(change_plan(change, gateways.ask))
+        run_virtual(change_plan(change, gateways.ask))
         made = True
     except PlanChangeError:
         made = False
@@ -72,7 +66,7 @@ def test_a_coordinator_that_dies_after_any_request_leaves_something_that_the_nex
         return await gateways.ask(gateway, verb, args)
 
     try:
-        asyncio.run(change_plan(change, ask))
+        run_virtual(change_plan(change, ask))
     except Died:
         pass
     gateways.end()
@@ -88,12 +82,12 @@ def test_a_gateway_that_cannot_prepare_leaves_the_flow_as_it_was_and_is_named() 
         return await gateways.ask(gateway, verb, args)
 
     with pytest.raises(PlanChangeError, match="flow f stays where it is: b: no room on its disk"):
-        asyncio.run(change_plan(CHANGE, ask))
+        run_virtual(change_plan(CHANGE, ask))
     assert whole(gateways) == 1
 
 
 def test_only_what_changed_since_travels_while_the_flow_stands_still() -> None:
-    made = asyncio.run(change_plan(CHANGE, Gateways({}, CHANGE).ask))
+    made = run_virtual(change_plan(CHANGE, Gateways({}, CHANGE).ask))
     assert (made.ahead_bytes, made.paused_bytes) == (2 * len(b"all"), 2 * len(b"changes"))
     assert made.plain() == {"pause_s": 0.1, "rows_delayed": 0, "ahead_bytes": 6, "paused_bytes": 14}
 
@@ -102,7 +96,7 @@ def test_only_what_changed_since_travels_while_the_flow_stands_still() -> None:
 def test_where_nothing_can_be_sent_ahead_the_whole_state_travels_then(at: int) -> None:
     """The first five requests are two copies, and what the three boards are sent ahead."""
     gateways = Gateways({at: "lost"}, CHANGE)
-    made = asyncio.run(change_plan(CHANGE, gateways.ask))
+    made = run_virtual(change_plan(CHANGE, gateways.ask))
     assert (made.ahead_bytes, made.paused_bytes) == (0, 2 * len(b"all"))
     assert whole(gateways) == CHANGE.plan
 
@@ -115,7 +109,7 @@ def test_where_one_giver_merged_its_state_all_give_the_whole() -> None:
             gateways.copied.pop("b")
         return await gateways.ask(gateway, verb, args)
 
-    made = asyncio.run(change_plan(CHANGE, ask))
+    made = run_virtual(change_plan(CHANGE, ask))
     assert made.paused_bytes == 2 * len(b"all")
     assert whole(gateways) == CHANGE.plan
 
@@ -130,5 +124,5 @@ def test_the_pause_is_that_of_the_parts_that_stay() -> None:
             return {"pause_s": {"a": 0.2, "b": 9.0, "c": 0.3}[gateway], "rows_delayed": 5}
         return answer
 
-    made = asyncio.run(change_plan(LEAVES, ask))
+    made = run_virtual(change_plan(LEAVES, ask))
     assert made.pause == (0.3, 10)

@@ -19,6 +19,7 @@ from agent.osched.normalise import Smoothing
 from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, decide
 from agent.osched.scheduler import PATIENCE_S, Scheduler
+from agent.simulation.loop import VirtualLoop
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
@@ -124,9 +125,7 @@ class Slow(Working):
 
 
 @needs_nice
-def test_an_engine_that_takes_long_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.osched.scheduler.LATER_S", 0.0)
-
+def test_an_engine_that_takes_long_holds_up_no_other(tmp_path: Path) -> None:
     async def story() -> None:
         with worker(threads=1) as a, worker(threads=1) as b:
             slow, clock = Slow(a.threads()), VirtualClock()
@@ -150,7 +149,8 @@ def test_an_engine_that_takes_long_holds_up_no_other(tmp_path: Path, monkeypatch
             await made.stop()
             assert b.nices() == [0, 0]
 
-    asyncio.run(story())
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
 
 
 def test_two_engines_of_one_kind_are_refused_as_each_would_take_the_others_place(tmp_path: Path) -> None:

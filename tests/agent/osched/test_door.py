@@ -279,11 +279,9 @@ def test_threads_enter_groups_with_their_shares_and_come_back(door: Door, journa
         assert not cgroups.root.exists()
 
 
-def test_records_of_ended_threads_leave_the_journal_and_what_was_inherited_is_still_undone(
-    journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.osched.kernel.door.SPARE_RECORDS", 0)
+def test_records_of_ended_threads_leave_the_journal_and_what_was_inherited_is_still_undone(journal: Path) -> None:
     door = Door(journal, ABLE)
+    door.spare_records = 0
     with worker() as lasting:
         door.apply([SetNice(lasting.threads()[0], 5)])
         for _ in range(5):
