@@ -16,16 +16,13 @@ import paho.mqtt.client as paho
 import pytest
 
 from benchmarks.ports import free_port
-from edgert.central.alerts import job as alert_job
-from edgert.central.alerts.job import READER, AlertJob
+from edgert.central.alerts.job import MOST_UNSAID, READER, AlertJob
 from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, parse
 from edgert.central.alerts.streams import widened
 from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, KeyVerdict
 from edgert.central.landing.landing import Landing
-from edgert.central.spark import leased_job as jobs
-from edgert.central.spark import streams
 from edgert.central.spark.metrics import METRICS, StreamMetrics, markdown, served
-from edgert.central.spark.streams import CannotStart, RunningQuery
+from edgert.central.spark.streams import GIVEN_UP_S, LONGEST_WAIT_S, TRIES, CannotStart, RunningQuery
 from edgert.central.tables.lease import claims
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Table
@@ -155,28 +152,25 @@ def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_lea
     assert inbox.empty()
 
 
-def test_messages_that_wait_for_a_broker_are_bounded_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alert_job, "MOST_UNSAID", 3)
+def test_messages_that_wait_for_a_broker_are_bounded_and_counted(tmp_path: Path) -> None:
     job = make_job(tmp_path, Publication(Connection(port=free_port()), "f"))
     verdicts = [KeyVerdict(json.dumps({"source": n}), 700_000_000, 100_000_000) for n in range(5)]
-    job.note(Alerts(str(tmp_path)).take(RULES[0], verdicts))
+    raised = Alerts(str(tmp_path)).take(RULES[0], verdicts)
+    job.note([*raised * (MOST_UNSAID // 5), *raised[:2]])
     job.say()
     assert job.counts == {("", "unsaid"): 2}
     assert {s.metric: s.value for s in scraped(job)} == {"edgert_alert_messages_dropped_total": 2}
 
 
 def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody would start it again: the fleet job beside it is well."""
-    monkeypatch.setattr(jobs, "LOOK_S", 0.0)
-    monkeypatch.setattr(streams, "TRIES", 1)
     job = make_job(tmp_path)
     clock, tries = [0.0], []
-    monkeypatch.setattr(job.streams, "_monotonic", lambda: clock[0])
-    monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
+    job.look_s = 0.0
+    job.streams.monotonic = lambda: clock[0]
+    job.streams.on_failure = lambda: None
 
     def start() -> RunningQuery:
         tries.append(clock[0])
@@ -184,9 +178,11 @@ def test_when_all_streams_are_given_up_the_job_lives_on_and_tries_them_once_an_h
 
     job.streams.add("alert:odd", start)
     job._acquired()
-    for clock[0] in (0.0, 1.0, streams.GIVEN_UP_S - 1, streams.GIVEN_UP_S):
+    first = [LONGEST_WAIT_S * n for n in range(TRIES)]
+    again = first[-1] + GIVEN_UP_S
+    for clock[0] in (*first, first[-1] + 1, again - 1, again):
         job._round()
-    assert tries == [0.0, streams.GIVEN_UP_S]
+    assert tries == [*first, again]
     assert {(s.metric, s.value) for s in scraped(job) if s.metric == "edgert_stream_given_up"} == {
         ("edgert_stream_given_up", 1.0)
     }

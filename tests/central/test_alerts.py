@@ -6,11 +6,9 @@ import datetime as dt
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.alerts import table as module
 from edgert.central.alerts.rules import SILENT, Rule
 from edgert.central.alerts.table import CLEARED, RAISED, Alert, Alerts, KeyVerdict, settle
 
@@ -115,19 +113,16 @@ def test_the_table_says_what_was_raised_and_cleared(tmp_path: Path) -> None:
     assert alerts.open("another's") == []
 
 
-def test_a_storm_is_taken_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AT_ONCE", 10)
+def test_a_storm_is_taken_in_parts(tmp_path: Path) -> None:
+    alerts = Alerts(str(tmp_path), at_once=10)
     verdicts = [wrong(json.dumps({"source": f"it's {n}"}), 100 + n) for n in range(25)]
-    assert len(Alerts(str(tmp_path)).take(RULE, verdicts)) == 25
-    assert Alerts(str(tmp_path)).take(RULE, verdicts) == []
-    assert len(Alerts(str(tmp_path)).take(RULE, [well(v.key, 1000) for v in verdicts])) == 25
+    assert len(alerts.take(RULE, verdicts)) == 25
+    assert alerts.take(RULE, verdicts) == []
+    assert len(alerts.take(RULE, [well(v.key, 1000) for v in verdicts])) == 25
 
 
-def test_alerts_that_no_rule_is_about_any_more_end_and_are_raised_again_if_it_is_put_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_AT_ONCE", 2)
-    alerts = Alerts(str(tmp_path))
+def test_alerts_that_no_rule_is_about_any_more_end_and_are_raised_again_if_it_is_put_back(tmp_path: Path) -> None:
+    alerts = Alerts(str(tmp_path), at_once=2)
     assert alerts.end(lambda _: True) == []
     raised = [*alerts.take(RULE, [wrong(A, 100), wrong(B, 101)]), *alerts.take(OTHER, [wrong(A, 100)])]
     assert alerts.end(lambda alert: alert.rule == "nobody's") == []

@@ -21,7 +21,6 @@ from edgert.central.alerts.streams import QuantileBounds
 from edgert.central.alerts.table import CLEARED, RAISED, TABLE
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
-from edgert.central.spark import leased_job as jobs
 from edgert.central.spark.stream_reader import position
 from edgert.central.spark.streams import FAILURE, NEW_COLUMNS
 from edgert.central.tables.lease import Lease
@@ -106,6 +105,7 @@ class World:
     def running(self, rules: str) -> Iterator[AlertJob]:
         lease = Lease(self.root, "alerts", "test", 600.0)
         job = AlertJob(self.spark, self.root, parse(rules), Settings(trigger_s=1.0), None, lease)
+        job.tell_s = 1.0
         job.start()
         try:
             yield job
@@ -127,8 +127,7 @@ class World:
 
 
 @pytest.fixture
-def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(jobs, "TELL_S", 1.0)
+def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path)
 
 

@@ -49,7 +49,6 @@ def start(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(clusters, "check_java", lambda: None)
     monkeypatch.setattr(clusters, "spark_home", lambda: tmp_path)
-    monkeypatch.setattr(clusters, "LOOK_S", 0.05)
     started: list[tuple[Cluster, threading.Thread]] = []
 
     def begin() -> Cluster:

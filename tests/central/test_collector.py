@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
-from edgert.central.collector import collector as collector_module
-from edgert.central.collector import known_gateway
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultInbox, ResultMessage
+from edgert.central.collector.known_gateway import KnownGateway
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
@@ -131,24 +132,27 @@ def test_held_too_long_is_dropped_and_taken_when_it_comes_again(collector: Colle
     assert said.acks == {(FLOW, EPOCH, 0): 2}
 
 
-def test_nothing_is_acknowledged_while_a_table_cannot_be_written(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class FullDisk(Landing):
+    full = True
+
+    def land(self, *told: Any) -> LandingReport:
+        if self.full:
+            raise TableError("no space left on device")
+        return super().land(*told)
+
+
+def test_nothing_is_acknowledged_while_a_table_cannot_be_written(tmp_path: Path) -> None:
+    landing = FullDisk(str(tmp_path))
+    collector = Collector("c1", landing, VirtualClock(), 10.0, 10_000)
     g = Gateway("g1")
     opening, second = message(g.open()), message(g.rows(contribution(0, "a", 1.0)))
-    land = Landing.land
-
-    def full(*_: object) -> None:
-        raise TableError("no space left on device")
-
-    monkeypatch.setattr(Landing, "land", full)
     assert collector.handle([opening]) == []
     assert collector.handle([second]) == []
     # A repetition of what waits for its commit is not acknowledged either.
     assert [a.acks for a in collector.handle([opening])] in ([], [{}])
     assert collector.waits is True
     assert "no space left" in collector.counters.last_error
-    monkeypatch.setattr(Landing, "land", land)
+    landing.full = False
     (said,) = collector.handle([])
     assert said.acks == {(FLOW, EPOCH, 0): 2}
     assert collector.handle([]) == []
@@ -195,18 +199,15 @@ def test_so_much_is_gathered_as_it_is_before_compression() -> None:
     assert len(inbox.take(3_600.0, 11, 0)) == 1
 
 
-def test_small_messages_with_much_in_them_are_landed_in_parts(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collector_module, "_LAND_BYTES", 20_000)
+def test_small_messages_with_much_in_them_are_landed_in_parts(tmp_path: Path) -> None:
     at_once: list[int] = []
-    land = Landing.land
 
-    def lands(self: Landing, batches: list[LandingBatch], enough: Callable[[], bool]) -> LandingReport:
-        at_once.append(len(batches))
-        return land(self, batches, enough)
+    class Noting(Landing):
+        def land(self, batches: Sequence[LandingBatch], *more: Any) -> LandingReport:
+            at_once.append(len(batches))
+            return super().land(batches, *more)
 
-    monkeypatch.setattr(Landing, "land", lands)
+    collector = Collector("c1", Noting(str(tmp_path)), VirtualClock(), 10.0, 10_000, land_bytes=20_000)
     g = Gateway("g1")
     rows = [contribution(0, "a", 1.0)] * 100
     messages = [message(g.open()), *(message(g.rows(*rows)) for _ in range(7))]
@@ -246,17 +247,15 @@ def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
     assert inbox.dropped == 0
 
 
-def test_an_acknowledgement_names_all_streams_of_the_greatest_epoch_however_many_flows_there_are(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_acknowledgement_names_all_streams_of_the_greatest_epoch_however_many_flows_there_are() -> None:
     """A new card goes on from what it says: rows of a stream that is missing would not count any more."""
-    monkeypatch.setattr(known_gateway, "_STREAMS_PER_GATEWAY", 1)
-    old, new = Gateway("g1"), Gateway("g1", epoch=2 * EPOCH)
-    for g in (old, new):
-        collector.handle([message(g.open())])
-        for stream in range(1, MOST_STREAMS):
-            (said,) = collector.handle([message(g.rows(contribution(0, "a", 1.0), stream=stream))])
-    assert sorted(said.acks) == [(FLOW, 2 * EPOCH, stream) for stream in range(MOST_STREAMS)]
+    known = KnownGateway()
+    flows = [f"f{n}" for n in range(1_000)]
+    for flow, epoch, stream in itertools.product(flows, (EPOCH, 2 * EPOCH), range(MOST_STREAMS)):
+        known.acknowledge(flow, epoch, stream, 1)
+    acks = known.acknowledgement("g1", "c1").acks
+    assert acks.keys() >= {(flow, 2 * EPOCH, stream) for flow in flows for stream in range(MOST_STREAMS)}
+    assert {epoch for flow, epoch, _ in acks if flow == flows[-1]} == {2 * EPOCH}
 
 
 def test_what_is_kept_of_names_is_bounded_and_learned_again_from_the_tables(tmp_path: Path) -> None:

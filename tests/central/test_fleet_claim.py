@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.collector import main
 from edgert.central.collector.main import Program
 from edgert.central.tables import fleet_claim
 from edgert.central.tables.fleet_claim import AnothersRoot, claim
@@ -60,7 +59,8 @@ def test_a_storage_that_is_away_is_waited_for(
             raise TableError("no such host")
 
     monkeypatch.setattr(fleet_claim, "claim", away)
-    monkeypatch.setattr(main, "RETRY_S", 0.0)
-    program(tmp_path, "farm")._claim_root()
+    collector = program(tmp_path, "farm")
+    collector.retry_s = 0.0
+    collector._claim_root()
     assert tries == ["farm"] * 4
     assert [r.getMessage() for r in caplog.records] == ["no such host; trying again"]

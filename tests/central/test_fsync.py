@@ -73,9 +73,9 @@ def test_what_another_landed_is_told_when_it_is_on_the_disk(disk: Disk, tmp_path
     """He may have died before he came to that."""
     g = Gateway("g1")
     one, other = Landing(str(disk.root)), Landing(str(disk.root))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fsync, "sync", lambda opened: None)
-        one.land([g.open()])
+    disk.lies = True
+    one.land([g.open()])
+    disk.lies = False
     assert not disk.synced
     assert other.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 1}
     left = Landing(disk.after_a_power_cut(tmp_path / "left"))
@@ -112,22 +112,19 @@ def test_a_start_brings_only_young_commits_to_the_disk(disk: Disk) -> None:
     ]  # fmt: skip
 
 
-def test_a_standby_brings_only_young_commits_to_the_disk_when_it_takes_over(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fsync, "_MANY", 10)
+def test_a_standby_brings_only_young_commits_to_the_disk_when_it_takes_over(disk: Disk) -> None:
     g = Gateway("g1")
     active, standby = Landing(str(disk.root)), Landing(str(disk.root))
     active.land([g.open()])
     standby.known("g1", FLOW)
-    for n in range(12):
+    for n in range(66):
         active.land([g.rows(contribution(n, "a", 1.0))])
     log = disk.root / "landing" / FLOW / "_delta_log"
-    for path in sorted(log.glob("*.json"))[:12]:
+    for path in sorted(log.glob("*.json"))[:66]:
         os.utime(path, (0.0, 0.0))
     disk.synced.clear()
-    assert standby.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 13}
-    assert [path.name for path in disk.synced if path.parent == log] == [f"{12:020}.json"]
+    assert standby.known("g1", FLOW) == {("g1", FLOW, g.epoch, 0): 67}
+    assert [path.name for path in disk.synced if path.parent == log] == [f"{66:020}.json"]
 
 
 def test_how_young_a_commit_is_is_told_by_the_newest_not_by_the_clock(disk: Disk) -> None:
@@ -225,12 +222,9 @@ def test_upkeep_deletes_nothing_that_is_not_replaced_on_the_disk(disk: Disk, tmp
     assert sorted(r["sequence"] for r in rows) == list(range(2, 14))
 
 
-def test_nothing_is_acknowledged_that_the_disk_refuses(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(opened: int) -> None:
-        raise OSError(5, "Input/output error")
-
+def test_nothing_is_acknowledged_that_the_disk_refuses(disk: Disk) -> None:
     g = Gateway("g1")
-    monkeypatch.setattr(fsync, "sync", refuses)
+    disk.refuses = True
     report = Landing(str(disk.root)).land([g.open()])
     assert "could not be brought to the disk: [Errno 5] Input/output error" in report.failed[FLOW]
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from edgert.central.spark import leased_job as jobs
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import without_lost_calls
 from edgert.central.spark.streams import Supervisor
@@ -77,23 +76,19 @@ def test_the_lease_is_given_back_when_sparks_process_dies(tmp_path: Path) -> Non
     assert [claim.expires for claim in claims(str(tmp_path))] == [RELEASED]
 
 
-def test_a_standby_says_once_for_whom_it_waits(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(jobs, "RETRY_S", 0.0)
+def test_a_standby_says_once_for_whom_it_waits(caplog: pytest.LogCaptureFixture) -> None:
     lease = Others("a", "a", "a", "b", "b")
     job = Idle(cast(Lease, lease), LOG, Supervisor())
+    job.retry_s = 0.0
     lease.stop = job.stop
     job.run()
     assert [r.getMessage() for r in caplog.records] == ["held by a until 4; waiting", "held by b until 1; waiting"]
 
 
-def test_a_job_that_lost_its_lease_says_so_once_and_waits(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(jobs, "RETRY_S", 0.0)
+def test_a_job_that_lost_its_lease_says_so_once_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     lease = Others()
     job = Idle(cast(Lease, lease), LOG, Supervisor())
+    job.retry_s = 0.0
     job._wait_for_lease()
     lease._holders = ["b", "b", "b"]
     job._round()

@@ -21,7 +21,6 @@ from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultMessage
 from edgert.central.fleet import job as fleet_job
 from edgert.central.landing.landing import Landing
-from edgert.central.spark import leased_job as jobs
 from edgert.central.spark.streams import FAILURE
 from edgert.central.tables import table as tables
 from edgert.central.tables.lease import Lease
@@ -155,13 +154,12 @@ class NoStreams:
         raise AnalysisException("no such file")
 
 
-def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path) -> None:
     """At its start, while it holds its lease, and when a stream cannot be started."""
-    monkeypatch.setattr(jobs, "LOOK_S", 0.01)
-    monkeypatch.setattr(jobs, "RETRY_S", 0.01)
     storage = Storage(Lease(str(tmp_path), "fleet", "me"))
     job = fleet_job.FleetJob(cast(Any, NoStreams()), str(tmp_path), Settings(), cast(Lease, storage))
-    monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
+    job.look_s = job.retry_s = 0.01
+    job.streams.on_failure = lambda: None
     thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
 
@@ -183,16 +181,14 @@ def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path, monkeypatch: 
     assert not thread.is_alive()
 
 
-def test_a_table_that_cannot_be_read_is_the_failure_of_its_rule_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_cannot_be_read_is_the_failure_of_its_rule_and_the_others_go_on(tmp_path: Path) -> None:
     Landing(str(tmp_path)).land([Gateway("g1", flow=flow).open() for flow in ("bad", "good")])
     table = Table(str(tmp_path / "landing" / "bad"))
     table.refresh()
     table.append(pa.table({"gateway": ["x"], "epoch": pa.array([2], pa.int64()), "lineage": ["no json"]}), {})
     rules = parse("".join(f'[rules.{f}]\nflow = "{f}"\nkind = "silent"\nafter_s = 60\n' for f in ("bad", "good")))
     job = AlertJob(cast(Any, NoStreams()), str(tmp_path), rules, Alerts())
-    monkeypatch.setattr(job.streams, "_on_failure", lambda: None)
+    job.streams.on_failure = lambda: None
     job.start()
     try:
         wait_until(lambda: len(job.streams.restarts) == 2, "a start of each rule's stream")

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from edgert.central.fleet.job import FleetJob
-from edgert.central.spark import leased_job as jobs
 from edgert.central.tables.lease import Lease
 from edgert.central.tables.readers import Reach, Readers
 from edgert.central.upkeep.upkeep import REST_S, Upkeep, Work
@@ -36,8 +35,7 @@ FLEET = f"fleet/{FLOW}"
 
 
 @pytest.fixture
-def world(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(jobs, "TELL_S", 0.5)
+def world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, tmp_path)
 
 
@@ -64,6 +62,7 @@ def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
     job = FleetJob(
         world.spark, str(world.root), JobSettings(trigger_s=0.2), Lease(str(world.root), "fleet", "me", 600.0)
     )
+    job.tell_s = 0.5
     thread = threading.Thread(target=job.run)
     thread.start()
     done = []
@@ -195,6 +194,7 @@ def test_retention_waits_for_a_stream_that_reads_all_again_since_its_checkpoint_
     shutil.rmtree(checkpoint)
     settings = JobSettings(trigger_s=0.2, max_files_per_trigger=1)
     job = FleetJob(world.spark, str(world.root), settings, Lease(str(world.root), "fleet", "me", 600.0))
+    job.tell_s = 0.5
     thread = threading.Thread(target=job.run)
     thread.start()
     try:

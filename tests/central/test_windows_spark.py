@@ -80,16 +80,19 @@ def a_window(spark: SparkSession, n: int) -> DataFrame:
     )
 
 
+class Confident(Lease):
+    def hold(self) -> None:
+        pass
+
+
 @pytest.fixture
-def rivals(world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[WindowsTable, WindowsTable]:
+def rivals(world: World) -> tuple[WindowsTable, WindowsTable]:
     """Two that hold the lease by their own word, as one that was stopped at the wrong moment does."""
     now = [0.0]
-    old, new = (Lease(str(world.root), "fleet", name, wall=lambda: now[0]) for name in ("old", "new"))
+    old, new = (Confident(str(world.root), "fleet", name, wall=lambda: now[0]) for name in ("old", "new"))
     old.acquire()
     now[0] = 100.0
     new.acquire()
-    for lease in (old, new):
-        monkeypatch.setattr(lease, "hold", lambda: None)
     uri = str(world.root / "fleet" / FLOW)
     return WindowsTable(uri, old), WindowsTable(uri, new)
 

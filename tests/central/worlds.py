@@ -89,8 +89,14 @@ class Disk:
         self.synced: dict[Path, int] = {}
         """Path -> the length that is on the disk."""
         self.calls = 0
+        self.refuses = self.lies = False
+        """What it is asked to keep raises, or is lost with a power cut."""
 
     def sync(self, opened: int) -> None:
+        if self.refuses:
+            raise OSError(5, "Input/output error")
+        if self.lies:
+            return
         path = Path(os.readlink(f"/proc/self/fd/{opened}"))
         self.synced[path] = os.stat(opened).st_size
         self.calls += 1

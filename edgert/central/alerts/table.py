@@ -99,8 +99,8 @@ def settle(rule: Rule, last: Mapping[str, Alert], verdicts: Iterable[KeyVerdict]
 class Alerts:
     """The table under a root. Not for more than one thread. Everything raises `TableError`."""
 
-    def __init__(self, root: str) -> None:
-        self._table = Table(join(root, TABLE))
+    def __init__(self, root: str, at_once: int = _AT_ONCE) -> None:
+        self._table, self._at_once = Table(join(root, TABLE)), at_once
 
     def open(self, rule: str) -> list[Alert]:
         """Those of a rule that are not cleared."""
@@ -112,7 +112,7 @@ class Alerts:
         Cleared at `since`: a rule that is put back raises the same alert again, if its key is still as it was."""
 
         def decided() -> list[Alert]:
-            found = [alert for alert in self._read(f"state = {literal(RAISED)}") if is_over(alert)][:_AT_ONCE]
+            found = [alert for alert in self._read(f"state = {literal(RAISED)}") if is_over(alert)][: self._at_once]
             ended = [replace(alert, state=CLEARED, cleared=alert.since) for alert in found]
             self._write(ended)
             return ended
@@ -125,8 +125,8 @@ class Alerts:
     def take(self, rule: Rule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
         """Writes what `verdicts` (at most one a key) change, each alert once; returns that."""
         changed: list[Alert] = []
-        for at in range(0, len(verdicts), _AT_ONCE):
-            changed += self._take(rule, verdicts[at : at + _AT_ONCE])
+        for at in range(0, len(verdicts), self._at_once):
+            changed += self._take(rule, verdicts[at : at + self._at_once])
         return changed
 
     def _take(self, rule: Rule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:

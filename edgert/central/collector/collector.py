@@ -63,13 +63,14 @@ class Collector:
         most_streams: int = MOST_STREAMS,
         most_gateways: int = MOST_GATEWAYS,
         most_flows: int = MOST_FLOWS,
+        land_bytes: int = _LAND_BYTES,
     ) -> None:
         self._name = name
         self._landing = landing
         self._clock = clock
         self._acceptance: Acceptance[LandingBatch] = Acceptance(hold_s, hold_bytes, most_streams)
         self.gateways: LruCache[str, KnownGateway] = LruCache(most_gateways)
-        self._most_flows = most_flows
+        self._most_flows, self._land_bytes = most_flows, land_bytes
         self._touched: set[str] = set()
         self.landed: LruCache[Key, int] = LruCache(most_streams)
         """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
@@ -143,7 +144,7 @@ class Collector:
         try:
             left = self._turns.quota(gateway)
             while left:
-                late = self._taken_bytes >= _LAND_BYTES or self._clock.monotonic() - begun >= _TURN_S
+                late = self._taken_bytes >= self._land_bytes or self._clock.monotonic() - begun >= _TURN_S
                 if late or (message := self._turns.take(gateway)) is None:
                     break
                 duplicates = self.counters.duplicates
@@ -152,7 +153,7 @@ class Collector:
                 left -= self.counters.duplicates == duplicates  # one that came again lands nothing
         finally:
             self._turns.charge({gateway: self._clock.monotonic() - begun})
-        return self._taken_bytes < _LAND_BYTES
+        return self._taken_bytes < self._land_bytes
 
     def forget(self, partitions: Collection[str]) -> set[str]:
         """Drop all that is known of the gateways of some partitions, and their results that have not landed.

@@ -61,7 +61,7 @@ class Program:
     """One collector: the broker's thread fills the inbox, `run` empties it."""
 
     def __init__(self, settings: CollectorSettings, root: str) -> None:
-        self.settings = settings
+        self.settings, self.retry_s = settings, RETRY_S
         own = settings.collector
         self._root = root
         self._fleet = own.fleet
@@ -117,7 +117,7 @@ class Program:
             if self._collector.late:
                 wait_s, messages = 0.0, self._inbox.take(0, 0, 0)
             elif self._collector.waits:
-                wait_s = min(RETRY_S, self._lease_s / 5 or RETRY_S, max(0.5, wait_s * 2))
+                wait_s = min(self.retry_s, self._lease_s / 5 or self.retry_s, max(0.5, wait_s * 2))
                 self._stopping.wait(wait_s)
                 messages = []
             else:
@@ -144,7 +144,7 @@ class Program:
                 if str(error) != said:
                     log.warning("%s; trying again", error)
                 said = str(error)
-                self._stopping.wait(RETRY_S)
+                self._stopping.wait(self.retry_s)
 
     def _handle(self, messages: list[ResultMessage]) -> None:
         """Land and acknowledge what is ours, and stop taking what is ours no more."""

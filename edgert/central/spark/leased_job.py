@@ -34,6 +34,7 @@ class Job(ABC):
         self._lease = lease
         self._log = log
         self.streams = streams
+        self.look_s, self.retry_s, self.tell_s = LOOK_S, RETRY_S, TELL_S
         self._tell_at = 0.0
         self._stopping = threading.Event()
         self._trouble = ""
@@ -84,11 +85,11 @@ class Job(ABC):
             self._failed(error)
         else:
             self._trouble = ""
-        self._stopping.wait(LOOK_S)
+        self._stopping.wait(self.look_s)
 
     def _wait_for_lease(self) -> None:
         while not self._stopping.is_set() and not self._acquired():
-            self._stopping.wait(RETRY_S)
+            self._stopping.wait(self.retry_s)
 
     def _acquired(self) -> bool:
         try:
@@ -114,7 +115,7 @@ class Job(ABC):
     def _tell(self) -> None:
         if time.monotonic() < self._tell_at:
             return
-        self._tell_at = time.monotonic() + TELL_S
+        self._tell_at = time.monotonic() + self.tell_s
         for name in self._register(self.streams.running()):
             self.streams.begin_anew(name)
 

@@ -113,9 +113,9 @@ class Supervisor:
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """`on_failure` is called before a stream that failed starts again."""
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._in_turn = in_turn
-        self._on_failure = on_failure
+        self.on_failure = on_failure
         self._watched: dict[str, _Watched] = {}
         self.restarts: Counter[tuple[str, str]] = Counter()
         """(stream, why) -> how often it was started again."""
@@ -136,18 +136,18 @@ class Supervisor:
         for name, watched in self._watched.items():
             if watched.stream is not None:
                 if watched.stream.query.isActive:
-                    if self._monotonic() - watched.began >= HEALTHY_S:
+                    if self.monotonic() - watched.began >= HEALTHY_S:
                         watched.failures = watched.changes = 0
                 else:
                     self._ended(name, watched, watched.stream.query.exception())
-            due = watched.stream is None and self._monotonic() >= watched.not_before
+            due = watched.stream is None and self.monotonic() >= watched.not_before
             if due and not (self._in_turn and any(map(self._begins, self._watched.values()))):
                 try:
                     watched.given_up = False
                     if watched.failures:
-                        self._on_failure()
+                        self.on_failure()
                     watched.stream = watched.start()
-                    watched.began = self._monotonic()
+                    watched.began = self.monotonic()
                 except (*OF_SPARK, TableError, Conflict, CannotStart) as error:  # it looks at the table at once
                     self._ended(name, watched, error)
         if self._watched and all(w.given_up for w in self._watched.values()):
@@ -182,7 +182,7 @@ class Supervisor:
         self._watched.clear()
 
     def _begins(self, watched: _Watched) -> bool:
-        if watched.stream is None or self._monotonic() - watched.began >= BEGINNING_S:
+        if watched.stream is None or self.monotonic() - watched.began >= BEGINNING_S:
             return False
         return watched.stream.query.isActive and watched.stream.query.lastProgress is None
 
@@ -206,10 +206,10 @@ class Supervisor:
         watched.failures += 1
         if watched.failures >= TRIES:
             watched.given_up = True
-            watched.not_before = self._monotonic() + GIVEN_UP_S
+            watched.not_before = self.monotonic() + GIVEN_UP_S
             log.error("%s: given up for an hour after %d failures in a row: %s", name, watched.failures, text)
             return
         wait_s = min(LONGEST_WAIT_S, 2.0**watched.failures)
-        watched.not_before = self._monotonic() + wait_s
+        watched.not_before = self.monotonic() + wait_s
         self.restarts[name, FAILURE] += 1
         log.error("%s: stopped, starting again in %.0f s: %s", name, wait_s, text)
