@@ -121,7 +121,7 @@ class Daemon:
             self.central.drops, lambda: self.central.connection,
         )  # fmt: skip
         about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
-        commands = Commands(*about)
+        self.commands = commands = Commands(*about)
         root = os.geteuid() == 0
         self.updates = BoardUpdates(
             settings.updates, update_request(settings, os.environ, root), self._tell("update/state"), self._connects
@@ -139,6 +139,7 @@ class Daemon:
         self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
         self._stop = asyncio.Event()
+        self.files_s = FILES_S
         self.tasks: list[asyncio.Task[None]] = []
         self.fault = ""
         self._garbage: Garbage | None = None
@@ -274,7 +275,7 @@ class Daemon:
             asyncio.create_task(deploy_files(self.flows, self.settings.flows.files)),
             asyncio.create_task(self._stop.wait()),
         )
-        done, _ = await asyncio.wait((files, stopped), timeout=FILES_S, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((files, stopped), timeout=self.files_s, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if files in done:
             await files

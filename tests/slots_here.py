@@ -38,6 +38,7 @@ class InThisProcess(SlotProcess):
             process.link.close()
             process._theirs.close()
         cls.made.clear()
+        cls.clock = VirtualClock()
 
     def _leave_slot(self) -> None:
         slot = self.slot

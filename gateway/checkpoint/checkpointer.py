@@ -23,7 +23,7 @@ from gateway.checkpoint.outbox_room import OutboxRoom
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
 from gateway.ledger.drop_ledger import NO_ROOM
-from gateway.registry.registry import RETRY_S, FlowRegistry
+from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,7 @@ class Checkpointer:
         """Why the last checkpoint left a flow out."""
         self.hurries = False
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
+        self.merged_here_bytes = MERGED_HERE_BYTES
         self.compaction = Compaction(database, store, flow_registry.is_current)
         self.input_spill = InputSpill(host, ingest.clock.monotonic, database.spill_room)
 
@@ -136,7 +137,7 @@ class Checkpointer:
             due = list(self.runs.values()) if asked else self._together(now)
             # where no flow runs, PUBCOMPs wait for nothing but that the database knows the id table
             if (due or (not self.runs and self._ingest.inbox.completing)) and not await self.checkpoint(due):
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._flow_registry.retry_s)
             elif asked and self._idle:
                 await asyncio.sleep(IDLE_S)
 
@@ -192,7 +193,7 @@ class Checkpointer:
             self.on_committed()
             self.on_written([run for run, _ in written])
             for run, _ in written:
-                if run.wants_compaction() and run.size.total > MERGED_HERE_BYTES:
+                if run.wants_compaction() and run.size.total > self.merged_here_bytes:
                     self.compaction.begin(run)
         self._idle = not written and not spills
         return True
@@ -245,7 +246,7 @@ class Checkpointer:
         for run, spill in spills:
             self.input_spill.spilled(run, spill)
         for run, _ in forms:
-            if run.wants_compaction() and run.size.total <= MERGED_HERE_BYTES:
+            if run.wants_compaction() and run.size.total <= self.merged_here_bytes:
                 self.compact(run)
         return forms, spills
 

@@ -54,6 +54,7 @@ class Compaction:
         self._one = asyncio.Lock()
         """Each takes a core, as much memory as the state, and a thread of those that bring flows to stand still."""
         self._stopped = False
+        self.python = sys.executable
 
     def begin(self, run: FlowRun) -> None:
         """Merges the stored state of a flow, unless that is under way or failed a moment ago. Flows are merged one
@@ -88,7 +89,7 @@ class Compaction:
         name = run.flow.name
         try:
             merged, last = await self._store(lambda: (run.size.total, self._database.last_state(name)))
-            snapshot = await _merged(self._database.path, run, last)
+            snapshot = await _merged(self.python, self._database.path, run, last)
 
             def write() -> None:
                 if self._runs(run):
@@ -111,9 +112,9 @@ def _begun(*command: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
 
-async def _merged(path: Path, run: FlowRun, last: int) -> bytes:
+async def _merged(python: str, path: Path, run: FlowRun, last: int) -> bytes:
     """The snapshot. Raises `EdgertError` if the process fails."""
-    command = (sys.executable, "-m", "gateway.checkpoint.compaction", str(path), run.flow.name, str(last), run.fusion)
+    command = (python, "-m", "gateway.checkpoint.compaction", str(path), run.flow.name, str(last), run.fusion)
     process = _begun(*command, str(int(run.fission)))
     try:
         written, _ = await asyncio.to_thread(process.communicate)

@@ -21,7 +21,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import FlowResults
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
-from gateway.registry.registry import RETRY_S, FlowRegistry
+from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class EarlyResults:
         while True:
             await asyncio.sleep(AHEAD_S if self.chosen() else IDLE_S)
             if not await self.send():
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._flow_registry.retry_s)
 
     async def send(self) -> bool:
         """Puts new results of flows into the outbox. False when they could not be written; they stay with their flow

@@ -58,6 +58,7 @@ class CentralConnection:
         self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
         self.answers = Mailbox()
         """Answers, and the birth, until the connection takes them: of each topic the newest."""
+        self.again_s = AGAIN_S
         self.loop: asyncio.AbstractEventLoop | None = None
         self._left_out = ""
         """The parts that the newest birth lacks."""
@@ -122,7 +123,7 @@ class CentralConnection:
         while not (why := self.connection.refuses(topic, payload)):
             if self.connection.publish(topic, payload, retain=request is None, request=request):
                 return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(self.again_s)
         self._unanswered(topic, why)
 
     def _unanswered(self, topic: str, why: str) -> None:

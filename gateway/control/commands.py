@@ -45,6 +45,7 @@ class Commands:
         """`links`: None where links to other gateways are off."""
         self._gateway, self._pool, self._flows, self._host = gateway, pool, flows, host
         self._parts, self._links, self._status, self._clock = parts, links, status, clock
+        self.patience_s = COMMAND_S
 
     def of_control_plane(self) -> dict[str, Command]:
         """Commands by verb, for clients that may write to the gateway's topics, and for programs of this board."""
@@ -83,7 +84,7 @@ class Commands:
         """A checkpoint of all flows, now. `not_committed`: the flows that came to none, by name."""
         checkpointer = self._flows.checkpointer
         try:
-            async with asyncio.timeout(COMMAND_S), self._flows.flow_registry.busy:
+            async with asyncio.timeout(self.patience_s), self._flows.flow_registry.busy:
                 pass
         except TimeoutError:
             raise EdgertError("a change of a flow waits, for a full disk perhaps, see the log; try again") from None

@@ -31,7 +31,7 @@ class RevokedList:
         """`stored`: the board's list (`links.crl`). `request`: path of the file for root. `publish`, `connects`: as for
         `BoardUpdates`."""
         self._stored, self._request = Path(stored), Path(request)
-        self._publish, self._connects = publish, connects
+        self._publish, self._connects, self.look_s = publish, connects, LOOK_S
 
     async def take_untrusted(self, payload: bytes) -> None:
         """A list from the broker: root gets it, unless the board has it. Whether it is one, and newer, root checks."""
@@ -60,4 +60,4 @@ class RevokedList:
             now = (list_digest(self._read()), self._connects())
             if now != published and self._publish(json.dumps({"digest": now[0]}).encode()):
                 published = now
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self.look_s)

@@ -33,7 +33,7 @@ class BoardUpdates:
         """`request`: path of the file for root. `publish`: hands a retained state to the central broker. `connects`:
         number of connections that there were to it; each is told the state."""
         self._settings, self._request = settings, Path(request)
-        self._publish, self._connects = publish, connects
+        self._publish, self._connects, self.look_s = publish, connects, LOOK_S
 
     async def update(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"id": text, "url": URL, "version": text, "drain": boolean}`: leaves the request for root. Asked again with
@@ -87,4 +87,4 @@ class BoardUpdates:
             now = (told, self._connects())
             if told and now != published and state_untrusted(told) is not None and self._publish(told):
                 published = now
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self.look_s)

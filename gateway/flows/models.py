@@ -36,6 +36,7 @@ class Models:
         """`runs`: the running flows, kept up to date by the caller; `forward(run, operator, document)`: called with
         each model that an operator takes."""
         self._runs, self._forward = runs, forward
+        self.most, self.most_bytes = MAX_MODELS, MAX_MODEL_BYTES
         self._own: dict[str, bytes] = {}
         """Model documents, packed: some take ten times as much memory as objects."""
         self._fleet: dict[str, bytes] = {}
@@ -50,11 +51,11 @@ class Models:
         """
         taken, operators = await self._checked_untrusted(name, document)
         kind, packed = self._fleet if of_fleet else self._own, pack(document)
-        if len(self._own.keys() | self._fleet.keys() | {name}) > MAX_MODELS:
-            raise EdgertError(f"expected at most {MAX_MODELS} models, got one more: {name}")
+        if len(self._own.keys() | self._fleet.keys() | {name}) > self.most:
+            raise EdgertError(f"expected at most {self.most} models, got one more: {name}")
         others = sum(map(len, (*self._own.values(), *self._fleet.values()))) - len(kind.get(name, b""))
-        if (size := others + len(packed)) > MAX_MODEL_BYTES:
-            raise EdgertError(f"expected at most {MAX_MODEL_BYTES:,} bytes of all models, got {size:,} with {name}")
+        if (size := others + len(packed)) > self.most_bytes:
+            raise EdgertError(f"expected at most {self.most_bytes:,} bytes of all models, got {size:,} with {name}")
         waits = of_fleet and name in self._own
         self._give(() if waits else taken)
         kind[name] = packed

@@ -18,7 +18,7 @@ from gateway.base.epochs import successor
 from gateway.base.once import Once
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.ledger.gaps import ABANDONED, last_of_failed
-from gateway.registry.registry import RETRY_S, FlowRegistry
+from gateway.registry.registry import FlowRegistry
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class FlowWrites:
                 if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
                     raise
                 once.error("a change of a flow waits for the database: %s", error)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._flow_registry.retry_s)
 
     def _write(self, change: Change, last: Checkpoint | None) -> None:
         with self._checkpointer.id_table() as table:

@@ -36,7 +36,7 @@ class PoolCheckpoints:
     """See `Checkpoints`."""
 
     def __init__(self, pool: Pool, clock: Clock) -> None:
-        self._pool, self._clock = pool, clock
+        self._pool, self._clock, self.hold_s = pool, clock, flow_run.HOLD_S
         self._late: set[FlowRun] = set()
         """Flows with a turn that did not end before the process: it may still produce output, which is not sent."""
 
@@ -44,7 +44,7 @@ class PoolCheckpoints:
         return True
 
     def hangs(self, run: FlowRun) -> bool:
-        before = self._clock.monotonic() - flow_run.HOLD_S
+        before = self._clock.monotonic() - self.hold_s
 
         def long() -> bool:
             return run in self._late or any(one.schedule.running and one.schedule.started < before for one in run.local)
@@ -55,7 +55,7 @@ class PoolCheckpoints:
         return long()
 
     def capture(self, run: FlowRun, feeding: Feeding) -> bool:
-        return run.capture(self._pool, feeding)
+        return run.capture(self._pool, feeding, self.hold_s)
 
     def committed(self, run: FlowRun) -> None:
         """This host keeps no input for replay."""

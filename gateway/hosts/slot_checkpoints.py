@@ -34,6 +34,7 @@ class SlotCheckpoints:
     ) -> None:  # fmt: skip
         """`hosted`, `processes`: those of the host, at any time."""
         self._hosted, self._processes, self._copies, self._orders = hosted, processes, copies, orders
+        self.hold_s, self.answer_s = HOLD_S, ANSWER_S
 
     def is_up(self, run: FlowRun) -> bool:
         hosted = self._hosted.get(run)  # or it was given up meanwhile
@@ -43,7 +44,7 @@ class SlotCheckpoints:
         return False  # only the slots know
 
     def capture(self, run: FlowRun, feeding: Feeding) -> bool:
-        return self._capture(run, feeding, HOLD_S, stop=False)
+        return self._capture(run, feeding, self.hold_s, stop=False)
 
     def halt(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
         return self._capture(run, feeding, timeout_s, stop=True)
@@ -53,7 +54,7 @@ class SlotCheckpoints:
 
     def _capture(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> bool:
         hosted = self._ask(run, feeding, timeout_s, stop=stop)
-        return hosted is not None and self._answered(hosted, timeout_s + ANSWER_S)
+        return hosted is not None and self._answered(hosted, timeout_s + self.answer_s)
 
     def _ask(self, run: FlowRun, feeding: Feeding, timeout_s: float, *, stop: bool) -> SlottedFlow | None:
         """Marks the input and asks every slot for its part. With `stop` the flow's instances wait afterwards until they
@@ -118,8 +119,8 @@ class SlotCheckpoints:
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """Takes the last checkpoint of all flows at the same time, with the queued entries. A flow with a hanging slot
         does not delay the others."""
-        hold_s = min(HOLD_S, timeout_s - ANSWER_S)
-        ends = time.monotonic() + hold_s + ANSWER_S
+        hold_s = min(self.hold_s, timeout_s - self.answer_s)
+        ends = time.monotonic() + hold_s + self.answer_s
         asked = [(run, self._ask(run, feeding, hold_s, stop=True)) for run in runs]
         return [run for run, hosted in asked if self._rests(run, hosted, ends - time.monotonic())]
 

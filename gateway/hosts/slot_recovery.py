@@ -63,6 +63,7 @@ class SlotDeaths:
         self._trial = asyncio.Lock()
         """The lock held while a suspect is tried."""
         self._stopping = False
+        self.most_deaths = MOST_DEATHS
 
     def died(self, process: SlotProcess, flows: Iterable[SlottedFlow]) -> None:
         """Handles the death of a slot, which has a new link already. `flows`: those with instances in it."""
@@ -97,7 +98,7 @@ class SlotDeaths:
             self.recoveries.begin(self._bring_back(hosted))
 
     async def _bring_back(self, hosted: SlottedFlow) -> None:
-        if hosted.deaths >= MOST_DEATHS:
+        if hosted.deaths >= self.most_deaths:
             why = f"its slots died {hosted.deaths} times at work for it, none long after the other"
             self._recovery.fail(hosted.run, why)
         elif hosted.deaths < SUSPECT:

@@ -92,6 +92,7 @@ class SlottedFlow:
     """Bytes of the batches in `fed` for which no acknowledgement is owed."""
     marks: list[int] = field(default_factory=list)
     """Number of all batches fed by the time of each capture that is not committed yet."""
+    most_kept_bytes: int = KEPT_BYTES
     spilling: int = 0
     """How many had been fed in all when `spill` was called last."""
     checkpoint: int = 0
@@ -137,7 +138,7 @@ class SlottedFlow:
         self.fed.append(fed)
         if fed.spare:
             self.kept_bytes += batch.size
-            if self.kept_bytes > KEPT_BYTES:
+            if self.kept_bytes > self.most_kept_bytes:
                 self._forget()
 
     def depart(self, slot: int, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
@@ -152,7 +153,7 @@ class SlottedFlow:
         """Forgets the older half of the batches for which no acknowledgement is owed."""
         left: deque[Fed] = deque()
         for fed in self.fed:
-            if self.kept_bytes > KEPT_BYTES // 2 and fed.batch is not None and fed.spare:
+            if self.kept_bytes > self.most_kept_bytes // 2 and fed.batch is not None and fed.spare:
                 self.kept_bytes -= fed.batch.size
                 fed.lost, fed.batch = Counter({fed.instance: len(fed.batch)}), None
             last = left[-1] if left else None

@@ -23,7 +23,7 @@ class Routes:
     """To be told of each change of the subscriptions (`rebuild`)."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
-        self.subscriptions = subscriptions
+        self.subscriptions, self.most = subscriptions, CACHED_TOPICS
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -82,7 +82,7 @@ class Routes:
     def _keep(self, key: object, route: Route, topic: str = "", ids: tuple[int, ...] = ()) -> Route:
         """`topic`, `ids`: those in the key."""
         if len(topic) <= MAX_KNOWN_LENGTH and len(ids) <= MAX_KNOWN_IDS:
-            if len(self.kept) >= CACHED_TOPICS:
+            if len(self.kept) >= self.most:
                 self.kept.clear()
             self.kept[key] = route
         return route
@@ -92,7 +92,7 @@ class Routes:
         readers = tuple(s.reader for s in sources)
         if not readers and not seed:
             return NOWHERE
-        if len(self.shared) >= CACHED_TOPICS:
+        if len(self.shared) >= self.most:
             self.shared.clear()  # each set of identifiers has a seed of its own
         return self.shared.setdefault((readers, seed, of_topic), Route(readers, seed, of_topic))
 

@@ -44,13 +44,13 @@ class _Reported:
 class DropLedger:
     """Reports of drops. Used only while a checkpoint or a change of a flow is under way, by the code that makes it."""
 
-    def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
+    def __init__(self, database: Database, monotonic: Callable[[], float], every_s: float = DROPS_EVERY_S) -> None:
         self.lost_input: Counter[str] = Counter()
         """Messages of stuck flows that had no room in the database, by flow."""
         self.ending = False
         """True once no more checkpoints follow: the next one reports all that is left."""
         self._said_input: Counter[str] = Counter()
-        self._database, self._monotonic = database, monotonic
+        self._database, self._monotonic, self._every_s = database, monotonic, every_s
         self._said: WeakKeyDictionary[FlowRun, _Reported] = WeakKeyDictionary()
 
     def due(self, run: FlowRun) -> list[Drop]:
@@ -72,7 +72,7 @@ class DropLedger:
     def said(self, run: FlowRun, drops: object) -> None:
         """Notes that `drops`, as `due` gave them, are committed. An empty `drops` changes nothing."""
         if drops:
-            self._said[run] = _Reported(run.dropped, self._monotonic() + DROPS_EVERY_S)
+            self._said[run] = _Reported(run.dropped, self._monotonic() + self._every_s)
             self._said_input[run.flow.name] = self.lost_input[run.flow.name]
 
     def _is_full(self) -> bool:

@@ -62,6 +62,7 @@ class Peers:
         self._server, self._context = _contexts(settings)
         self._crl_stamp = _stamp(settings.crl)
         self._listener = Listener(ours, self._server, self._called)
+        self.tick_s = TICK_S
         self._addresses: dict[str, Address] = {}
         self.by_name: dict[str, Peer] = {}
         self._dialing: dict[str, asyncio.Task[None]] = {}
@@ -231,7 +232,7 @@ class Peers:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self.tick_s)
             self._look_for_revoked()
             for peer in list(self.by_name.values()):
                 peer.tick()

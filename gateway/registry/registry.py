@@ -47,6 +47,8 @@ class FlowRegistry:
 
     def __init__(self, database: Database, store: OnStore, clock: Clock) -> None:
         self.database, self.store = database, store
+        self.retry_s = RETRY_S
+        """After a failure of the database."""
         self.runs: dict[str, FlowRun] = {}
         """The flows that run."""
         self.stored: dict[str, StoredFlow] = {}
@@ -86,7 +88,7 @@ class FlowRegistry:
             self._tasks.begin(self._tell_again())
 
     async def _tell_again(self) -> None:
-        await asyncio.sleep(RETRY_S)
+        await asyncio.sleep(self.retry_s)
         await self.changed()
 
     def fail(self, run: FlowRun, why: str) -> None:
@@ -149,7 +151,7 @@ class FlowRegistry:
                     if self.database.damaged:  # the database takes no more writes
                         raise DamagedError(str(error)) from error
                     once.error("flow %s waits for the database to go back to its checkpoint: %s", flow, error)
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(self.retry_s)
             yield found
         self.on_restored()
 

@@ -79,6 +79,7 @@ class Uplink:
     on_epoch: Callable[[str, int], None] = lambda flow, epoch: None
     """Told a flow's epoch when the collector has answered: it may be a new one."""
     macs: Macs = field(default_factory=Macs)
+    pause_s: float = PAUSE_S
     _cap: TokenBucket = field(init=False)
     """Of all that leaves."""
     _backlog: TokenBucket = field(init=False)
@@ -250,7 +251,7 @@ class Uplink:
 
     async def run(self) -> None:
         """Sends until cancelled. Nothing that fails ends it."""
-        pause = PAUSE_S
+        pause = self.pause_s
         while True:
             self._wake.clear()  # before the turn: what is committed meanwhile starts another
             try:
@@ -262,7 +263,7 @@ class Uplink:
                 pause = min(2 * pause, PAUSE_MOST_S)
                 continue
             self._trouble("outbox", "")
-            pause = PAUSE_S
+            pause = self.pause_s
             try:
                 async with asyncio.timeout(wait):  # wait_for may swallow a cancel (Python 3.11)
                     await self._wake.wait()

@@ -16,6 +16,7 @@ class Blocking:
 
     def __init__(self, path: Path) -> None:
         self.gateway = Gateway(path)
+        self.gateway.host.checkpoints.hold_s = 0.01
         self.free = threading.Event()
         self.free.set()
         self._entered = threading.Event()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from edgert.core.settings.gateway import Links
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Credentials, Identity
 from edgert.mqtt.clients.reconnect import Backoff
-from gateway.links import peers as peers_module
 from gateway.links.link_store import LinkStream
 from gateway.links.peers import Peers
 from tests.links.certificates import FLEET
@@ -74,6 +71,7 @@ class Board:
             Identity(FLEET, name), settings, database, self.deliver,
             lambda stream, number: self.behind.append((stream, number)), backoff=Backoff(0.01, 0.02),
         )  # fmt: skip
+        self.peers.tick_s = 0.02
 
     def deliver(self, stream: LinkStream, number: Number, body: bytes, gap: Gap | None) -> None:
         if self.refusals:
@@ -104,8 +102,3 @@ async def linked(a: Board, b: Board) -> None:
 def link(a: Board, b: Board) -> None:
     a.peers.set_peers({"b": (HOST, b.peers.port)})
     b.peers.set_peers({"a": (HOST, a.peers.port)})
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers_module, "TICK_S", 0.02)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from edgert.flow.plan import Location
-from edgert.store.database import Database
 from gateway.flows.parts import Parts
-from gateway.registry.registry import FlowRegistry
 from tests.gateway.whole_gateway import Gateway
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
@@ -36,10 +32,3 @@ def parts_of(gateway: Gateway) -> tuple[Parts, Links]:
         if parts.stands(run.flow.name):
             parts.loaded(run)
     return parts, links
-
-
-def standing(database: Database, *given: Any) -> FlowRegistry:
-    """A registry that lets no flow run whose next plan is prepared, as the daemon's."""
-    registry = FlowRegistry(database, *given)
-    registry.stands = lambda flow: flow in database.prepared()
-    return registry

@@ -15,7 +15,6 @@ import pytest
 from edgert.core.settings.gateway import Central, Gateway, GatewaySettings
 from edgert.mqtt.clients import message_limits
 from edgert.mqtt.clients.control_plane import MqttRequest
-from gateway.control import central as module
 from gateway.control.central import UNANSWERED, CentralConnection
 from tests.brokers import Broker
 from tests.gateway.mqtt_api_rig import BASE, GOOD, Rig
@@ -62,6 +61,7 @@ async def gateway(broker: Broker) -> AsyncIterator[CentralConnection]:
     """The real connection and queues, before flows that only say yes."""
     settings = GatewaySettings(gateway=Gateway(fleet="fleet"), central=Central(port=broker.port))
     central, rig = CentralConnection(settings, "g1"), Rig()
+    central.again_s = 0.01
     rig.api.answer = central.answer
     uplink = SimpleNamespace(acks_topic="acks", connected=lambda: None, disconnected=lambda: None)
     central.connect(rig.api, cast(Any, uplink), cast(Any, SimpleNamespace(runs=[])))
@@ -78,7 +78,6 @@ def test_no_answer_is_lost_where_the_connection_has_no_room_for_one(
     world: tuple[Broker, Owner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, owner = world
-    monkeypatch.setattr(module, "AGAIN_S", 0.01)
     monkeypatch.setattr(message_limits, "QUEUED_MESSAGES", 1)
 
     @in_loop
@@ -92,11 +91,8 @@ def test_no_answer_is_lost_where_the_connection_has_no_room_for_one(
     run()
 
 
-def test_an_answer_that_finds_no_connection_is_given_to_the_next(
-    world: tuple[Broker, Owner], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_finds_no_connection_is_given_to_the_next(world: tuple[Broker, Owner]) -> None:
     broker, owner = world
-    monkeypatch.setattr(module, "AGAIN_S", 0.01)
 
     @in_loop
     async def run() -> None:

@@ -17,7 +17,7 @@ from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import capture
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from gateway.checkpoint import checkpointer, compaction
+from gateway.checkpoint import compaction
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -26,12 +26,14 @@ START = 1_700_000_000
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointer, "MERGED_HERE_BYTES", 0)
     monkeypatch.setattr(capture, "COMPACT_BYTES", 0)
 
 
-async def deployed(path: Path) -> Gateway:
+async def deployed(path: Path, python: str = sys.executable) -> Gateway:
+    """`python`: what merges."""
     gateway = Gateway(path / "db")
+    gateway.checkpointer.merged_here_bytes = 0
+    gateway.checkpointer.compaction.python = python
     await gateway.flows.deploy(document(), "mqtt")
     return gateway
 
@@ -65,13 +67,10 @@ def kept(gateway: Gateway) -> dict[str, Any]:
 
 @in_loop
 @pytest.mark.parametrize("noise", ["before", "behind"])
-async def test_what_is_no_whole_snapshot_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str
-) -> None:
+async def test_what_is_no_whole_snapshot_is_not_stored(tmp_path: Path, noise: str) -> None:
     run = f'{sys.executable} "$@"'
     text = f"echo hello; {run}" if noise == "before" else f"{run}; echo hello"
-    monkeypatch.setattr(sys, "executable", script(tmp_path, text))
-    gateway = await deployed(tmp_path)
+    gateway = await deployed(tmp_path, script(tmp_path, text))
     await checkpoint(gateway, 1)
     before = kept(gateway)
     deltas = gateway.database.state("f")
@@ -82,13 +81,10 @@ async def test_what_is_no_whole_snapshot_is_not_stored(
 
 
 @in_loop
-async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_snapshot_takes_the_place_of_what_it_says_and_later_deltas_stay(tmp_path: Path) -> None:
     begun, go = tmp_path / "begun", tmp_path / "go"
     python = script(tmp_path, f'touch {begun}; while [ ! -e {go} ]; do sleep 0.01; done; exec {sys.executable} "$@"')
-    monkeypatch.setattr(sys, "executable", python)
-    gateway = await deployed(tmp_path)
+    gateway = await deployed(tmp_path, python)
     await checkpoint(gateway, 1)
     assert 0.0 < gateway.checkpointer.status.pause_ms < gateway.checkpointer.status.last_ms
     await until(begun.exists, "the process")
@@ -118,11 +114,11 @@ async def test_what_became_of_a_flow_meanwhile_is_not_touched(tmp_path: Path) ->
 
 @in_loop
 async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateway = await deployed(tmp_path)
     for fault in ("false", "true", str(tmp_path / "missing")):
-        monkeypatch.setattr(sys, "executable", fault)
+        gateway.checkpointer.compaction.python = fault
         before = len(caplog.records)
         await checkpoint(gateway, before + 1)
         await gateway.checkpointer.compaction.done()
@@ -136,12 +132,11 @@ async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_a
 
 
 @in_loop
-async def test_flows_are_merged_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flows_are_merged_one_after_the_other(tmp_path: Path) -> None:
     """On a board with little memory, and so that none waits for a thread that brings a flow to stand still."""
     busy, both = tmp_path / "busy", tmp_path / "both"
     python = script(tmp_path, f'mkdir {busy} || touch {both}; {sys.executable} "$@"; rmdir {busy}')
-    monkeypatch.setattr(sys, "executable", python)
-    gateway = await deployed(tmp_path)
+    gateway = await deployed(tmp_path, python)
     for name in ("g", "h"):
         await gateway.flows.deploy(document(name), "mqtt")
     await checkpoint(gateway, 1)
@@ -154,11 +149,8 @@ async def test_flows_are_merged_one_after_the_other(tmp_path: Path, monkeypatch:
 
 
 @in_loop
-async def test_who_stops_waits_neither_for_it_nor_for_what_was_to_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", script(tmp_path, f"echo $$ >>{tmp_path}/pid; exec sleep 60"))
-    gateway = await deployed(tmp_path)
+async def test_who_stops_waits_neither_for_it_nor_for_what_was_to_come(tmp_path: Path) -> None:
+    gateway = await deployed(tmp_path, script(tmp_path, f"echo $$ >>{tmp_path}/pid; exec sleep 60"))
     await gateway.flows.deploy(document("g"), "mqtt")
     await checkpoint(gateway, 1)
     told = tmp_path / "pid"

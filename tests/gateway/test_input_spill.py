@@ -11,7 +11,6 @@ import pytest
 
 from edgert.core.results.results import GapBatch
 from edgert.core.settings.gateway import Pool
-from edgert.runtime import flow_run
 from edgert.store.state import spill
 from gateway.checkpoint.input_spill import PATIENCE_S, TRIED_S
 from gateway.control.commands import Commands
@@ -21,11 +20,6 @@ from tests.gateway.blocking import Blocking, counted
 from tests.gateway.whole_gateway import Gateway, document
 from tests.gateway.worlds import results, rot
 from tests.waiting import in_loop, until
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_run, "HOLD_S", 0.01)
 
 
 @in_loop

@@ -173,9 +173,9 @@ async def test_a_model_whose_place_the_fleets_cannot_take_is_not_taken_back(tmp_
 
 
 @in_loop
-async def test_no_more_models_are_kept_than_a_board_can_bear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.flows.models.MAX_MODELS", 2)
+async def test_no_more_models_are_kept_than_a_board_can_bear(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
+    gateway.flows.models.most = 2
     await gateway.flows.models.offer_untrusted("a", model(1))
     await gateway.flows.models.offer_untrusted("b", model(1), of_fleet=True)
     await gateway.flows.models.offer_untrusted("a", model(2), of_fleet=True)
@@ -185,11 +185,9 @@ async def test_no_more_models_are_kept_than_a_board_can_bear(tmp_path: Path, mon
 
 
 @in_loop
-async def test_documents_are_bounded_together_and_one_that_is_replaced_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.flows.models.MAX_MODEL_BYTES", 400)
+async def test_documents_are_bounded_together_and_one_that_is_replaced_makes_room(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
+    gateway.flows.models.most_bytes = 400
     await gateway.flows.models.offer_untrusted("a", {**model(1), "about": "x" * 150})
     with pytest.raises(EdgertError, match=r"at most 400 bytes of all models, got \d+ with b"):
         await gateway.flows.models.offer_untrusted("b", {**model(1), "about": "x" * 150}, of_fleet=True)

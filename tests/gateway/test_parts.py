@@ -23,9 +23,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
-from gateway.registry import registry as registry_module
-from tests.gateway import whole_gateway
-from tests.gateway.parts_here import AT, Links, parts_of, standing
+from tests.gateway.parts_here import AT, Links, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
@@ -33,7 +31,7 @@ from tests.waiting import in_loop, until
 @pytest.mark.parametrize("goes_on", ["commit", "abort"])
 @in_loop
 async def test_after_a_start_with_a_prepared_plan_batches_of_others_wait_for_the_word(
-    goes_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    goes_on: str, tmp_path: Path
 ) -> None:
     """The exports have what was on its way by the present plan: taken here, too, it would count twice."""
     first = Gateway(tmp_path / "db")
@@ -46,8 +44,7 @@ async def test_after_a_start_with_a_prepared_plan_batches_of_others_wait_for_the
     await parts.prepare(dict(document().document), AT, 2, [exported])
     first.crash()
 
-    monkeypatch.setattr(whole_gateway, "FlowRegistry", standing)
-    second = Gateway(tmp_path / "db")
+    second = Gateway(tmp_path / "db", stands=lambda _: True)
     parts, links = parts_of(second)
     assert links.held == {"f"}
     with pytest.raises(EdgertError, match="is being changed"):
@@ -104,12 +101,10 @@ async def test_a_commit_that_fails_between_database_and_flow_is_finished_by_the_
 
 
 @in_loop
-async def test_links_that_cannot_follow_a_commit_do_not_have_it_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_links_that_cannot_follow_a_commit_do_not_have_it_written_again(tmp_path: Path) -> None:
     """A second write would put the state of the first one in the place of all that was committed since."""
-    monkeypatch.setattr(registry_module, "RETRY_S", 0.0)
     gateway, parts, _ = await prepared(tmp_path / "db")
+    gateway.flow_registry.retry_s = 0.0
     told: list[int] = []
 
     async def follow(_: object) -> None:

@@ -11,11 +11,9 @@ from edgert.boards import files
 from edgert.boards.authority import Authority as FleetCa
 from edgert.boards.authority import create
 from edgert.links.tls import Credentials
-from tests.gateway.linked_boards import AB, Board, Database, linked, quick
+from tests.gateway.linked_boards import AB, Board, Database, linked
 from tests.links.certificates import FLEET, Authority
 from tests.waiting import in_loop, until
-
-__all__ = ["quick"]  # the fixture
 
 
 @pytest.mark.parametrize("revoked", ["a", "b"])

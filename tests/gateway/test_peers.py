@@ -12,14 +12,11 @@ from edgert.core.settings.gateway import Links
 from edgert.links.messages import NOTHING, Number
 from edgert.links.tls import Identity, LinkError
 from gateway.links import peer as peer_module
-from gateway.links import peers as peers_module
 from gateway.links.link_store import LinkStream, NotNow
 from gateway.links.peers import Address, Peers
-from tests.gateway.linked_boards import AB, HOST, Board, Database, link, linked, quick
+from tests.gateway.linked_boards import AB, HOST, Board, Database, link, linked
 from tests.links.certificates import FLEET, Authority
 from tests.waiting import in_loop, until
-
-__all__ = ["quick"]  # the fixture
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -157,9 +154,7 @@ async def test_a_batch_for_a_flow_that_stands_still_is_no_error(
 
 
 @in_loop
-async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_it_did_not_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_it_did_not_take() -> None:
     """The links once went back to that batch a moment later: what had come since came twice, and a position that the
     flow had left behind for good ended their clock."""
     one, two = Database(), Database()
@@ -167,7 +162,7 @@ async def test_a_flow_that_goes_on_from_another_position_forgets_the_batch_that_
     b.refusals = 1
     one.put(AB, b"1", b"2")
     await linked(a, b)
-    monkeypatch.setattr(peers_module, "TICK_S", 60.0)  # from the next tick on
+    a.peers.tick_s = b.peers.tick_s = 60.0  # from the next tick on
     await b.peers.open_incoming("f", "a")
     await a.peers.open_outgoing("f", "b")
     await until(lambda: b.refusals == 0, "the refusal")

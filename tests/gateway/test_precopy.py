@@ -16,10 +16,9 @@ from edgert.runtime.flow_run import FlowRun
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.flows.precopy import KEPT_S, behind
-from tests.gateway import whole_gateway
 from tests.gateway.moving import Outcome as Run
 from tests.gateway.moving import World, until_empty
-from tests.gateway.parts_here import AT, parts_of, standing
+from tests.gateway.parts_here import AT, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.lab.faults import APART, FLOW, KEYED
 from tests.waiting import in_loop, until
@@ -57,7 +56,7 @@ async def ahead_of_plan_2(path: Path, kept_s: float = KEPT_S) -> tuple[Gateway, 
 @pytest.mark.parametrize("meanwhile", [lambda _: None, merged], ids=["as it was", "merged"])
 @in_loop
 async def test_the_next_plan_has_what_was_sent_ahead_and_what_came_since(
-    crash: bool, meanwhile: Callable[[Gateway], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crash: bool, meanwhile: Callable[[Gateway], None], tmp_path: Path
 ) -> None:
     gateway, parts = await ahead_of_plan_2(tmp_path / "db")
     await parts.stop("f")
@@ -67,8 +66,7 @@ async def test_the_next_plan_has_what_was_sent_ahead_and_what_came_since(
     assert pieces == (1 if meanwhile is merged else 3), "the base and two deltas, or all of it anew"
     if crash:
         gateway.crash()
-        monkeypatch.setattr(whole_gateway, "FlowRegistry", standing)
-        gateway = Gateway(tmp_path / "db")
+        gateway = Gateway(tmp_path / "db", stands=lambda _: True)
         parts, _ = parts_of(gateway)
     await parts.commit("f", 2)
     gateway.feed(4, 4.0)

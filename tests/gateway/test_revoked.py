@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from edgert.core.text.revoked_topic import list_digest, revoked_topic
-from gateway.control import revoked
 from gateway.control.mqtt_api import MqttApi
 from gateway.control.revoked import MOST_BYTES, RevokedList
 from tests.waiting import in_loop, until
@@ -48,11 +47,9 @@ async def test_a_folder_that_is_not_there_is_logged(tmp_path: Path, caplog: pyte
 
 
 @in_loop
-async def test_the_list_of_the_board_is_told_at_each_change_and_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(revoked, "LOOK_S", 0.001)
+async def test_the_list_of_the_board_is_told_at_each_change_and_connection(tmp_path: Path) -> None:
     world = World(tmp_path)
+    world.list.look_s = 0.001
     task = asyncio.create_task(world.list.run())
     await until(lambda: len(world.published) == 1, "the first state")
     world.stored.write_bytes(b"new")

@@ -10,7 +10,6 @@ import pytest
 from edgert.core.checkpoint.position import Position
 from edgert.mqtt.topics import TopicTrie
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest import routes
 from gateway.ingest.inbox import Reader
 from gateway.ingest.routes import Routes
 from gateway.ingest.subscriptions import SubscribedSource, Subscriptions
@@ -54,9 +53,9 @@ def test_neither_long_topics_nor_long_lists_of_identifiers_are_remembered(routes
     assert kept < 2 << 20
 
 
-def test_endless_sets_of_identifiers_stay_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "CACHED_TOPICS", 100)
+def test_endless_sets_of_identifiers_stay_within_the_bound() -> None:
     of = made()
+    of.most = 100
     for n in range(1_000):
         of.by_id("a/b", (n + 1, n + 2))
         of.by_id("a/b", tuple(range(n + 1, n + 100)))

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
-from edgert.core.clock import VirtualClock
 from gateway.ledger.drop_ledger import DropLedger
 from tests.gateway.slots_walk import MESSAGES, Walk
 from tests.runtime.worlds import CHAINED
@@ -20,15 +19,14 @@ from tests.waiting import in_loop, until
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_drops_are_counted_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drops_are_counted_once_however_often_slots_die(seed: int) -> None:
     """Those of the time since a slot's last report too, and not again when what was dropped is fed again."""
-    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
-    monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(count_through)(random.Random(seed))
 
 
 async def count_through(draw: random.Random) -> None:
     walk = Walk(draw, CHAINED, draw.choice(["even", "locality"]), draw.choice([1, 2]))
+    walk.slots.deaths.most_deaths = 1_000
     walk.slots.begin(walk.run)
     for process in walk.processes:
         process.start()
@@ -75,7 +73,7 @@ class Saying(Walk):
     def __init__(self, draw: random.Random) -> None:
         super().__init__(draw, CHAINED, draw.choice(["even", "locality"]), draw.choice([1, 2]))
         database = cast(Any, SimpleNamespace(outbox_size=SimpleNamespace(bytes=0), quota_bytes=1.0))
-        self.ledger = DropLedger(database, InThisProcess.clock.monotonic)
+        self.ledger = DropLedger(database, InThisProcess.clock.monotonic, every_s=1.0)
         self.said: Counter[tuple[str, str]] = Counter()
         form = self.run.form
         self.run.form = lambda drops=(): form(self.ledger.due(self.run))  # type: ignore[method-assign]
@@ -89,16 +87,14 @@ class Saying(Walk):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_checkpoints_say_each_drop_once_however_often_slots_die(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_say_each_drop_once_however_often_slots_die(seed: int) -> None:
     """Also where commits fail, and of what stands in queues when the flow ends."""
-    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
-    monkeypatch.setattr("gateway.ledger.drop_ledger.DROPS_EVERY_S", 1.0)
-    monkeypatch.setattr(InThisProcess, "clock", VirtualClock())
     in_loop(say_through)(random.Random(seed))
 
 
 async def say_through(draw: random.Random) -> None:
     walk = Saying(draw)
+    walk.slots.deaths.most_deaths = 1_000
     walk.slots.begin(walk.run)
     for process in walk.processes:
         process.start()

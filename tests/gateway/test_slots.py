@@ -31,18 +31,18 @@ def test_walks_through_deaths_and_failed_commits_ship_everything_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
-    if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
-        monkeypatch.setattr("gateway.hosts.slot_checkpoints.HOLD_S", 0.001)
-        monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
+    hasty = draw.random() < 0.3
     if draw.random() < 0.3:  # queues are over their budgets all the time, and little may be under way
         monkeypatch.setattr("edgert.runtime.instance.build.QUEUE_BYTES", 600)
         monkeypatch.setattr("edgert.runtime.slot.credit.UNDER_WAY_BYTES", 800)
-    in_loop(walk_through)(draw)
+    in_loop(walk_through)(draw, hasty)
 
 
-async def walk_through(draw: random.Random) -> None:
+async def walk_through(draw: random.Random, hasty: bool) -> None:
     walk = Walk(draw, draw.choice([CHAINED, JOINED, SPLIT]), draw.choice(["even", "locality"]), draw.choice([1, 2, 3]))
+    walk.slots.deaths.most_deaths = 1_000
+    if hasty:  # the daemon waits too short for some answers, which then come late
+        walk.slots.checkpoints.hold_s, walk.slots.checkpoints.answer_s = 0.001, 0.0
     walk.slots.begin(walk.run)
     for process in walk.processes:
         process.start()

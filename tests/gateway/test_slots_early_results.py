@@ -64,19 +64,16 @@ def counted(rows: Iterable[dict[str, Any]]) -> Counter[tuple[float, str]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_lost_and_what_is_doubled_had_left_before_a_death(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw = random.Random(seed)
-    monkeypatch.setattr("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000)
-    if draw.random() < 0.3:  # the daemon waits too short for some answers, which then come late
-        monkeypatch.setattr("gateway.hosts.slot_checkpoints.HOLD_S", 0.001)
-        monkeypatch.setattr("gateway.hosts.slot_checkpoints.ANSWER_S", 0.0)
-    in_loop(walk_through)(draw, deadly=seed % 4 > 0)
+def test_nothing_is_lost_and_what_is_doubled_had_left_before_a_death(seed: int) -> None:
+    in_loop(walk_through)(random.Random(seed), deadly=seed % 4 > 0)
 
 
 async def walk_through(draw: random.Random, deadly: bool) -> None:
+    hasty = draw.random() < 0.3
     walk = AheadWalk(draw)
+    walk.slots.deaths.most_deaths = 1_000
+    if hasty:  # the daemon waits too short for some answers, which then come late
+        walk.slots.checkpoints.hold_s, walk.slots.checkpoints.answer_s = 0.001, 0.0
     walk.slots.begin(walk.run)
     for process in walk.processes:
         process.start()

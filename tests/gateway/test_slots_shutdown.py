@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 import time
 
-import pytest
-
 from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from gateway.hosts import slot_checkpoints
 from gateway.hosts.slot_process import QUIET_S
 from tests.gateway.slots_walk import Walk
 from tests.runtime.worlds import CHAINED
@@ -20,12 +17,9 @@ from tests.waiting import in_loop
 
 
 @in_loop
-async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_not_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slot_checkpoints, "HOLD_S", 0.1)
-    monkeypatch.setattr(slot_checkpoints, "ANSWER_S", 0.1)
+async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_not_asked_again() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1, "full")
+    walk.slots.checkpoints.hold_s = walk.slots.checkpoints.answer_s = 0.1
     flow = from_plain(CHAINED, REGISTRY)
     runs = [FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), "full") for _ in range(20)]
     for run in runs:

@@ -12,7 +12,6 @@ import pytest
 from edgert.core.batch import RawBatch
 from edgert.core.checkpoint.position import Position
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.hosts import slotted_flow
 from gateway.hosts.slotted_flow import SlottedFlow
 
 
@@ -34,12 +33,10 @@ def lost_in(entries: Any) -> int:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slotted_flow, "KEPT_BYTES", 100)
+def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(seed: int) -> None:
     draw = random.Random(seed)
     hosted = hosted_of()
+    hosted.most_kept_bytes = 100
     whose: dict[int, str] = {}
     """Of which of two sources each was."""
     since: list[tuple[int, bool]] = []
@@ -87,11 +84,9 @@ def test_what_is_not_kept_is_counted_and_what_a_commit_covers_is_forgotten(
             assert lost_in(after) == len([n for n, _ in since if n > marks[-1] and n not in kept])
 
 
-def test_what_was_forgotten_takes_no_room_however_long_nothing_can_be_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slotted_flow, "KEPT_BYTES", 100)
+def test_what_was_forgotten_takes_no_room_however_long_nothing_can_be_committed() -> None:
     hosted = hosted_of()
+    hosted.most_kept_bytes = 100
     for number in range(10_000):
         hosted.keep("ab"[number % 2], 0, raw(number, 10, owed=False))  # type: ignore[arg-type]
         if number == 5_000:

@@ -12,10 +12,7 @@ import pytest
 from edgert.core.errors import MisfitError
 from edgert.flow.plan import Location
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.database import Database
 from gateway.flows.plans import FLEET
-from gateway.registry.registry import FlowRegistry
-from tests.gateway import whole_gateway
 from tests.gateway.parts_here import AT, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
@@ -67,9 +64,7 @@ async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prep
 
 @pytest.mark.parametrize("at", [GUEST, AT])
 @in_loop
-async def test_a_guest_waits_for_the_agents_word_also_after_a_start(
-    at: dict[str, Location], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_guest_waits_for_the_agents_word_also_after_a_start(at: dict[str, Location], tmp_path: Path) -> None:
     """A part with a source here does not: nobody else takes its input."""
     is_guest = at is GUEST
     first = Gateway(tmp_path / "db")
@@ -83,13 +78,7 @@ async def test_a_guest_waits_for_the_agents_word_also_after_a_start(
     assert (parts.status()["f"]["state"], links.held) == ("running", set())
     first.crash()
 
-    def waiting(database: Database, *given: Any) -> FlowRegistry:
-        registry = FlowRegistry(database, *given)
-        registry.stands = lambda _: is_guest
-        return registry
-
-    monkeypatch.setattr(whole_gateway, "FlowRegistry", waiting)
-    second = Gateway(tmp_path / "db")
+    second = Gateway(tmp_path / "db", stands=lambda _: is_guest)
     parts, links = parts_of(second)
     assert parts.status()["f"]["suspended"] is is_guest
     assert links.held == ({"f"} if is_guest else set())

@@ -13,7 +13,6 @@ from edgert.boards.board_state import BoardState, UpdateProgress
 from edgert.boards.requests import UpdateRequest, read_request_untrusted
 from edgert.core.errors import EdgertError
 from edgert.core.settings.gateway import Gateway, GatewaySettings, Updates, update_request
-from gateway.control import updates
 from gateway.control.updates import BoardUpdates
 from tests.waiting import in_loop, until
 
@@ -30,6 +29,7 @@ class Told:
         self.updates = BoardUpdates(
             Updates(state=str(self.state), **settings), str(self.request), self._publish, lambda: self.connects
         )
+        self.updates.look_s = 0.001
 
     def _publish(self, state: bytes) -> bool:
         if self.connected:
@@ -137,11 +137,6 @@ async def test_each_change_is_published_and_each_connection_is_told(
     assert [state.update for state in told.published] == [*steps, UpdateProgress("on trial")]
     told.state.write_bytes(b"nonsense")
     task.cancel()
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates, "LOOK_S", 0.001)
 
 
 def test_the_request_stands_in_the_runtime_folder_of_the_service() -> None:

@@ -17,7 +17,6 @@ from edgert.core.ids import MOST_ORDINAL, epoch_ordinal, is_credible, make_epoch
 from edgert.core.packing import pack
 from edgert.core.results.pieces import Piece
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
-from gateway.uplink import uplink as uplink_module
 from gateway.uplink.reconcile import MARGIN
 from gateway.uplink.send_window import RESEND_MOST_S, RESEND_S, WINDOW
 from gateway.uplink.uplink import HELLO_S
@@ -148,7 +147,7 @@ async def test_a_collector_that_is_away_gets_only_hellos(rig: Rig) -> None:
 def test_a_turn_that_fails_is_said_and_the_next_ones_go_on(
     error: Exception, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uplink_module, "PAUSE_S", 0.001)
+    rig.uplink.pause_s = 0.001
     failures: list[str] = []
     streams = rig.database.outbox_streams
 

@@ -15,13 +15,10 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.clients.control_plane import MqttRequest
-from gateway import daemon as daemon_module
 from gateway.base.once import Once
-from gateway.control import commands
 from gateway.daemon import Daemon
-from gateway.flows import writes
 from tests.gateway.daemons import DOCUMENT, Board
-from tests.waiting import in_loop, until
+from tests.waiting import DEADLINE_S, in_loop, until
 
 WAITS = "a change of a flow waits for the database: the disk is full"
 
@@ -45,16 +42,16 @@ class FullDisk:
             put_flow(*arguments)
 
         self._monkeypatch.setattr(daemon.database, "put_flow", put)
+        daemon.flow_registry.retry_s = 0.002
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FullDisk:
-    monkeypatch.setattr(writes, "RETRY_S", 0.002)
     return FullDisk(monkeypatch)
 
 
 @asynccontextmanager
-async def starting(folder: Path, disk: FullDisk) -> AsyncIterator[Daemon]:
+async def starting(folder: Path, disk: FullDisk, files_s: float = 0.0) -> AsyncIterator[Daemon]:
     """A start with the second version of flow `a` in its file, on a full disk, that waits for it. Ends it."""
     board = Board(folder)
     await board.start(board.file("a", "first"))
@@ -64,6 +61,7 @@ async def starting(folder: Path, disk: FullDisk) -> AsyncIterator[Daemon]:
             central=Central(enabled=False), flows=Flows(files=(board.file("a", "second"),)),
         )
     )  # fmt: skip
+    daemon.files_s = files_s
     disk.under(daemon)
     running = asyncio.create_task(daemon.run())
     try:
@@ -84,7 +82,7 @@ async def test_a_start_that_waits_for_the_disk_can_be_ended_and_says_once_that_i
     tmp_path: Path, disk: FullDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with starting(tmp_path, disk) as daemon:
+    async with starting(tmp_path, disk, DEADLINE_S) as daemon:
         assert not daemon.tasks, "it still starts"
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert [r.message for r in errors if r.name == "gateway.flows.writes"] == [WAITS]
@@ -94,9 +92,8 @@ async def test_a_start_that_waits_for_the_disk_can_be_ended_and_says_once_that_i
 
 @in_loop
 async def test_a_start_waits_for_a_while_only_and_the_new_version_follows_when_there_is_room(
-    tmp_path: Path, disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FullDisk
 ) -> None:
-    monkeypatch.setattr(daemon_module, "FILES_S", 0.0)
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon.tasks, "the rest of the gateway")
         text = DOCUMENT.format(name="a", description="over MQTT").encode()
@@ -109,11 +106,7 @@ async def test_a_start_waits_for_a_while_only_and_the_new_version_follows_when_t
 
 
 @in_loop
-async def test_commands_are_answered_while_a_document_waits_for_the_disk(
-    tmp_path: Path, disk: FullDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_module, "FILES_S", 0.0)
-    monkeypatch.setattr(commands, "COMMAND_S", 0.01)
+async def test_commands_are_answered_while_a_document_waits_for_the_disk(tmp_path: Path, disk: FullDisk) -> None:
     answers: dict[str, Any] = {}
 
     def published(topic: str, payload: bytes, *_: object) -> None:
@@ -122,6 +115,7 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon.tasks, "the rest of the gateway")
         daemon.mqtt_api.answer = published
+        daemon.commands.patience_s = 0.01
         for verb in ("checkpoint", "status"):
             daemon.central.message_untrusted(
                 f"{daemon.mqtt_api.base}/cmd/{verb}", b"", MqttRequest(f"answer/{verb}", None)
@@ -132,10 +126,7 @@ async def test_commands_are_answered_while_a_document_waits_for_the_disk(
 
 
 @in_loop
-async def test_a_question_is_answered_while_a_command_waits(
-    tmp_path: Path, disk: FullDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_module, "FILES_S", 0.0)
+async def test_a_question_is_answered_while_a_command_waits(tmp_path: Path, disk: FullDisk) -> None:
     answers: dict[str, Any] = {}
     free = asyncio.Event()
 
@@ -149,6 +140,7 @@ async def test_a_question_is_answered_while_a_command_waits(
     async with starting(tmp_path, disk) as daemon:
         await until(lambda: daemon.tasks, "the rest of the gateway")
         daemon.mqtt_api.answer = published
+        daemon.commands.patience_s = 0.01
         daemon.mqtt_api.commands = {**daemon.mqtt_api.commands, "place": place}
         for verb in ("place", "status"):
             daemon.central.message_untrusted(

@@ -348,12 +348,10 @@ def test_silent_connections_do_not_keep_anybody_from_health_metrics_and_page() -
     serve(check)
 
 
-def test_open_event_streams_do_not_keep_this_machine_from_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PLACES", 4)
-
+def test_open_event_streams_do_not_keep_this_machine_from_health() -> None:
     async def check(server: WebServer) -> None:
         streams = []
-        for _ in range(4):
+        for _ in range(PLACES):
             reader, writer = await connect(server)
             writer.write(request("/api/events", "localhost"))
             await read_head(reader)
