@@ -8,7 +8,7 @@ BOARD ?= amd64
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image bundle image-test docs docs-site lock clean
+.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image bundle image-test image-fleet docs docs-site lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,6 +66,11 @@ image-test: ## builds an image, boots it in QEMU: messages, updates, power cuts:
 	@scripts/setup image
 	@.venv/bin/python -m images.build $(BOARD)
 	@.venv/bin/python -m images.qemu $(BOARD) $(ARGS)
+
+image-fleet: ## builds an image, runs three boards of it in containers: one flow, one board is lost (5 min; needs root)
+	@scripts/setup image
+	@.venv/bin/python -m images.build $(BOARD)
+	@.venv/bin/python -m images.containers $(BOARD) $(ARGS)
 
 docs: ## writes anew what the docs take from the code
 	@scripts/setup lint

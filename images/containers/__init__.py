@@ -1,0 +1,1 @@
+"""Boards of an image side by side, in containers of systemd-nspawn: for `python3 -m images.containers`."""

@@ -1,0 +1,248 @@
+"""Three boards of an image find each other, run one flow, and go on when one of them is lost.
+
+`python3 -m images.containers BOARD`, as root: the image's root file system three times, in containers.
+Each board has its certificate by `edgert fleet provision boards.csv`. A flow counts over all three: messages come to
+the broker of the first, the second counts, results leave from the third. The second is cut off amid messages, comes
+back, and is lost for good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from images.check import memory
+from images.containers.board import BRIDGE, Board, enter, wait
+from images.programs import BuildError, run
+from images.qemu.central import amiss
+from images.qemu.machine import FIRST_S, MINUTES_S, BootError
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+NET: Final = "10.77.0"
+NAMES: Final = ("g1", "g2", "g3")
+EDGERT: Final = "/opt/edgert/bin/edgert"
+MESSAGES: Final = 60
+"""Of a minute, one each second (event time)."""
+SPREAD_S: Final = 12.0
+"""Messages of the minute in which a board is lost come for so long."""
+COMMON: Final = """
+[gateway]
+fleet = "farm"
+[broker]
+listen = "0.0.0.0"
+control = true
+[agent]
+discovery = "mdns"
+[links]
+enabled = true
+"""
+FLOW: Final = """
+name = "{name}"
+[operators.readings]
+type = "mqtt_source"
+topic = "{name}/{{source}}"
+[operators.by_source]
+type = "key_by"
+input = "readings"
+keys = ["source"]
+[operators.seconds]
+type = "tumbling_window"
+input = "by_source"
+size_s = 10.0
+aggregates = {{ n = "count()" }}
+[operators.out]
+type = "publish"
+input = "seconds"
+topic = "results/{name}"
+"""
+
+
+def say(text: str) -> None:
+    print(f"boards: {text}", flush=True)
+
+
+class Client:
+    """Outside of the boards: sends to the broker of one, and hears the results of a flow from another's."""
+
+    def __init__(self, flow: str, to: Board, of: Board) -> None:
+        self.flow, self.minutes = flow, list[int]()
+        self.found: dict[int, int] = {}
+        """Start of a window -> messages counted in it."""
+        self.again = 0
+        self._sender, self._hearer = self._connected(to), self._connected(of)
+        self._hearer.on_message = self._on_message
+        self._hearer.subscribe(f"results/{flow}", qos=1)
+
+    @staticmethod
+    def _connected(board: Board) -> paho.Client:
+        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        client.connect(board.address)
+        client.loop_start()
+        return client
+
+    def _on_message(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        row = json.loads(message.payload)
+        start = int(row["window_start"])
+        self.again += start in self.found
+        self.found[start] = row["n"]
+
+    def send(self, spread_s: float = 0.0) -> None:
+        """The messages of a further minute; returns when the broker has acknowledged them."""
+        minute = self.minutes[-1] + MINUTES_S if self.minutes else FIRST_S
+        self.minutes.append(minute)
+        for number in range(MESSAGES):
+            payload = json.dumps({"time": minute + number, "v": number}).encode()
+            last = self._sender.publish(f"{self.flow}/probe", payload, qos=1)
+            time.sleep(spread_s / MESSAGES)
+        last.wait_for_publish()
+
+    def counted(self) -> str:
+        """Waits for the results of all minutes."""
+        try:
+            wait(lambda: not amiss(self.found, self.minutes), "results")
+        except BootError as error:
+            raise BootError(f"{error}; window start -> too many or few: {amiss(self.found, self.minutes)}") from None
+        return f"{sum(self.found.values())} messages counted, lost 0, doubled 0 (results that came again: {self.again})"
+
+    def close(self) -> None:
+        self._sender.loop_stop()
+        self._hearer.loop_stop()
+
+
+class Boards:
+    """Three of an image, provisioned by one command."""
+
+    def __init__(self, images: Path, folder: Path, ending: ExitStack) -> None:
+        root, data = folder / "root", folder / "data"
+        for image, at in ((images / "root.ext4", root), (images / "data.ext4", data)):
+            at.mkdir()
+            run("mount", "-o", "loop,ro", image, at)
+            ending.callback(run, "umount", at)
+        rows = [f"{name},{NET}.{number}/24,{NET}.{number},{NET}.{number}" for number, name in enumerate(NAMES, 11)]
+        (folder / "boards.csv").write_text("\n".join(["id,network.address,agent.bind,links.listen", *rows]) + "\n")
+        (folder / "common.toml").write_text(COMMON)
+        edgert = (sys.executable, "-m", "edgert", "fleet")
+        run(*edgert, "ca", "init", folder / "ca", "--fleet", "farm")
+        run(*edgert, "provision", folder / "boards.csv", "--ca", folder / "ca", "--out", folder / "out",
+            "--common", folder / "common.toml")  # fmt: skip
+        run("ip", "addr", "add", f"{NET}.1/24", "dev", BRIDGE)
+        self._all = [Board(name, f"{NET}.{number}", root, data, folder) for number, name in enumerate(NAMES, 11)]
+        for board in self._all:
+            board.provision(folder / "out" / board.name)
+            if list((folder / "out" / board.name).iterdir()):
+                raise BootError(f"expected the file of {board.name} to be wiped")
+
+    def __iter__(self) -> Iterator[Board]:
+        return iter(self._all)
+
+    def see(self, *lost: str) -> str:
+        """Waits until all others see the fleet so."""
+        expected = {name: "dead" if name in lost else "alive" for name in NAMES}
+        began = time.monotonic()
+        for board in self._all:
+            if board.name not in lost:
+                wait(lambda: _states(board) == expected, f"{expected}, seen by {board.name}")  # noqa: B023
+        return f"after {time.monotonic() - began:.0f} s"
+
+    def deploy(self, flow: str, first: Board, **on: str) -> None:
+        """Asks the agent of board `first`."""
+        first.write(f"tmp/{flow}.toml", FLOW.format(name=flow))
+        self.until_done(first, "deploy", f"/var/tmp/{flow}.toml", *(f"--place={name}={at}" for name, at in on.items()))
+
+    def until_done(self, board: Board, *action: str) -> None:
+        """`edgert fleet ACTION` on a board, again until the fleet is ready for it."""
+        answers: list[str] = []
+
+        def done() -> bool:
+            status, said = board.ask(EDGERT, "fleet", *action)
+            answers.append(said.strip())
+            return status == 0
+
+        try:
+            wait(done, f"edgert fleet {action[0]}")
+        finally:
+            say(answers[-1])
+
+
+def _states(board: Board) -> dict[str, str]:
+    status, said = board.ask(EDGERT, "fleet", "status", "--json")
+    return {one["gateway"]: one["state"] for one in json.loads(said)["members"]} if status == 0 else {}
+
+
+def try_boards(images: Path) -> None:
+    """Raises `BootError` for what does not happen in time."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgert-boards-", dir=memory())))
+        boards = Boards(images, folder, stack)
+        g1, g2, g3 = boards
+        say("three boards are provisioned by one command, and their files wiped")
+        for board in boards:
+            stack.callback(board.cut)
+            board.start()
+        say(f"each of them sees all three {boards.see()}; nobody told one of another")
+        boards.deploy("counts", g1, seconds="g2", out="g3")
+        client = Client("counts", g1, g3)
+        stack.callback(client.close)
+        client.send()
+        say(client.counted())
+
+        client.send(SPREAD_S)
+        g2.cut()
+        client.send(SPREAD_S)
+        say(f"g2 is cut off amid messages: the others see it {boards.see('g2')}")
+        boards.deploy("others", g3, seconds="g1", out="g1")
+        other = Client("others", g3, g1)
+        stack.callback(other.close)
+        other.send()
+        say(f"while g2 is away: {other.counted()}")
+        client.send()
+        g2.start()
+        say(f"g2 is started again: all see it {boards.see()}")
+        client.send()
+        say(client.counted())
+
+        g2.cut()
+        say(f"g2 is lost for good: the others see it {boards.see('g2')}")
+        began = time.monotonic()
+        boards.until_done(g1, "forget", "g2")
+        say(f"forgotten after {time.monotonic() - began:.0f} s")
+        boards.until_done(g1, "remove", "counts")
+        boards.deploy("counts", g1, seconds="g3", out="g3")
+        anew = Client("counts", g1, g3)
+        stack.callback(anew.close)
+        anew.send()
+        say(anew.counted())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Tries one image; returns the exit status."""
+    parser = argparse.ArgumentParser("images.containers", description="Three boards of an image run one flow.")
+    parser.add_argument("board", help="of this machine's architecture")
+    parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
+    args = parser.parse_args(argv)
+    images = (args.images or ROOT / "build" / "images" / args.board).absolute()
+    began = time.monotonic()
+    try:
+        enter("images.containers", sys.argv[1:] if argv is None else argv)
+        say(f"{args.board}; load {os.getloadavg()[0]:.1f}")
+        try_boards(images)
+    except (BootError, BuildError) as error:
+        print(f"boards: {error}", file=sys.stderr)
+        return 1
+    say(f"all of it took {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
