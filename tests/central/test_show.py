@@ -37,6 +37,7 @@ def test_tables_are_listed_with_their_sizes(root: str, capsys: pytest.CaptureFix
 def test_newest_windows_come_first_aligned(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["central", "show", FLOW, "--root", root, "--limit", "3", "--where", "source = 'a'"]) == 0
     head, _, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "window_start", "results come before where they come from"
     at = head.index("window_start")
     assert [line[at : at + 20] for line in lines] == [
         "2024-10-04 00:04:00Z",

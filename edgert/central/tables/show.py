@@ -27,6 +27,8 @@ FIRST_ROWS: Final = (
     "none yet: has the collector run? The first rows land some seconds after a flow's first window has closed"
 )
 _ORDER: Final = ("window_start", "received", "trained", "raised")
+_LAST: Final = ("gateway", "epoch", "stream", "sequence", "flow_version", "lineage", "day")
+"""Columns of landing tables that say where a row comes from: they stand behind those with results."""
 _WIDEST: Final = 40
 """Characters of a value on a terminal."""
 
@@ -116,7 +118,9 @@ def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[s
         if where and not is_understood({"t": table}, f"SELECT * FROM t WHERE {in_brackets(where)}"):
             raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {why(error)}") from error
         raise _failed(root, {full: table}, "condition", error) from error
-    return columns, [list(row.values()) for row in found]
+    if full.startswith("landing/"):
+        columns.sort(key=_LAST.__contains__)
+    return columns, [[row[column] for column in columns] for row in found]
 
 
 def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
