@@ -48,7 +48,7 @@ class Unscheduled:
 class Ringing(Backpressure):
     """Backpressure that wakes the thread of an instance once it may run."""
 
-    def __init__(self, policy: Policy, instances: Mapping[int, Instance], ring: Callable[[int], None]) -> None:
+    def __init__(self, policy: Policy, instances: dict[int, Instance], ring: Callable[[int], None]) -> None:
         super().__init__(policy, instances)
         self._ring = ring
 

@@ -25,7 +25,7 @@ from edgert.operators.base.memory import state_bytes
 from edgert.operators.registry import with_installed
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.interpreter import Garbage
-from edgert.runtime.pool.pool import make_pool
+from edgert.runtime.pool.from_settings import make_pool
 from edgert.runtime.ticks import IDLE_TICK_S, TICK_S
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import BatchLimits

@@ -21,7 +21,7 @@ from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V311
 from edgert.operators.registry import with_installed
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.pool.pool import make_pool
+from edgert.runtime.pool.from_settings import make_pool
 from edgert.store.database import Database
 from edgert.store.state.records import Spill
 from gateway.checkpoint.checkpointer import Checkpointer

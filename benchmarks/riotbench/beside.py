@@ -26,7 +26,8 @@ from edgert.core.system_clock import SystemClock
 from edgert.operators.base.logic import PlainMessage
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool.pool import Pool, make_pool
+from edgert.runtime.pool.from_settings import make_pool
+from edgert.runtime.pool.pool import Pool
 
 WARM_UP: Final = 50
 """Batches of a hundred that each side is given before."""

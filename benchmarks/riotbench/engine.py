@@ -31,7 +31,8 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency, quantile_s
-from edgert.runtime.pool.pool import Pool, Send, make_pool
+from edgert.runtime.pool.from_settings import make_pool
+from edgert.runtime.pool.pool import Pool, Send
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

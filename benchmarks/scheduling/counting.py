@@ -45,7 +45,7 @@ class Uncounted(Pool):
         clock = self._clock
         turn = instance.run(entries, Now(clock.monotonic(), clock.wall()))
         if turn.messages:
-            self._send_safely(instance, turn.messages)
+            instance.send_safely(turn.messages, self._send)
             turn.messages = ()
         entries.clear()
         turn.ended = clock.monotonic()

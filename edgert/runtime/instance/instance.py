@@ -13,7 +13,7 @@ from edgert.operators.base.error_boundary import FAILED, Guard
 from edgert.operators.base.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.fusion.region import Region
 from edgert.operators.sinks import PublishSink
-from edgert.runtime.instance.counters import Counters, Delivery
+from edgert.runtime.instance.counters import NOT_SENT, Counters, Delivery
 from edgert.runtime.instance.edges import Edges, Outgoing, Target
 from edgert.runtime.instance.queue import MERGED, Entry, Queue
 from edgert.runtime.instance.schedule import Schedule
@@ -248,6 +248,16 @@ class Instance:
                 except Exception as error:  # noqa: BLE001 - a value of an operator's own making that cannot be packed
                     self._astray(error, len(batch))
         return left
+
+    def send_safely(
+        self, messages: Sequence[PlainMessage], send: Callable[[Instance, Sequence[PlainMessage]], None]
+    ) -> None:
+        """Gives `messages` to `send`; counts and logs them if it fails."""
+        try:
+            send(self, messages)
+        except Exception:
+            self.logic.drops[NOT_SENT] += len(messages)
+            log.exception("messages of %s could not be handed to the connection", self.name)
 
     def finish(self, now: Now) -> Turn[Instance]:
         """Lets the logic give out what it still holds."""

@@ -1,11 +1,11 @@
-"""Between a pool and its policy: reasons for which an instance with rows may not run.
+"""Between a pool and its policy: reasons for which an instance with rows may not run, and what the policy is told.
 
 held     a checkpoint or a pause stops the instance
 rests    its first row failed, and is to be tried again later
 stalled  a queue that it feeds is over its budget: its rows wait in its own queue, and so on up to the
          source, whose queue sheds
 
-The policy is not told the reason: for the policy such an instance is busy.
+The policy is not told the reason: for the policy such an instance is busy. It is told the graph, costs and weights.
 
 An instance that feeds several would keep all of them waiting for one that hangs. So a queue that stays over its budget
 for `HANGS_S`, with not a row of it done meanwhile, sheds its own rows until half of it is free.
@@ -14,10 +14,11 @@ for `HANGS_S`, with not a row of it done meanwhile, sheds its own rows until hal
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from edgert.runtime.instance.instance import Instance
+from edgert.runtime.instance.turn import Turn
 from edgert.scheduling.lazy_heap import May
 from edgert.scheduling.policies import Policy
 
@@ -29,9 +30,10 @@ HANGS_S: Final = 10.0
 class Backpressure:
     """Instances by number, `instances` as its pool keeps them. Not locked: the pool does that."""
 
-    def __init__(self, policy: Policy, instances: Mapping[int, Instance]) -> None:
+    def __init__(self, policy: Policy, instances: dict[int, Instance]) -> None:
         self.policy = policy
         self._instances = instances
+        self._next_number = 0
         self.held: set[int] = set()
         self.resting: dict[int, float] = {}
         """Instance that rests → the end of its rest, monotonic seconds."""
@@ -42,6 +44,18 @@ class Backpressure:
         self._standing: dict[int, tuple[int, float]] = {}
         """Instance with a queue over its budget → (rows that it has done, monotonic time since when that number has not
         changed)."""
+
+    def add(self, instance: Instance) -> None:
+        """Gives an instance its number; from now on the policy knows the instance, and the rows in its queue."""
+        number, queue = self._next_number, instance.queue
+        self._next_number += 1
+        instance.schedule.number = number
+        self._instances[number] = instance
+        self.policy.add(number)
+        if queue.over:
+            self.over.add(number)
+        if queue.rows:
+            self.policy.rows_added(number, queue.rows)
 
     def hold(self, number: int) -> None:
         """Holds an instance from its next turn on; a turn under way goes on."""
@@ -74,6 +88,21 @@ class Backpressure:
             if number is None or not self.stalls(self._instances[number]):
                 return number
             self.policy.busy(number)
+
+    def pick(self, now: float, may_run: Callable[[Instance], bool]) -> tuple[int | None, int]:
+        """Returns the first instance that the caller may run, and how many there are for others, at least."""
+        number = self.choose(now)
+        if number is None or may_run(self._instances[number]):
+            return number, 0
+        others = {number}
+
+        def may(number: int) -> bool:
+            found = may_run(self._instances[number])
+            if not found:
+                others.add(number)
+            return found
+
+        return self.choose(now, may), len(others)
 
     def idle(self) -> bool:
         """True if no instance could be chosen, and only new rows would change that."""
@@ -132,6 +161,16 @@ class Backpressure:
             queue.shedding = False
             log.info("%s goes on: nothing is dropped in front of it any more", instance.name)
 
+    def rest(self, instance: Instance, turn: Turn[Instance]) -> None:
+        """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
+        goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
+        number, queue = instance.schedule.number, instance.queue
+        self.policy.rows_added(number, queue.put_back(turn.back))
+        instance.schedule.again = True
+        if queue.over:
+            self.over.add(number)
+        self.resting[number] = turn.ended + turn.wait_s
+
     def relieved(self, number: int, now: float) -> int:
         """Frees the instances that wait for room in this queue, now within its budget. Returns how many."""
         self.over.discard(number)
@@ -143,8 +182,42 @@ class Backpressure:
     def forget(self, number: int) -> None:
         """Forgets an instance that is gone; it waits for no queue any more. The caller relieves those that wait for
         it."""
+        del self._instances[number]
         self.held.discard(number)
         self.resting.pop(number, None)
         for feeders in self._stalled.values():
             feeders.discard(number)
         self.policy.remove(number)
+
+    # -- what the policy is told
+
+    def connect(self) -> None:
+        """Tells the policy the graph to its sinks, with what runs in other processes behind an instance here."""
+        known, graph = self._instances, dict[int, list[int]]()
+        waiting = list(known.values())
+        for instance in waiting:
+            if instance.schedule.number not in graph:
+                behind = [other for other in instance.edges.reaches() if other.remote or other.schedule.number in known]
+                graph[instance.schedule.number] = [other.schedule.number for other in behind]
+                waiting += behind
+        self.policy.connect(graph)
+
+    def profile(self) -> None:
+        """Tells the policy what rows have cost and given since the last call."""
+        found = {n: one.schedule.take_profile(one.counters, one.edges) for n, one in self._instances.items()}
+        if profiles := {number: profile for number, profile in found.items() if profile}:
+            self.policy.profile(profiles)
+
+    def weigh(self, instances: Iterable[Instance], weight: float) -> None:
+        """See `Pool.weigh`."""
+        if not self.policy.weighed:
+            for instance in self._instances.values():
+                instance.schedule.charged_s = instance.counters.busy_s
+        for instance in instances:
+            self.policy.weigh(instance.schedule.number, weight)
+
+    def charge(self, instance: Instance) -> None:
+        """Tells the policy how long the turns of an instance took that have ended, and were counted."""
+        busy_s = instance.counters.busy_s
+        self.policy.ran(instance.schedule.number, busy_s - instance.schedule.charged_s)
+        instance.schedule.charged_s = busy_s

@@ -7,7 +7,6 @@ of them together with the next choice), never per row, and never while an operat
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,17 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.operators.base.logic import Now, PlainMessage
-from edgert.runtime.instance.counters import NOT_SENT
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool.activity import Activity
-from edgert.runtime.pool.quiesce import Quiesce
-from edgert.runtime.pool.thread_roles import MOST_WORKERS, MayRun, ThreadRoles, fast
+from edgert.runtime.pool.backpressure import Backpressure
+from edgert.runtime.pool.thread_roles import MOST_WORKERS, ThreadRoles, fast
 from edgert.scheduling.congestion_aware import CongestionAware
-from edgert.scheduling.consumption import CONSUMPTIONS, SLOW_S, Consumption, at_most
-from edgert.scheduling.policies import POLICIES, Policy
+from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
+from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ Send = Callable[[Instance, Sequence[PlainMessage]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
 
-class Pool(Quiesce):
+class Pool:
     """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
 
     def __init__(
@@ -47,10 +45,19 @@ class Pool(Quiesce):
         consumption: Consumption | None = None,
         send: Send = lambda instance, messages: None,
     ) -> None:
-        super().__init__(clock, policy or CongestionAware())
+        self._clock = clock
+        self.policy = policy or CongestionAware()
         self.consumption = consumption or at_most(50)
         self._send = send
-        self._next_number, self._stopping = 0, False
+        self._instances: dict[int, Instance] = {}
+        self._stopping = False
+        self.lock = threading.Lock()
+        """To be held also for looks at several queues that must agree."""
+        self._work, self._asleep = threading.Condition(self.lock), 0
+        """What workers that find no work wait for, and how many wait."""
+        self._quiet, self._watching = threading.Condition(self.lock), 0
+        """What threads wait for that need an instance at rest, and how many wait: the end of a turn wakes them."""
+        self.backpressure = Backpressure(self.policy, self._instances)
         self.activity: Activity | None = None
         """The record of the instance of each thread's turn, see `Activity`."""
         self.roles = ThreadRoles(workers)
@@ -81,34 +88,24 @@ class Pool(Quiesce):
         instances = list(instances)
         for instance in instances:
             if messages := instance.take_messages():  # of a restore: they leave before any that come after them
-                self._send_safely(instance, messages)
+                instance.send_safely(messages, self._send)
         now = self._clock.monotonic()
         with self.lock:
             for instance in instances:
-                schedule, queue = instance.schedule, instance.queue
-                number = schedule.number = self._next_number
-                self._next_number += 1
-                self._instances[number] = instance
-                schedule.freed, schedule.charged_s = now, instance.counters.busy_s
+                instance.schedule.freed, instance.schedule.charged_s = now, instance.counters.busy_s
                 instance.time_by(self._clock.monotonic)
                 instance.edges.away = any(other.remote for other in instance.edges.reaches())
-                self.policy.add(number)
-                if queue.over:
-                    self.backpressure.over.add(number)
-                if queue.rows:
-                    self.policy.rows_added(number, queue.rows)
-            self._connect()
+                self.backpressure.add(instance)
+            self.backpressure.connect()
             self._work.notify_all()
 
     def remove(self, instances: Iterable[Instance]) -> None:
         """Takes out instances that are held by `hold` and not running."""
         with self.lock:
             for instance in instances:
-                number = instance.schedule.number
-                del self._instances[number]
-                self.backpressure.forget(number)
-                self._relieved(number)
-            self._connect()
+                self.backpressure.forget(instance.schedule.number)
+                self._relieved(instance.schedule.number)
+            self.backpressure.connect()
 
     # -- rows
 
@@ -202,7 +199,7 @@ class Pool(Quiesce):
                     if not turn.out and self.backpressure.idle():
                         self.roles.since = None
                         return False
-                number, left = (None, 0) if self._stopping else self._pick(now, self.roles.lendable(now))
+                number, left = (None, 0) if self._stopping else self.backpressure.pick(now, self.roles.lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
                     self.roles.since = now if again and more else None
@@ -251,7 +248,7 @@ class Pool(Quiesce):
         """Waits for work (under the lock); None when the pool stops."""
         while not self._stopping:
             now = self._clock.monotonic()
-            number, left = self._pick(now, self.roles.for_workers(now))
+            number, left = self.backpressure.pick(now, self.roles.for_workers(now))
             if number is not None:
                 return self.take(number)
             ends = [SLOW_S if left else LOOK_S]
@@ -261,21 +258,6 @@ class Pool(Quiesce):
             self._work.wait(min(ends))
             self._asleep -= 1
         return None
-
-    def _pick(self, now: float, may_run: MayRun) -> tuple[int | None, int]:
-        """The first that is for the caller, and how many there are that are for others, at least."""
-        number = self.backpressure.choose(now)
-        if number is None or may_run(self._instances[number]):
-            return number, 0
-        others = [number]
-
-        def may(number: int) -> bool:
-            found = may_run(self._instances[number])
-            if not found:
-                others.append(number)
-            return found
-
-        return self.backpressure.choose(now, may), len(set(others))
 
     def take(self, number: int) -> tuple[Instance, list[Entry]]:
         instance = self._instances[number]
@@ -303,7 +285,7 @@ class Pool(Quiesce):
             if instance.edges.away:  # while it counts as running: once it rests, all is sent
                 turn.out = instance.send_away(turn.out)
             if turn.messages:
-                self._send_safely(instance, turn.messages)
+                instance.send_safely(turn.messages, self._send)
                 turn.messages = ()  # freed here: to send and to free them is its work and not the schedule's
             turn.started, turn.put, turn.rows = started, entries[0].put, instance.rows_of(entries, turn)
             entries.clear()  # so is that
@@ -328,35 +310,90 @@ class Pool(Quiesce):
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
         if self.policy.weighed:
-            self._charge(instance)
+            self.backpressure.charge(instance)
         schedule.running = False
         schedule.freed = ended
         if turn.back:
-            self._rest(instance, turn)
+            self.backpressure.rest(instance, turn)
+            self._work.notify()  # a worker must wait until the retry time
         self.backpressure.free(schedule.number, ended)
         if self._watching:
             self._quiet.notify_all()
 
-    def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:
-        """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
-        goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
-        number, queue = instance.schedule.number, instance.queue
-        self.policy.rows_added(number, queue.put_back(turn.back))
-        instance.schedule.again = True
-        if queue.over:
-            self.backpressure.over.add(number)
-        self.backpressure.resting[number] = turn.ended + turn.wait_s
-        self._work.notify()  # a worker must wait until the retry time
+    # -- pauses: for a checkpoint, to be taken out, or until nothing is left to do
 
-    def _send_safely(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
+    def hold(self, instances: Sequence[Instance], timeout_s: float) -> bool:
+        """Stops `instances` at a batch boundary; false (and nothing is held) when they reach none in time."""
+        self.begin_hold(instances)
+        with self.lock:
+            quiet = self._wait_quiet(lambda: not any(i.schedule.running for i in instances), timeout_s)
+        if not quiet:
+            self.release(instances)
+        return quiet
+
+    def begin_hold(self, instances: Sequence[Instance]) -> None:
+        """Begins to hold the instances, without waiting for the turns under way: see `hold` and `at_rest`."""
+        with self.lock:
+            for instance in instances:
+                self.backpressure.hold(instance.schedule.number)
+
+    def at_rest(self, instances: Sequence[Instance]) -> bool:
+        """True if none of `instances` is running."""
+        with self.lock:
+            return not any(instance.schedule.running for instance in instances)
+
+    def release(self, instances: Sequence[Instance]) -> None:
+        """Lets held instances go on."""
+        with self.lock:
+            now = self._clock.monotonic()
+            for instance in instances:
+                self.backpressure.let_go(instance.schedule.number, now)
+            self._work.notify_all()
+
+    def wait_empty(self, instances: Sequence[Instance], timeout_s: float) -> bool:
+        """Waits until `instances` have nothing left to do; false when time ran out."""
+        with self.lock:
+            return self._wait_quiet(lambda: all(instance.idle for instance in instances), timeout_s)
+
+    def _wait_quiet(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        self._watching += 1
         try:
-            self._send(instance, messages)
-        except Exception:
-            instance.logic.drops[NOT_SENT] += len(messages)
-            log.exception("messages of %s could not be handed to the connection", instance.name)
+            return self._quiet.wait_for(condition, timeout_s)
+        finally:
+            self._watching -= 1
 
+    # -- the policy and full queues
 
-def make_pool(clock: Clock, *, policy: str, consumption: str, consumption_rows: int, workers: int, send: Send) -> Pool:
-    """The arguments are as in the settings (`edgert.core.settings.gateway.Pool`)."""
-    take = CONSUMPTIONS[consumption](consumption_rows)
-    return Pool(clock, workers=workers, policy=POLICIES[policy](random.random), consumption=take, send=send)
+    def profile(self) -> None:
+        """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
+        others wait in vain; to be called every second or so."""
+        with self.lock:
+            self.backpressure.profile()
+            if (freed := self.backpressure.look(self._clock.monotonic())) and self._asleep:
+                self._work.notify(freed)
+
+    def weigh(self, instances: Sequence[Instance], weight: float) -> None:
+        """Gives each of the pool's `instances` that weight (1 at first): while the workers cannot keep up, the time of
+        their turns is to that of others as the weights are. A copy of an operator has a weight of its own.
+
+        Raises ValueError for a weight that is none, `EdgertError` where the pool has no weights."""
+        with self.lock:
+            self.backpressure.weigh(instances, weight)
+            self._work.notify_all()
+
+    def crowd(self, number: int) -> None:
+        """Makes the feeders of instance `number`, which runs in another process, wait as if its queue were over its
+        budget here."""
+        with self.lock:
+            self.backpressure.over.add(number)
+
+    def relieve(self, number: int) -> None:
+        """Ends `crowd` for that instance."""
+        with self.lock:
+            self._relieved(number)
+
+    def _relieved(self, number: int) -> None:
+        """Frees the instances that wait for room in this queue, now within its budget."""
+        freed = self.backpressure.relieved(number, self._clock.monotonic())
+        if freed and self._asleep:
+            self._work.notify(freed)

@@ -33,7 +33,8 @@ from edgert.operators.base.memory import Memory
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.interpreter import Garbage
 from edgert.runtime.pool.activity import Activity
-from edgert.runtime.pool.pool import Pool, make_pool
+from edgert.runtime.pool.from_settings import make_pool
+from edgert.runtime.pool.pool import Pool
 from edgert.runtime.slot.run import SlotRun
 from edgert.runtime.threads import roles
 from edgert.runtime.ticks import TICK_S, log_malformed, tick
