@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +23,7 @@ from edgert.mqtt.clients.credentials import read_mac_key
 from edgert.operators.base.logic import PlainMessage
 from edgert.operators.base.memory import state_bytes
 from edgert.operators.registry import with_installed
+from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.interpreter import Garbage
 from edgert.runtime.pool.from_settings import make_pool
@@ -84,13 +85,13 @@ class Daemon:
             self.gateway,
             settings.outbox.quota_bytes,
             link_quota_bytes=settings.links.quota_bytes,
+            batch_limits=BatchLimits(settings.outbox.batch_rows, settings.outbox.batch_bytes),
         )
-        self.database.batch_limits = BatchLimits(settings.outbox.batch_rows, settings.outbox.batch_bytes)
         self._store_thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self.registry, failed = with_installed()
         for point, why in failed.items():
             log.error("operators of the package behind %s cannot be used: %s", point, why)
-        self.flow_registry = FlowRegistry(self.database, self.store, self.clock)
+        self.flow_registry = FlowRegistry(self.database, self.store, self.clock, self._tell_links)
         self.host: Host = self._make_host()
         self.ingest = Ingest(
             settings.sensors, f"edgert-{self.gateway}", self.host, self.clock,
@@ -98,24 +99,24 @@ class Daemon:
             save_subscriptions=lambda text: self.store(lambda: self.database.set_meta("subscriptions", text)),
             lock=self.flow_registry.feeding,
         )  # fmt: skip
+        self.links = self._make_links() if settings.links.enabled else None
         self.central = CentralConnection(settings, self.gateway)
         self.uplink = Uplink(
             settings.gateway.fleet, self.gateway, self.database, self.clock, self.store,
             self.central.publish, settings.uplink, self.central.max_packet_bytes,
+            on_epoch=lambda flow, epoch: self.flows.epoch_renamed(flow, epoch),  # noqa: PLW0108 - as above
             macs=Macs(read_mac_key(settings.central.mac_key_file)),
         )  # fmt: skip
         self.checkpointer = Checkpointer(
-            self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s
-        )
+            self.flow_registry, self.host, self.ingest, self.uplink.committed, settings.outbox.greatest_age_s,
+            self.links.committed if self.links else lambda runs: None,
+        )  # fmt: skip
         self.early_results = EarlyResults(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
             self.registry, self.flow_registry, self.host, self.ingest, self.checkpointer,
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
-        self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock)
-        self.flow_registry.stands, self.flow_registry.check_free = self.parts.stands, self.parts.check_free
-        self.uplink.on_epoch = self.flows.epoch_renamed
-        self.links = self._make_links() if settings.links.enabled else None
+        self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock, self.links)
         self.status = status_of(
             settings, self.gateway, self.ingest, self.uplink, self.checkpointer, self.flows, self.host, self.links,
             self.central.drops, lambda: self.central.connection,
@@ -176,14 +177,14 @@ class Daemon:
         from gateway.links.flow_links import FlowLinks  # costs memory, so only where it is wanted
 
         settings = self.settings
-        links = FlowLinks(
+        return FlowLinks(
             settings.gateway.fleet, self.gateway, settings.links, self.database, self.store, self.host, self.ingest,
             self.clock,
         )  # fmt: skip
-        self.parts.stopped.links = links
-        self.flow_registry.on_change = links.sync
-        self.checkpointer.on_written = links.committed
-        return links
+
+    async def _tell_links(self, runs: Mapping[str, FlowRun]) -> None:
+        if self.links:
+            await self.links.sync(runs)
 
     def _send(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         self.ingest.publishing.send(instance, messages)
@@ -255,9 +256,7 @@ class Daemon:
                 await self.store(lambda: database.set_meta("subscriptions", self.ingest.to_save()))
         self.parts.load()
         self.flows.load()
-        for run in self.flows.runs.values():
-            if self.parts.stands(run.flow.name):
-                self.parts.loaded(run)
+        self.parts.loaded()
         await self.host.start()
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted

@@ -46,11 +46,10 @@ class Database(OutboxTables):
 
     def __init__(
         self, path: Path, gateway: str, quota_bytes: float = math.inf, monotonic: Callable[[], float] = time.monotonic,
-        link_quota_bytes: float = math.inf,
+        link_quota_bytes: float = math.inf, batch_limits: outbox.BatchLimits | None = None,
     ) -> None:  # fmt: skip
         super().__init__(path, gateway, quota_bytes, monotonic, link_quota_bytes)
-        self.batch_limits = outbox.BatchLimits()
-        """Of results that are put into the outbox."""
+        self._batch_limits = batch_limits or outbox.BatchLimits()
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
         self.again: Mapping[str, int] = {}
@@ -179,7 +178,7 @@ class Database(OutboxTables):
     def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:
         rows = written.columns, written.rows
         stream, first, change, too_large = outbox.put_rows(
-            db, self.gateway, written.flow, *rows, self.running_s, self.batch_limits
+            db, self.gateway, written.flow, *rows, self.running_s, self._batch_limits
         )
         if too_large:
             self._drop(written.flow, outbox.TOO_LARGE, too_large)

@@ -59,9 +59,10 @@ class Checkpointer:
 
     def __init__(
         self, flow_registry: FlowRegistry, host: Host, ingest: Ingest, on_committed: Callable[[], None],
-        greatest_age_s: float = 0.0,
+        greatest_age_s: float = 0.0, on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None,
     ) -> None:  # fmt: skip
-        """`greatest_age_s`: how long results may wait in the outbox; 0: for ever."""
+        """`greatest_age_s`: how long results may wait in the outbox; 0: for ever. `on_written` is called with the flows
+        whose checkpoints are in the database."""
         self.status = CheckpointStatus()
         database, store = flow_registry.database, flow_registry.store
         self._flow_registry, self.runs, self.drops = flow_registry, flow_registry.runs, flow_registry.drops
@@ -69,8 +70,7 @@ class Checkpointer:
         self.feeding = ingest.lock
         """Nothing is fed while it is held."""
         self.on_committed = on_committed
-        self.on_written: Callable[[Sequence[FlowRun]], None] = lambda runs: None
-        """Called with the flows whose checkpoints are in the database."""
+        self.on_written = on_written
         self.outbox_room = OutboxRoom(database)
         self._greatest_age_s = greatest_age_s
         self._next_age_look = 0.0 if greatest_age_s else math.inf

@@ -117,7 +117,7 @@ class Flows:
                     say_gap(self._database, stored.name, LATE)
                     stored = self.flow_registry.stored[stored.name] = replace(stored, epoch=run.epoch)
                 self.models.resumed(flow, at.blobs)
-                self._host.begin(run, at.blobs, at.queue, stands=self.flow_registry.stands(stored.name))
+                self._host.begin(run, at.blobs, at.queue, stands=self.flow_registry.plan_changes.stands(stored.name))
             except Exception as error:
                 if not _is_alone(error):
                     raise
@@ -233,7 +233,7 @@ class Flows:
         if old is not None and old.flow.document == flow.document and (not assignment or old.assignment == assignment):
             await self._now_from(flow.name, origin)
             return old.version
-        self.flow_registry.check_free(flow.name)
+        self.flow_registry.plan_changes.check_free(flow.name)
         stopped = self._stopped.get(flow.name)
         if stopped is not None and stopped.document == flow.document:
             raise EdgertError(
@@ -324,7 +324,7 @@ class Flows:
         """Ships the open windows of a flow and stops it; false when there is none of that name."""
         async with self.flow_registry.changing:
             old = self.runs.get(name)
-            self.flow_registry.check_free(name)
+            self.flow_registry.plan_changes.check_free(name)
             if old is None and name not in self.failed:
                 return False
             if old is None or not await self._end_alone(old):

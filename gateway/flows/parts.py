@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
@@ -47,6 +47,9 @@ from gateway.hosts.host import Host
 from gateway.registry.recovery import last_checkpoint
 from gateway.registry.registry import OnStore
 
+if TYPE_CHECKING:
+    from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
+
 MAX_RULES_BYTES: Final = 1 << 16
 
 
@@ -62,19 +65,20 @@ class Parts:
     """Lives on the loop. Each method raises `EdgertError` where it cannot be done; nothing is changed then."""
 
     def __init__(
-        self, gateway: str, flows: Flows, host: Host, database: Database, store: OnStore, clock: Clock
-    ) -> None:
+        self, gateway: str, flows: Flows, host: Host, database: Database, store: OnStore, clock: Clock,
+        links: FlowLinks | None = None,
+    ) -> None:  # fmt: skip
         self._gateway, self._flows, self._host, self._clock = gateway, flows, host, clock
         self._database, self._store = database, store
         self.precopy = Precopy(flows)
-        self.stopped = StoppedParts(gateway, flows, host, database, store, self.precopy)
+        self.stopped = StoppedParts(flows, host, self.precopy, links)
+        self._changes = flows.flow_registry.plan_changes
+        self.prepared = self._changes.prepared
         self._fences: dict[str, int] = {}
         self._fencing = asyncio.Lock()
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
-        self.prepared: dict[str, Prepared] = {}
-        """This gateway's parts of next plans."""
         self._committed: dict[str, Committed] = {}
         """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
         then, and must not be written again."""
@@ -83,24 +87,15 @@ class Parts:
     def load(self) -> None:
         """Loads fences, rules and prepared plans from the database; to be called before flows are loaded."""
         self._fences = self._database.fences()
-        self.prepared = self._database.prepared()
-        self.stopped.load()
+        self._changes.load(self._database)
         for flow, (fence, packed) in self._database.placement_rules().items():
             self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
 
-    def stands(self, flow: str) -> bool:
-        """True if the flow's part of the next plan is prepared, or it is a guest that waits: a start must not let it
-        run."""
-        return flow in self.prepared or self.stopped.waits(flow)
-
-    def loaded(self, run: FlowRun) -> None:
-        """Records a loaded flow that a start does not let run."""
-        self.stopped.loaded(run, suspended=run.flow.name not in self.prepared)
-
-    def check_free(self, flow: str) -> None:
-        """Raises where the flow's plan is being changed: nothing else may change it meanwhile."""
-        if flow in self.stopped.by_flow or flow in self.prepared:
-            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+    def loaded(self) -> None:
+        """Records the loaded flows that a start does not let run."""
+        for name, run in self._flows.runs.items():
+            if self._changes.stands(name):
+                self.stopped.loaded(run, suspended=name not in self.prepared)
 
     def status(self) -> dict[str, Any]:
         """The parts of this gateway by flow; see `docs/internals`."""
@@ -113,7 +108,7 @@ class Parts:
                 "assignment": {operator: list(at) for operator, at in run.assignment.items()},
                 "state": self._state(name),
                 "fence": self._fences.get(name, 0),
-                "guest": self.stopped.is_guest(flows.flow_registry.stored[name]),
+                "guest": self._changes.is_guest(flows.flow_registry.stored[name]),
                 "suspended": name in self.stopped.by_flow and self.stopped.by_flow[name].suspended,
                 **self._told_rules(name),
             }
@@ -149,7 +144,7 @@ class Parts:
     async def copy(self, flow: str, operators: Iterable[str]) -> dict[str, Any]:
         """The state of operator copies that are to leave, as of a checkpoint of now; the flow runs on."""
         run = self._run(flow)
-        self.check_free(flow)
+        self._changes.check_free(flow)
         await self._flows.checkpointer.checkpoint([run])
         blobs, _ = await self._checkpoint(flow)
         return await self.precopy.copy(flow, blobs, set(operators))

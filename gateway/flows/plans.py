@@ -111,7 +111,7 @@ class Plans:
     async def _place(self, old: FlowRun, moves: Mapping[str, Location]) -> Plan:
         """To be called with `changing` held."""
         name = old.flow.name
-        self._flow_registry.check_free(name)
+        self._flow_registry.plan_changes.check_free(name)
         if self._flow_registry.stored[name].origin == FLEET:
             raise EdgertError(
                 f"flow {name} belongs to the fleet, whose boards change its plan together: use `edgert fleet move`"

@@ -7,18 +7,14 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from edgert.core.errors import EdgertError, show
-from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
-from edgert.store.database import Database
-from edgert.store.state.records import StoredFlow
 from gateway.flows.flows import Flows
 from gateway.flows.precopy import Precopy
 from gateway.hosts.host import Host
-from gateway.registry.registry import OnStore
+from gateway.registry.plan_changes import GUESTS_WAIT, Stopped
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
@@ -26,64 +22,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 60.0
-GUESTS_WAIT: Final = "guests_wait"
-"""In the database's table `meta`."""
-
-
-@dataclass(slots=True)
-class Stopped:
-    """A part that stands still."""
-
-    run: FlowRun
-    began: float
-    """Monotonic seconds."""
-    patience: asyncio.TimerHandle | None = None
-    """Lets the part go on by itself, unless its coordinator or its agent says when."""
-    suspended: bool = False
-    """By this board's agent, which has lost the fleet: it goes on when the agent says so, not by itself."""
-
-    def wait(self) -> None:
-        """The part does not go on by itself any more."""
-        if self.patience is not None:
-            self.patience.cancel()
-            self.patience = None
 
 
 class StoppedParts:
     """Lives on the loop. `links` is None if links are off."""
 
-    def __init__(
-        self, gateway: str, flows: Flows, host: Host, database: Database, store: OnStore, precopy: Precopy
-    ) -> None:
-        self._gateway, self._flows, self._host, self._precopy = gateway, flows, host, precopy
-        self._database, self._store = database, store
-        self.links: FlowLinks | None = None
-        self.by_flow: dict[str, Stopped] = {}
+    def __init__(self, flows: Flows, host: Host, precopy: Precopy, links: FlowLinks | None) -> None:
+        self._flows, self._host, self._precopy, self._links = flows, host, precopy, links
+        self._changes = flows.flow_registry.plan_changes
+        self.by_flow = self._changes.stopped
         self.patience_s = PATIENCE_S
         """A part that has nothing prepared goes on after so long without the coordinator's next word."""
-        self._guests_wait = False
-        """After a start guests stand still until the agent of this board has reached the fleet."""
-
-    def load(self) -> None:
-        self._guests_wait = bool(self._database.meta(GUESTS_WAIT, 0))
 
     async def let_guests_wait(self) -> None:
         """This board has an agent that says after each start whether its guests may go on."""
-        if not self._guests_wait:
-            await self._store(lambda: self._database.set_meta(GUESTS_WAIT, 1))
-            self._guests_wait = True
-
-    def is_guest(self, stored: StoredFlow) -> bool:
-        """True for a part of a flow whose sources are on other boards: no input is lost where it stands still."""
-        operators = stored.document["operators"]
-        here = [uncopied(copy)[0] for copy, at in stored.assignment.items() if at.gateway == self._gateway]
-        return bool(stored.assignment) and all(
-            "input" in operators[name] or "inputs" in operators[name] for name in here
-        )
-
-    def waits(self, flow: str) -> bool:
-        """True if the flow is a guest that a start must not let run."""
-        return self._guests_wait and self.is_guest(self._flows.flow_registry.stored[flow])
+        if not self._changes.guests_wait:
+            registry = self._flows.flow_registry
+            await registry.store(lambda: registry.database.set_meta(GUESTS_WAIT, 1))
+            self._changes.guests_wait = True
 
     def loaded(self, run: FlowRun, *, suspended: bool) -> None:
         """Records a loaded flow that a start does not let run."""
@@ -153,9 +109,9 @@ class StoppedParts:
         self._release_links(flow)
 
     def _hold_links(self, flow: str) -> None:
-        if self.links is not None:
-            self.links.hold(flow)
+        if self._links is not None:
+            self._links.hold(flow)
 
     def _release_links(self, flow: str) -> None:
-        if self.links is not None:
-            self.links.release(flow)
+        if self._links is not None:
+            self._links.release(flow)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from gateway.base.tasks import Tasks, to_its_end
 from gateway.ingest.subscriptions import SubscribedSource
 from gateway.ledger.drop_ledger import DropLedger
 from gateway.ledger.gaps import say_no_room
+from gateway.registry.plan_changes import PlanChanges
 from gateway.registry.recovery import last_checkpoint
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,14 @@ AGAIN: Final = (
 )
 OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a call on the store thread."""
+OnChange = Callable[[Mapping[str, FlowRun]], Awaitable[None]]
+"""Called with the running flows after these have changed."""
 
 
 class FlowRegistry:
     """Lives on the daemon's loop."""
 
-    def __init__(self, database: Database, store: OnStore, clock: Clock) -> None:
+    def __init__(self, database: Database, store: OnStore, clock: Clock, on_change: OnChange | None = None) -> None:
         self.database, self.store = database, store
         self.retry_s = RETRY_S
         """After a failure of the database."""
@@ -61,18 +64,14 @@ class FlowRegistry:
         self.feeding = threading.Lock()
         """The lock held while a batch is fed to a flow; taken on any thread."""
         self.changing, self.succession, self.busy = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
-        self.on_change: Callable[[Mapping[str, FlowRun]], Coroutine[Any, Any, None]] = _nothing
-        """Called with the running flows after these have changed."""
+        self.plan_changes = PlanChanges(database.gateway, self.stored)
+        self.on_change = on_change
         self.on_restored: Callable[[], None] = lambda: None
         """Called when a flow is back at its last checkpoint: messages that wait for acknowledgement need another
         checkpoint."""
         self.on_failed: Callable[[FlowRun, str], None] = lambda run, why: None
         """Stops a flow that cannot go on, see `fail`."""
-        self.stands: Callable[[str], bool] = lambda name: False
-        """True if a stored flow must not run when it is loaded."""
         self._tasks = Tasks(lambda error: log.error("the links could not follow a change of flows", exc_info=error))
-        self.check_free: Callable[[str], None] = lambda name: None
-        """Raises `EdgertError` for a flow that nothing may change now."""
 
     def is_current(self, run: FlowRun) -> bool:
         """True if this run is the flow's present one."""
@@ -82,7 +81,8 @@ class FlowRegistry:
         """Tells `on_change` of the running flows; to be called after each change of them. The change stands, so a fault
         is logged and told again later."""
         try:
-            await self.on_change(self.runs)
+            if self.on_change:
+                await self.on_change(self.runs)
         except EdgertError as error:
             log.error("the links could not follow a change of flows, which is tried again: %s", error)
             self._tasks.begin(self._tell_again())
@@ -162,7 +162,3 @@ class FlowRegistry:
         lost = await self.store(lambda: say_no_room(self.database, flow))
         self.drops.lost_input[flow] += lost
         return found
-
-
-async def _nothing(_: Mapping[str, FlowRun]) -> None:
-    """For a gateway without links."""

@@ -53,23 +53,18 @@ class Board(Gateway):
         self._thread = ThreadPoolExecutor(1)
         super().__init__(path, name=name)
         self.ingest.client.acknowledge = broker.acknowledged  # type: ignore[method-assign]
-        for run in self.flows.runs.values():
-            if self.parts.stands(run.flow.name):
-                self.parts.loaded(run)
+        self.parts.loaded()
         commands = Commands(name, Pool(), self.flows, self.host, self.parts, self.links, cast(Any, None), self.clock)
         self.verbs = commands.of_agent()
 
     def before_load(self) -> None:
         settings = Links(True, HOST, self.port)
-        self.parts = Parts(self.name, self.flows, self.host, self.database, self.store, self.clock)
         self.links = FlowLinks(
             "test", self.name, settings, self.database, self.store, self.host, self.ingest, self.clock
         )
         self.links.peers._backoff = Backoff(0.01, 0.1)
-        self.parts.stopped.links = self.links
-        registry = self.flow_registry
-        registry.stands, registry.check_free = self.parts.stands, self.parts.check_free
-        registry.on_change, self.checkpointer.on_written = self.links.sync, self.links.committed
+        self.parts = Parts(self.name, self.flows, self.host, self.database, self.store, self.clock, self.links)
+        self.flow_registry.on_change, self.checkpointer.on_written = self.links.sync, self.links.committed
         self.parts.load()
 
     async def store(self, call: Callable[[], Any]) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from edgert.flow.plan import Location
 from gateway.flows.parts import Parts
+from gateway.links.flow_links import FlowLinks
 from tests.gateway.whole_gateway import Gateway
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
@@ -25,10 +28,9 @@ class Links:
 def parts_of(gateway: Gateway) -> tuple[Parts, Links]:
     """As the daemon begins with them."""
     own, links = gateway.database.gateway, Links()
-    parts = Parts(own, gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock)
-    parts.stopped.links = links  # type: ignore[assignment]
+    parts = Parts(
+        own, gateway.flows, gateway.host, gateway.database, gateway.store, gateway.clock, cast(FlowLinks, links)
+    )
     parts.load()
-    for run in gateway.flows.runs.values():
-        if parts.stands(run.flow.name):
-            parts.loaded(run)
+    parts.loaded()
     return parts, links

@@ -44,11 +44,11 @@ async def test_after_a_start_with_a_prepared_plan_batches_of_others_wait_for_the
     await parts.prepare(dict(document().document), AT, 2, [exported])
     first.crash()
 
-    second = Gateway(tmp_path / "db", stands=lambda _: True)
+    second = Gateway(tmp_path / "db")
     parts, links = parts_of(second)
     assert links.held == {"f"}
     with pytest.raises(EdgertError, match="is being changed"):
-        parts.check_free("f")
+        second.flow_registry.plan_changes.check_free("f")
     await getattr(parts, goes_on)("f", 2)
     assert links.held == set()
     assert second.flows.runs["f"].plan.number == (2 if goes_on == "commit" else 1)
@@ -131,7 +131,6 @@ async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(tmp_pa
     """Else two runs of one flow would share its messages."""
     gateway = Gateway(tmp_path / "db")
     parts, _ = parts_of(gateway)
-    gateway.flow_registry.check_free = parts.check_free
     await parts.fence("f", 2)
     plans, go_on = gateway.flows.plans, threading.Event()
     made = plans.planned

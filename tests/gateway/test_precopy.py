@@ -66,7 +66,7 @@ async def test_the_next_plan_has_what_was_sent_ahead_and_what_came_since(
     assert pieces == (1 if meanwhile is merged else 3), "the base and two deltas, or all of it anew"
     if crash:
         gateway.crash()
-        gateway = Gateway(tmp_path / "db", stands=lambda _: True)
+        gateway = Gateway(tmp_path / "db")
         parts, _ = parts_of(gateway)
     await parts.commit("f", 2)
     gateway.feed(4, 4.0)

@@ -78,7 +78,7 @@ async def test_a_guest_waits_for_the_agents_word_also_after_a_start(at: dict[str
     assert (parts.status()["f"]["state"], links.held) == ("running", set())
     first.crash()
 
-    second = Gateway(tmp_path / "db", stands=lambda _: is_guest)
+    second = Gateway(tmp_path / "db")
     parts, links = parts_of(second)
     assert parts.status()["f"]["suspended"] is is_guest
     assert links.held == ({"f"} if is_guest else set())

@@ -46,9 +46,9 @@ class Rig:
         """Rows made so far: each has its number as its only value."""
         self.renamed: list[tuple[str, int]] = []
         self.uplink = Uplink(
-            "fleet", "g1", self.database, self.clock, self.store, self.publish, settings or UplinkSettings()
-        )
-        self.uplink.on_epoch = lambda flow, epoch: self.renamed.append((flow, epoch))
+            "fleet", "g1", self.database, self.clock, self.store, self.publish, settings or UplinkSettings(),
+            on_epoch=lambda flow, epoch: self.renamed.append((flow, epoch)),
+        )  # fmt: skip
 
     async def store(self, call: Callable[[], Any]) -> Any:
         return call()

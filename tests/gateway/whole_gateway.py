@@ -41,17 +41,14 @@ class Gateway:
         subscriptions: str | None = None,
         name: str = "g1",
         fission: bool = True,
-        stands: Callable[[str], bool] | None = None,
     ) -> None:
-        """`stands`: whether a flow waits for its coordinator when it is loaded."""
         self._store_thread = ThreadPoolExecutor(1)  # as in the daemon: a database bears no two at once
         self.database = Database(path, name)
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
         self.host = InProcess(self.pool, self.clock)
         self.flow_registry = FlowRegistry(self.database, self.store, self.clock)
-        if stands is not None:
-            self.flow_registry.stands = stands
+        self.flow_registry.plan_changes.load(self.database)
         self.ingest = Ingest(
             sensors or Sensors(), "id", self.host, self.clock, forget_session=self.nothing,
             wants_checkpoint=lambda: None, save_subscriptions=lambda text: self.nothing(),

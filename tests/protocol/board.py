@@ -157,14 +157,16 @@ class Board:
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
         self.ingest.tasks.begin = self._begin  # type: ignore[method-assign, assignment]
         self.ingest.pressure.look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
-        self.uplink = Uplink(FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0))
+        self.uplink = Uplink(
+            FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0),
+            on_epoch=lambda flow, epoch: self.flows.epoch_renamed(flow, epoch),  # noqa: PLW0108 - which is made later
+        )  # fmt: skip
         self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, self.uplink.committed)
         self.early_results = EarlyResults(self.flow_registry, self.host, self.checkpointer, self.uplink.may_leave)
         self.flows = Flows(
             REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, self.FUSION
         )  # fmt: skip
         self.flows.retirement.hold_s = self.flows.retirement.hold_turn_s = 0.0
-        self.uplink.on_epoch = self.flows.epoch_renamed
         self.turns: list[tuple[Instance, Turn[Instance]]] = []
         """Under way: an operator that blocks."""
         self._write = self.database.commit

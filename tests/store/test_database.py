@@ -303,8 +303,7 @@ def test_long_keys_are_cut_into_several_batches_by_what_they_take_as_utf_8(
 
 
 def test_result_batches_are_as_large_as_the_settings_say(tmp_path: Path) -> None:
-    database = Database(tmp_path / "gateway.db", "g1")
-    database.batch_limits = BatchLimits(rows=3, bytes=1_024)
+    database = Database(tmp_path / "gateway.db", "g1", batch_limits=BatchLimits(rows=3, bytes=1_024))
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     long = [0.0, 60.0, "x" * 1_000, 1]
     database.commit([commit(*[ROW] * 7, long, long)], {}, 1)

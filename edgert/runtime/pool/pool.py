@@ -54,9 +54,9 @@ class Pool:
         self.lock = threading.Lock()
         """To be held also for looks at several queues that must agree."""
         self._work, self._asleep = threading.Condition(self.lock), 0
-        """What workers that find no work wait for, and how many wait."""
+        """Workers without work wait for the first; the second is how many."""
         self._quiet, self._watching = threading.Condition(self.lock), 0
-        """What threads wait for that need an instance at rest, and how many wait: the end of a turn wakes them."""
+        """Threads that need an instance at rest wait for the first; the second is how many. The end of a turn wakes them."""
         self.backpressure = Backpressure(self.policy, self._instances)
         self.activity: Activity | None = None
         """The record of the instance of each thread's turn, see `Activity`."""
