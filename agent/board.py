@@ -85,7 +85,7 @@ class Board:
     """Python packages of the agent that are not installed, and the remedy; empty if all are."""
 
     def plain(self) -> dict[str, Any]:
-        """The same of JSON types only, with what is missing."""
+        """Returns the board as JSON types only, with what is missing."""
         return {**asdict(self), "missing": missing(self)}
 
 

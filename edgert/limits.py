@@ -65,7 +65,7 @@ def _upwards(root: Path, group: str) -> Iterator[Path]:
 
 
 def _max_cores(file: Path) -> float:
-    """Of `cpu.max`: quota and period in µs, or `max`."""
+    """Reads `cpu.max`: quota and period in µs, or `max`. Returns cores."""
     try:
         quota, period = file.read_text().split()
         return inf if quota == "max" else int(quota) / int(period)

@@ -51,7 +51,7 @@ LOADER: Final = {
 }  # fmt: skip
 UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
 OWN_UNITS: Final = ("edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path")
-"""Of `files/`, to be started with the board."""
+"""Units of `files/` that are to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
 """Reads the key of the board's certificate; see provisioning/on_board.py and the drop-in of the gateway's unit."""
 MASKED: Final = (
@@ -285,7 +285,7 @@ class Image:
 
 
 def image_version(epoch: int) -> str:
-    """Of an image and of its bundle: the version of edgert, and the time of the commit (UTC)."""
+    """Returns what stands in an image and in its bundle: the version of edgert, and the time of the commit (UTC)."""
     return f"{edgert.__version__}+{time.strftime('%Y%m%d%H%M%S', time.gmtime(epoch))}"
 
 

@@ -22,7 +22,7 @@ BOOT_CODE: Final = 440
 """Bytes of a master boot record before the disk's name and its table."""
 STATE_OFFSET: Final = 1 * MIB
 STATE_SIZE: Final = 1024
-"""Of GRUB's block. That of U-Boot is one sector, which a card writes whole or not at all."""
+"""Size of GRUB's block. That of U-Boot is one sector, which a card writes whole or not at all."""
 FAT_OFFSET: Final = 4 * MIB
 FAT_MIB: Final = 96
 SLOT_MIB: Final = 640

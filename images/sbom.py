@@ -13,7 +13,7 @@ from typing import Any, Final
 from images.debian import SUITE
 
 DEBIAN_LICENCE: Final = re.compile(r"^License:[ \t]*(\S.*)$", re.MULTILINE)
-"""Of debian/copyright (DEP 5); older copyright files have no such lines."""
+"""Licence line of debian/copyright (DEP 5); older copyright files have no such lines."""
 COMMON: Final = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.-]*[A-Za-z0-9])")
 PYTHON_CLASSIFIER: Final = "License :: "
 

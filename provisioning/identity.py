@@ -9,7 +9,7 @@ from typing import Final
 SERIAL: Final = re.compile(r"[0-9a-f]{8,}")
 MAC: Final = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 LETTERS: Final = 8
-"""Of a Raspberry Pi's serial number (16 hexadecimal digits) the last 8 differ from board to board."""
+"""Digits used of a Raspberry Pi's serial number (16 hexadecimal digits): the last 8 differ from board to board."""
 
 
 def own_name(system: Path = Path("/sys")) -> str:

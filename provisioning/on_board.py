@@ -25,7 +25,7 @@ LABEL: Final = "EDGERT"
 MOUNTED: Final = Path("/run/edgert-provision")
 STORED: Final = Path("/var/edgert")
 UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
-"""Of the image: what holds as long as no file was found."""
+"""Settings of the image that hold as long as no file was found."""
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
@@ -33,7 +33,7 @@ FLEET_KEY: Final = Path(IDENTITY["fleet_key"]).name
 """The agent takes it only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 20
 GROUP: Final = "edgert-board"
-"""Of the image: its members read the key of the board's certificate."""
+"""Group of the image whose members read the key of the board's certificate."""
 
 
 def main() -> int:

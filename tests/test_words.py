@@ -27,7 +27,7 @@ SEARCHED = (
 
 PLAIN_ROOMS = ("agent", "edgert", "gateway", "images", "provisioning")
 """Packages in which the first word of a docstring is checked."""
-RIDDLE = re.compile(r"(What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")
+RIDDLE = re.compile(r"(Of|The same|What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")
 
 
 def first_column(text: str) -> list[str]:

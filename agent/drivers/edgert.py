@@ -41,7 +41,7 @@ class EdgertDriver:
             client = ControlClient(socket)
         self._socket, self._client, self._recent = socket, client, Recent()
         self._flows: Mapping[str, Any] = {}
-        """Of the last figures."""
+        """Flows of the last figures."""
 
     async def report(self) -> EngineReport:
         """A fresh look at the gateway."""

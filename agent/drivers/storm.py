@@ -25,7 +25,7 @@ from agent.drivers.recent import Recent
 from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.storm.daemon.worker", "org.apache.storm.daemon.worker.Worker")
-"""Of a worker: Storm 1.x, 2.x. The next argument is the topology's id."""
+"""Main class of a worker: Storm 1.x, 2.x. The next argument is the topology's id."""
 LOG_WRITER: Final = "org.apache.storm.LogWriter"
 """Starts a worker in Storm 1.x, with the worker's whole command line as its arguments."""
 TIMEOUT_S: Final = 10.0

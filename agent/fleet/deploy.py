@@ -99,7 +99,7 @@ class FleetDeploy:
     async def _deploy_again(
         self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
     ) -> Mapping[str, Any]:
-        """The same document with other rules moves operators; another one replaces the flow."""
+        """Deploys a flow again: the same document moves operators by new rules, another one replaces the flow."""
         flow, flows = lease.flow, self._flows
         now, plan = placed(parts), max(part["plan"] for part in parts.values())
         same = all(part["document"] == document for part in parts.values())

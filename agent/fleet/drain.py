@@ -155,8 +155,8 @@ class FleetDrain:
 
 
 def _freest(one: Movable, candidates: list[Candidate], may: Collection[str]) -> str:
-    """Of the boards that `may` run it, the one with the least interference; one that stays within its room before one
-    that does not. It counts the instance from now on. Raises `EdgertError` where none may."""
+    """Returns the board with the least interference of those that `may` run the instance; one that stays within its
+    room before one that does not. It counts the instance from now on. Raises `EdgertError` where none may."""
     footprint = Footprint(one.ring)
 
     def rank(candidate: Candidate) -> tuple[bool, float, float, str]:

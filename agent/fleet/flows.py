@@ -38,7 +38,7 @@ VERBS: Final = frozenset({
 ASK_S: Final = 75.0
 """Longest wait for a gateway: a flow has a minute to come to a batch boundary."""
 STATUS_S: Final = 10.0
-"""The same where it only tells of itself. A look at all boards must not wait for one that has just died."""
+"""Longest wait for a gateway that tells of itself. A look at all boards must not wait for one that just died."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
 DRAIN_S: Final = 30.0
 

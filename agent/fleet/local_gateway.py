@@ -70,7 +70,7 @@ class LocalGateway:
         return port if isinstance(port, int) else 0
 
     def pid(self) -> int | str:
-        """Of the gateway's daemon, as /proc names it; of this agent while the gateway has not said it."""
+        """Process of the gateway's daemon, as /proc names it; while the gateway has not said it, of this agent."""
         threads = self.figures.get("threads")
         found = [t.get("pid") for t in threads if isinstance(t, dict)] if isinstance(threads, list) else []
         return next((pid for pid in found if type(pid) is int), "self")

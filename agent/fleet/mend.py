@@ -25,12 +25,12 @@ LOOK_S: Final = 2.0
 ALL_S: Final = 15.0
 """Least time between two looks at all boards, whatever they tell of their flows."""
 ALL_PER_BOARD_S: Final = 4.0
-"""The same for each board of the fleet: so a board answers one such request in this time, however many there are. A
-request and its answer are some 1,000 bytes, and 2,000 with the document of a flow."""
+"""Least time between two such looks, for each board of the fleet: so a board answers one such request in this time,
+however many there are. A request and its answer are some 1,000 bytes, and 2,000 with the document of a flow."""
 MEND_S: Final = 10.0
 """A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
 SETTLE_S: Final = 4.0
-"""The same of what needs the lease, which a coordinator that lives has."""
+"""Time after which work that needs the lease, which a living coordinator has, is ended."""
 Part = Mapping[str, Any]
 
 
@@ -42,7 +42,7 @@ class FleetMend:
         self._left: dict[str, int] = {}
         """Flows whose change of plan no coordinator goes on with, and for how many looks."""
         self._unsettled: dict[str, int] = {}
-        """The same of flows with other parts than are remembered."""
+        """Flows with other parts than are remembered, and for how many looks."""
         self._all_at = float("-inf")
 
     async def run(self) -> None:

@@ -42,7 +42,6 @@ REST_S: Final = 60.0
 EXPECTED_S: Final = 120.0
 """An instance that was admitted and did not come in so long does not come."""
 ADMIT_S: Final = 5.0
-MOVE_S: Final = 150.0
 KEPT: Final = 100
 """Moves that are kept for people to read."""
 

@@ -33,7 +33,7 @@ SEARCH_S: Final = 0.3
 UNKNOWN_RTT_S: Final = 0.001
 """Round trip of two boards of which neither coordinates nor a measurement are known yet."""
 MOST_TOLD: Final = 1e9
-"""Of cores, speed, memory (MiB) and bandwidth (Mbit/s): what a board tells beyond is nonsense."""
+"""Most that is believed of cores, speed, memory (MiB) and bandwidth (Mbit/s)."""
 PUBLISH: Final = "publish"
 """Operators of this type stay: they publish to the broker of their own board, where the devices are."""
 

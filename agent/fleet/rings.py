@@ -33,9 +33,9 @@ class FleetRings:
         self._roster, self._gateway, self._external = roster, gateway, external
         self._speed, self._cores = capacity["speed"] / REFERENCE_SPEED, float(capacity["cores"])
         self.cores = self._cores * self._speed
-        """Of this board, in reference cores, as control groups leave them."""
+        """Cores of this board, in reference cores, as control groups leave them."""
         self.bandwidth = float(capacity["bandwidth_mbit"]) * BYTES_PER_MBIT
-        """Of this board, in bytes per second."""
+        """Bandwidth of this board, in bytes per second."""
         self.forecasts = Forecasts()
         self.rings: Mapping[tuple[str, str], Ring] = {}
         """Flow and instance -> its newest ring."""

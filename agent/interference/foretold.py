@@ -16,7 +16,7 @@ MOST: Final = 60
 
 
 class Foretold:
-    """Of one board."""
+    """Predictions of one board."""
 
     def __init__(self) -> None:
         self.now = Load()

@@ -23,7 +23,7 @@ class Load(NamedTuple):
 
     @property
     def most(self) -> float:
-        """Of the resource that is scarcer."""
+        """Returns the load of the scarcer resource."""
         return max(self)
 
     def plus(self, other: Load) -> Load:

@@ -28,7 +28,6 @@ HORIZON: Final = sum(SECONDS)
 """Seconds that a ring looks ahead."""
 INNER: Final = SHAPE[0][0]
 """Windows of the innermost ring."""
-_NOW: Final = tuple(range(WINDOWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def board_ring(rings: Iterable[Ring], external_cpu: float = 0.0, external_link: 
 
 
 def later(ring: Ring, seconds: float) -> Ring:
-    """The same prediction, seen `seconds` after it was made; its last window goes on."""
+    """Returns the prediction as seen `seconds` after it was made; its last window goes on."""
     if seconds <= 0:
         return ring
     windows = [_window_at(start + seconds) for start in STARTS]

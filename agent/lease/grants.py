@@ -20,7 +20,7 @@ LEASE_S: Final = 15.0
 MAX_NUMBER: Final = 2**63
 MOST_BOARDS: Final = 4_096
 STATES: Final = ("", "deploying", "runs", "removing", "removed")
-"""Of a flow; empty: nothing is remembered."""
+"""States of a flow; empty: nothing is remembered."""
 
 
 class Record(NamedTuple):
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Grant:
-    """Of one flow. Times are monotonic seconds."""
+    """Grants of one flow. Times are monotonic seconds."""
 
     promised: int = 0
     holder: str = ""
@@ -98,7 +98,7 @@ class Grants:
         return self._grants.get(flow, Grant()).record
 
     def plain(self) -> dict[str, list[Any]]:
-        """Of JSON types, for the disk."""
+        """Returns the grants as JSON types, for the disk."""
         return {flow: [grant.promised, grant.holder, grant.record.plain()] for flow, grant in self._grants.items()}
 
 

@@ -55,7 +55,7 @@ class Known:
             self.saw(name, standing)
 
     def plain(self) -> dict[str, list[int]]:
-        """Of JSON types, for the disk and for other boards."""
+        """Returns the standings as JSON types, for the disk and for other boards."""
         return {name: [s.epoch, s.incarnation, int(s.gone)] for name, s in sorted(self._standings.items())}
 
 

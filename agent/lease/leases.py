@@ -49,7 +49,7 @@ class LeaseError(EdgertError):
 
 
 class Lease:
-    """Of one flow, held by this agent."""
+    """Lease of one flow, held by this agent."""
 
     def __init__(self, flow: str, number: int, record: Record, age_s: float | None, leases: Leases) -> None:
         self.flow, self.number, self.record, self._leases = flow, number, record, leases
@@ -64,8 +64,8 @@ class Lease:
         self.record = record
 
     async def note(self, state: str, boards: Iterable[str]) -> None:
-        """The same after the deed, which stands whatever is remembered: where it fails, the boards remember more parts
-        than there are, until the flow's coordinator looks again."""
+        """Writes as `write`, after the deed, which stands in any case: where writing fails, the boards remember more
+        parts than there are, until the flow's coordinator looks again."""
         try:
             await self.write(state, boards)
         except EdgertError as error:

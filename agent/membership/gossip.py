@@ -89,8 +89,8 @@ class GossipQueue:
         return taken
 
     def take_states(self, room: int, transmissions: int) -> list[bytes]:
-        """The same of sections of state. None is passed over for a shorter one: where the room is a small budget, long
-        ones would never go."""
+        """Encoded sections of state of together at most `room` bytes. None is passed over for a shorter one: where the
+        room is a small budget, long ones would never go."""
         taken: list[bytes] = []
         for key, item in sorted(self._states.items(), key=_precedence):
             if len(item.payload) > room:

@@ -40,7 +40,7 @@ class Parameters:
     retransmit_factor: float = 4.0
     """An update is sent factor · log10(members + 1) times by each member (SWIM §4.1: λ log n)."""
     suspicion_retransmit_factor: float = 1.7
-    """The same for a suspicion: each witness has one, and it need not come to every member, as the death does that may
+    """The factor for suspicions: each witness has one, and it need not come to every member, as the death does that may
     follow it."""
     gossip_interval_s: float = 0.2
     """Time between two rounds of gossip; without news a round sends nothing."""

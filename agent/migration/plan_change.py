@@ -55,7 +55,7 @@ class Made(NamedTuple):
     """Packed state, and batches that waited, that they gave out while it stood still."""
 
     def plain(self) -> dict[str, Any]:
-        """Of JSON types only."""
+        """Returns the change as JSON types only."""
         return {**self.pause._asdict(), "ahead_bytes": self.ahead_bytes, "paused_bytes": self.paused_bytes}
 
 
@@ -74,7 +74,7 @@ class Change:
     """The coordinator's fencing number, of this change only. It is the number of the next plan, too: so a part that was
     prepared for a change that was undone is never taken for a part of a later one."""
     rules: Mapping[str, Any] = field(default_factory=dict)
-    """Of the flow's placement, for the gateways to keep."""
+    """Rules of the flow's placement, for the gateways to keep."""
 
     @property
     def plan(self) -> int:
@@ -91,7 +91,7 @@ class Change:
 
     @property
     def part(self) -> dict[str, Any]:
-        """Of the next plan, as gateways are told it."""
+        """Returns the part of the next plan that gateways are told."""
         assignment = {operator: [gateway, -1] for operator, gateway in self.after.items()}
         return {"document": self.document, "assignment": assignment, "plan": self.plan, "fence": self.fence}
 

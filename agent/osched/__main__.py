@@ -28,7 +28,7 @@ from edgert.core.settings.folders import data_folder, runtime_folder
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of OS scheduling alone."""
+    """Settings of OS scheduling alone."""
 
     sched: Sched = section(Sched)
 

@@ -100,7 +100,7 @@ def decide(
 
 
 def _priorities(report: EngineReport, policy: Policy, random: Random, schedule: Schedule) -> dict[str, float]:
-    """Of the report's physical operators. One that is no finite number is left out, and said in `errors`."""
+    """Priorities of the report's physical operators. One that is no finite number is left out, and said in `errors`."""
     provider = MetricProvider(report)
     given = {name: provider.get(name) for name in policy.metrics}
     found = logical_to_physical(policy.compute(report, given, random), report.operators.values())

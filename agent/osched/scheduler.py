@@ -79,8 +79,8 @@ class Scheduler:
         """Thread -> cores that it got, and cores that it waited for, in the last period (of a second or more)."""
         self.periods = 0
         self.lasted_s = {"report": 0.0, "action": 0.0, "cpu": 0.0, "action_cpu": 0.0}
-        """Of the last period: asking the engines; from their answers to the last action; CPU time of this process in
-        all, and from the answers to the last action."""
+        """Seconds of the last period: asking the engines; from their answers to the last action; CPU time of this
+        process in all, and from the answers to the last action."""
         self.why_grouped = ""
         self._asking: dict[str, asyncio.Future[EngineReport]] = {}
         """Driver -> its look that is under way."""
@@ -147,7 +147,7 @@ class Scheduler:
         self._due_s = {}
 
     def now(self) -> float:
-        """Of the scheduler's clock, monotonic seconds."""
+        """Returns the time of the scheduler's clock, monotonic seconds."""
         return self._clock.monotonic()
 
     # -- one period

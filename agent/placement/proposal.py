@@ -31,7 +31,7 @@ class Score:
     terms: Terms
 
     def plain(self) -> dict[str, float]:
-        """Of JSON types."""
+        """Returns the proposal as JSON types."""
         return {"violation": self.rank.violation, "score": self.rank.score, **self.terms._asdict()}
 
 
@@ -103,7 +103,7 @@ def _kept(copies: Iterable[str], keep: Collection[str]) -> bool:
 
 
 def _held(problem: Problem, placement: Placement, movable: Collection[str]) -> Problem:
-    """The same problem, in which all but the movable operators are pinned to where they are."""
+    """Returns the problem in which all but the movable operators are pinned to where they are."""
     operators = [
         o if o.name in movable else replace(o, gateways=frozenset({placement[o.name]}), labels=frozenset())
         for o in problem.operators

@@ -50,7 +50,7 @@ Verdict = Literal["wait", "change", "lacks capacity"]
 
 @dataclass(slots=True)
 class Replacement:
-    """Of one flow, at its coordinator. Times are monotonic seconds."""
+    """Placement anew of one flow, at its coordinator. Times are monotonic seconds."""
 
     hysteresis: Hysteresis = field(default_factory=Hysteresis)
     _boards: frozenset[str] = frozenset()

@@ -21,7 +21,7 @@ Takers = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one flow. Operators by name, or copies of one (`minute#2`)."""
+    """Rules of one flow. Operators by name, or copies of one (`minute#2`)."""
 
     pins: Mapping[str, str] = field(default_factory=dict)
     """Operator -> the gateway that it stays on."""
@@ -33,7 +33,7 @@ class Rules:
 
     @classmethod
     def untrusted(cls, plain: Any) -> Rules:
-        """Of what `plain` made, or of a request. Raises `EdgertError`."""
+        """Reads what `plain` made, or a request. Raises `EdgertError`."""
         if not isinstance(plain, Mapping):
             raise EdgertError(f"rules: expected a map, got {show(plain)}")
         pins, labels, heuristic = plain.get("pins", {}), plain.get("labels", {}), plain.get("heuristic", "")
@@ -47,7 +47,7 @@ class Rules:
         return cls(dict(pins), {operator: frozenset(one) for operator, one in labels.items()}, heuristic)
 
     def plain(self) -> dict[str, Any]:
-        """Of MessagePack types."""
+        """Returns the rules as MessagePack types."""
         labels = {operator: sorted(one) for operator, one in self.labels.items()}
         return {"pins": dict(self.pins), "labels": labels, "heuristic": self.heuristic}
 
@@ -80,8 +80,8 @@ class Rules:
         return not (self.heuristic or self.pin_of(copy) is not None or self.labels_of(copy))
 
     def held_back(self, on: Collection[str], takers: Takers) -> list[str]:
-        """Of the copies `on`, those that stay where they are, as no board that takes operators may run them: the one
-        that they are pinned to, or all with their labels, are drained or away."""
+        """The copies of `on` that stay where they are, as no board that takes operators may run them: the one that they
+        are pinned to, or all with their labels, are drained or away."""
         return [copy for copy in on if not self._has_board(copy, takers)]
 
     def _has_board(self, copy: str, takers: Takers) -> bool:

@@ -31,13 +31,13 @@ from edgert.core.packing import pack
 SYN_S: Final = 1.0
 """First wait until a connection that is not answered is tried again; each wait is twice the last one (Linux)."""
 RESEND_S: Final = 0.2
-"""The same for data of a connection."""
+"""First wait until lost data of a connection are sent again; each wait is twice the last one."""
 STACK_S: Final = 0.0002
 """Time that the work of two boards adds to a packet's way, seconds."""
 SEEDS: Final = 3
 """Boards that all others join by."""
 STEP_S: Final = 1.0
-"""Of the rows."""
+"""Step of the rows, seconds."""
 REQUEST_BYTES: Final = 1_000
 READING: Final = ("part.status", "figures", "status", "part.check")
 """Verbs that change nothing."""
@@ -64,14 +64,14 @@ class VirtualFleet(MembershipNetwork):
         self._disks = {name: Disk() for name in self._described}
         self._epochs: dict[str, int] = {}
         self.agents: dict[str, VirtualAgent] = {}
-        """Of the boards that live."""
+        """Agents of the boards that live."""
         self._down_until: dict[str, float] = {}
         self._sent_before = 0
         """Bytes of gossip of machines that are gone."""
         self.requests = 0
         """Between agents."""
         self.request_bytes = 0
-        """Of these and their answers, by all boards together."""
+        """Bytes of requests and their answers, of all boards together."""
         self.began = self._loop.time()
         self.watch = Watch(lambda: self._loop.time() - self.began, self.connected)
         for name in self._described:
@@ -152,7 +152,7 @@ class VirtualFleet(MembershipNetwork):
         return task.result()
 
     def _round_trip(self, sender: str, receiver: str) -> float | None:
-        """Of the first packets of a connection; None where one of them is lost."""
+        """Returns the round trip of the first packets of a connection; None where one is lost."""
         if receiver not in self.agents or not self.connected(sender, receiver):
             return None
         there, back = self.delay(sender, receiver, PACKET_COST), self.delay(receiver, sender, PACKET_COST)
@@ -293,11 +293,11 @@ class VirtualFleet(MembershipNetwork):
     # -- figures
 
     def sent_bytes(self) -> int:
-        """Of gossip, all boards together, since the start."""
+        """Returns bytes of gossip since the start, all boards together."""
         return self._sent_before + sum(station.sent_bytes for station in self.boards.values())
 
     def coordinate_errors(self) -> list[float]:
-        """Of each pair of boards that live: the distance of the estimate from the true round trip, as a part of it."""
+        """Returns for each pair of living boards the error of the estimate, as a part of the true round trip."""
         found = []
         for a, first in self.agents.items():
             for b, second in self.agents.items():

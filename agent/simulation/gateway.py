@@ -23,7 +23,7 @@ LINK_PORT: Final = 8883
 STOP_S: Final = 0.04
 """Until a part stands still at a committed checkpoint; measured with little state, as are the others."""
 STEP_S: Final = 0.02
-"""Of every other step that writes to the database."""
+"""Duration of every other step that writes to the database."""
 NOTHING: Final[Mapping[str, Any]] = {"states": [], "queue": b"", "pending": b""}
 """An export: state is not simulated."""
 

@@ -9,7 +9,7 @@ from agent.simulation.described.events import Event
 from agent.simulation.run import Outcome, Score
 
 TERMS: Final = ("latency_ms", "boards", "edges", "rows")
-"""Of the score, as `agent.placement.problem.cost.Terms` names them."""
+"""Terms of the score, as `agent.placement.problem.cost.Terms` names them."""
 
 
 def plan(events: Sequence[Event]) -> str:

@@ -70,7 +70,7 @@ class Outcome:
     requests_s: float
     """Between agents, per board."""
     request_bytes_s: float
-    """Of these and their answers over TCP, per board."""
+    """Bytes per second of requests and their answers over TCP, per board."""
     coordinate_error: float | None
     """Median over the pairs of boards, as a part of the round trip."""
     start: Score
@@ -147,7 +147,7 @@ async def _deploy(fleet: VirtualFleet, job: Job) -> None:
 
 
 async def _score(fleet: VirtualFleet, job: Job, after_s: float = 0.0) -> Score:
-    """Of the placement that runs, as its coordinator sees it; empty where it does not say it in time."""
+    """Score of the placement that runs, as its coordinator sees it; empty where it does not say it in time."""
     await asyncio.sleep(after_s)
     chosen = [agent for name, agent in fleet.agents.items() if agent.flows.coordinates(fleet.flow)]
     if not chosen:

@@ -14,7 +14,7 @@ from edgert.scheduling.profile import Profile
 from edgert.sim.flows import model
 
 FREE = Profile(0.0, 1.0)
-"""Of a marker: it does nothing."""
+"""Profile of a marker: it does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Shapes:
         return Shape(tuple(instances), heads)
 
     def _profile(self, part: PhysicalInstance) -> Profile:
-        """Of operators that follow each other in one part."""
+        """Returns the profile of operators that follow each other in one part."""
         cost_s, rows = 0.0, 1.0
         for operator in part.operators:
             one = self._profiles.get(copy_name(operator, part.copy), FREE)

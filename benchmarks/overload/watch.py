@@ -30,10 +30,6 @@ class WatchedPool(Pool):
         super()._put(instance, entry, accepted=accepted)
         self._look(instance)
 
-    def _rest(self, instance: Instance, turn: Turn[Instance]) -> None:
-        super()._rest(instance, turn)
-        self._look(instance)
-
     def _look(self, instance: Instance) -> None:
         size = instance.queue.size
         if size > self.most.get(instance, 0):
@@ -47,6 +43,8 @@ class WatchedPool(Pool):
             if size > self.turns.get((instance, fed), 0):
                 self.turns[instance, fed] = size
         super().hand_on(instance, turn)
+        if turn.back:
+            self._look(instance)
 
     def bound(self, instance: Instance) -> int:
         """The most bytes that its queue may hold. A source sheds, so its queue keeps to its budget. The pool lets no

@@ -111,7 +111,7 @@ class Authority:
         return self._issue(name, made_of.board(self.fleet, self._free(name), key, self._signer, now, life), key)
 
     def user(self, name: str, now: datetime, life: timedelta) -> Issued:
-        """Of a client of the broker that is no gateway. Raises `EdgertError` for a name that is taken."""
+        """Issues a broker client, no gateway, its certificate. Raises `EdgertError` for a name that is taken."""
         key = made_of.new_key()
         return self._issue(name, made_of.user(self.fleet, self._new(name), key, self._signer, now, life), key)
 
@@ -121,7 +121,7 @@ class Authority:
         return self._issue(name, made_of.updates(self.fleet, self._new(name), key, self._signer, now, life), key)
 
     def server(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Issued:
-        """Of a broker. It is revoked by the name of its first host. Raises `EdgertError` for what is no host."""
+        """Issues a broker's certificate, revoked by its first host's name. Raises `EdgertError` for what is no host."""
         if wrong := [host for host in hosts if not HOST.fullmatch(host)]:
             raise EdgertError(f"expected host names or IP addresses, got {', '.join(map(show, wrong))}")
         if taken := [host for host in hosts if any(map(_uris, self.certificates(host)))]:

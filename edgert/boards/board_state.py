@@ -44,12 +44,12 @@ class UpdateProgress:
     phase: str
     """One of `PHASES`."""
     version: str = ""
-    """Of the bundle; empty while it is not known."""
+    """Version of the bundle; empty while it is not known."""
     request: str = ""
     """`UpdateRequest.id`; empty for an update that was begun on the board itself."""
     url: str = ""
     percent: int | None = None
-    """Of the installation."""
+    """Progress of the installation, in percent."""
     why: str = ""
 
     def __str__(self) -> str:

@@ -65,7 +65,7 @@ def authority(
 def board(
     fleet: str, name: str, key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
 ) -> x509.Certificate:
-    """Of a gateway: `URI:edgert://<fleet>/<name>` for links, the common name for the broker's user name."""
+    """A gateway's certificate: `URI:edgert://<fleet>/<name>` for links, the common name as the broker's user name."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/{name}")
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
     return _leaf(subject(fleet, name), [alternative], uses, key, issuer, now, life)
@@ -74,7 +74,7 @@ def board(
 def server(
     fleet: str, hosts: Sequence[str], key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
 ) -> x509.Certificate:
-    """Of a broker that is reached by host names or IP addresses `hosts`."""
+    """Makes the certificate of a broker that is reached by host names or IP addresses `hosts`."""
     return _leaf(
         subject(fleet), [_host(host) for host in hosts], [ExtendedKeyUsageOID.SERVER_AUTH], key, issuer, now, life
     )
@@ -83,8 +83,8 @@ def server(
 def user(
     fleet: str, name: str, key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
 ) -> x509.Certificate:
-    """Of a client of the broker that is no gateway: the collector, a person who deploys. Links refuse its URI, as it
-    names no gateway."""
+    """Makes the certificate of a client of the broker that is no gateway: the collector, a person who deploys. Links
+    refuse its URI, as it names no gateway."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/@user/{name}")
     return _leaf(subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CLIENT_AUTH], key, issuer, now, life)
 

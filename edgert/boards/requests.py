@@ -15,7 +15,7 @@ from typing import Any, Final
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 
 MOST_BYTES: Final = 4096
-"""Of a request as it is written."""
+"""Largest request, as written."""
 MOST_URL: Final = 2000
 URL: Final = re.compile(
     r"https?://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
@@ -33,7 +33,7 @@ class UpdateRequest:
     id: str
     """Made by the one who asks; it comes back in all that the board tells about this update."""
     url: str
-    """Of the bundle: http or https."""
+    """Address of the bundle: http or https."""
     version: str = ""
     """That the bundle has to have; empty: any."""
     drain: bool = False

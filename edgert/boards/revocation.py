@@ -16,9 +16,9 @@ from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 
 MOST_BYTES: Final = 1 << 20
-"""Of a list on its way to a board: some 8,000 entries."""
+"""Largest list that is sent to a board: some 8,000 entries."""
 BOARD_OID: Final = x509.ObjectIdentifier("2.25.227306143612866478303425213216107401583")
-"""Of our own (a random UUID, ITU-T X.667). Its value: the board's name as a DER UTF8String."""
+"""Identifier of our extension (a random UUID, ITU-T X.667). Its value: the board's name as a DER UTF8String."""
 _UTF8_STRING: Final = 0x0C
 
 

@@ -27,7 +27,7 @@ class Pending:
     """Slot that ran when the update was installed."""
     target: str
     version: str
-    """Of the bundle."""
+    """Version of the bundle."""
     before: tuple[str, ...] = ()
     """Parts and services that did not do their work then; the update is not to blame for them."""
     flows: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Pending:
     request: str = ""
     """`UpdateRequest.id`; empty for an update that was begun on the board itself."""
     url: str = ""
-    """Of the bundle; a path for a file."""
+    """Address of the bundle; for a file its path."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))

@@ -158,7 +158,7 @@ def _labels(column: str, cell: str, where: str, problems: list[Problem]) -> list
 
 
 def _faults(document: Document) -> list[Problem]:
-    """Of a whole document, by the classes that its sections belong to."""
+    """Returns the faults of a whole document, found by the classes of its sections."""
     problems: dict[Problem, None] = {}
     for cls in FILES:
         names = {name for name, _, _ in sections(cls)}

@@ -83,7 +83,7 @@ class Value(NamedTuple):
 OfTopic = Callable[[Mapping[str, str]], Any]
 """Makes values that follow from the captured parts of a topic alone."""
 KNOWN_TOPICS: Final = 10_000
-"""Of which that is remembered; of none that is long."""
+"""Topics whose values are remembered, at most; long topics are not."""
 
 
 @dataclass(frozen=True, slots=True)

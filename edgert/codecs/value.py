@@ -30,7 +30,7 @@ class FieldAlone:
         return list(map(self.encode_row, rows))
 
     def encode_row(self, row: Row) -> bytes:
-        """The same for one row."""
+        """Payload of one row, see `encode`."""
         value = row.get(self._field)
         if value is None:
             raise ValueError(f"expected a value in {self._field!r}, got null")

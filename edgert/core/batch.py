@@ -48,7 +48,7 @@ class RawBatch:
     arrival: float
     """Arrival of the oldest message, monotonic seconds."""
     wall: float
-    """The same moment as event time would tell it (seconds since the epoch, UTC)."""
+    """Wall-clock time of that moment (seconds since the epoch, UTC)."""
     size: int = 0
     owed: bool = False
     """True if acknowledgements are owed for them (QoS 1 and 2): for all of a batch or for none, so that what may be
@@ -93,12 +93,12 @@ def size_of(rows: list[Row], nth: int = 0) -> int:
 
 
 def row_bytes(row: Row) -> int:
-    """The same of one row."""
+    """Returns the estimated size of one row."""
     return ROW_BASE_BYTES + FIELD_BYTES * len(row) + great_bytes(row.values())
 
 
 def great_bytes(values: Iterable[Any]) -> int:
-    """Of those for which `FIELD_BYTES` has no room: long texts, lists and what is in them."""
+    """Returns the bytes of values for which `FIELD_BYTES` has no room: long texts, lists and their contents."""
     size = 0
     for value in values:
         kind = type(value)

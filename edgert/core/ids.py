@@ -14,7 +14,7 @@ GATEWAY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """Gateways, fleets and collectors: one topic level that may be a host name."""
 _MACHINE_ID: Final = re.compile(r"[0-9a-fA-F]{32}")
 MOST_ORDINAL: Final = 1 << 24
-"""Of an epoch that comes out of nothing; no flow is begun anew so often."""
+"""Largest ordinal of an epoch that comes out of nothing; no flow is begun anew so often."""
 ORDINAL_STEP: Final = 10_000
 """So many epochs may be missing between two of a flow, or the later one cannot be true."""
 _ORDINAL_BITS: Final = 31

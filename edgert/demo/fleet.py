@@ -39,7 +39,7 @@ class DemoBoard:
     number: int
     gateway: str
     folder: Path
-    """Of the gateway's data and its agent's; the control sockets are here."""
+    """Folder of the gateway's data and its agent's, with the control sockets."""
     web_port: int
     link_port: int
     agent_port: int

@@ -29,7 +29,7 @@ class FleetRows:
     """Newest window first."""
     total: int = 0
     version: int = -1
-    """Of the Delta table; -1: there is none yet."""
+    """Version of the Delta table; -1: there is none yet."""
 
 
 class Watcher:

@@ -129,9 +129,9 @@ class Inlined:
     """The fields behind the steps: variable, or `None` for what is always null."""
     constants: Mapping[str, Any]
     sure: frozenset[str]
-    """Of all variables: never None."""
+    """Variables that are never None."""
     numbers: frozenset[str]
-    """Of them: numbers, or None."""
+    """Variables that are numbers, or None."""
     misses: bool
     """True if the table of a step may let go: `which` is the number of that step then, -1 if another did."""
 

@@ -27,7 +27,7 @@ NAME_RULE: Final = "a name of 1 to 63 small letters, digits, _ and -, beginning 
 FLOW_RULE: Final = f"{NAME_RULE}, not ending with _v and a number: so tables of later versions are called"
 MAX_OPERATORS: Final = 500
 MAX_INSTANCES: Final = 1000
-"""Of all operators of a flow together: each has figures in every status, and a queue."""
+"""Most instances of all operators of a flow together: each has figures in every status, and a queue."""
 MAX_PROBLEMS: Final = 100
 """Beyond these the report ends with a line that counts the rest."""
 _TOP = ("name", "description", "delivery", "latency", "checkpoint", "outbox", "on_error", "operators")

@@ -41,7 +41,7 @@ def parse_parameters(
 def parse_values(
     path: str, table: Mapping[str, Any], parameters: Iterable[Parameter]
 ) -> tuple[list[Problem], Mapping[str, Any]]:
-    """The same for these parameters."""
+    """The problems, and the parsed values of those of `parameters` that are right."""
     problems: list[Problem] = []
     values: dict[str, Any] = {}
     for parameter in parameters:

@@ -80,8 +80,8 @@ class _Places:
         self._assignment, self.fission = assignment, fission
 
     def of(self, nodes: Sequence[Node], registry: Registry) -> Hashable:
-        """The same for operators that may share an instance: the location of each copy, or the slot that the document
-        asks for. None for markers, which run where others do."""
+        """Returns a key that is equal for operators that may share an instance: the location of each copy, or the slot
+        that the document asks for. None for markers, which run where others do."""
         node = next((n for n in nodes if registry[n.type].keys is None), None)
         if node is None:
             return None

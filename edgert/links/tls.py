@@ -146,7 +146,7 @@ def require_loopback(host: str) -> None:
 
 
 class TlsLink(asyncio.Protocol):
-    """A connection to one gateway; fulfils `edgert.links.link.Link`. Belongs to the loop's thread."""
+    """A connection to one gateway, with the methods of `UnixLink`. Belongs to the loop's thread."""
 
     def __init__(self) -> None:
         self.peer = ""

@@ -37,20 +37,6 @@ def _apart_by_dollar(a: list[str], b: list[str]) -> bool:
     return (a[0] == "+" and b[0].startswith("$")) or (b[0] == "+" and a[0].startswith("$"))
 
 
-def overlaps(a: str, b: str) -> bool:
-    """True if some topic matches both filters."""
-    left, right = _levels(a), _levels(b)
-    if _apart_by_dollar(left, right):
-        return False
-    for x, y in zip(left, right, strict=False):
-        if "#" in (x, y):
-            return True
-        if x != y and "+" not in (x, y):
-            return False
-    longer = left if len(left) > len(right) else right
-    return len(left) == len(right) or longer[min(len(left), len(right)) :] == ["#"]
-
-
 def covers(a: str, b: str) -> bool:
     """True if every topic that matches `b` matches `a` too."""
     left, right = _levels(a), _levels(b)

@@ -76,7 +76,7 @@ class _Verdicts(dict[Any, bool | None]):
         return verdict
 
     def judged(self, key: Any) -> bool | None:
-        """The same for any value, without remembering."""
+        """Returns the verdict on any value, without remembering it."""
         hashed = hash_of(key)
         return None if hashed is None else hashed in self._known
 
@@ -113,8 +113,8 @@ class KnownKeys(_BloomFilter):
 
 
 def _hashes(value: str) -> list[int]:
-    """Of a key as a document has it: of the text, and if that is a number, of the double that a codec may make of it,
-    and of the integer, of which a double may lack digits."""
+    """Returns the hashes of a key of a document: of the text, and for a number also of the double that a codec may make
+    of it, and of the integer, of which a double may lack digits."""
     kinds: list[str | float] = [value]
     spelled = _NUMBER.fullmatch(value)
     if spelled and math.isfinite(double := float(value)):  # so it is short enough for an integer, too
@@ -129,7 +129,7 @@ class FirstSeen(_BloomFilter):
         super().__init__(fields)
         self.seen = DoubleFilter(expected, rate)
         self._said = 0
-        """Of `DoubleFilter.forgotten` so many were counted, or came from a checkpoint."""
+        """Part of `DoubleFilter.forgotten` that was counted before, or came from a checkpoint."""
         self._inserted = array("Q")
         self._all = False
         """Since the last delta came more than it is worth to tell one by one."""

@@ -30,7 +30,7 @@ OPEN_BYTES: Final = 240
 FIELD_BYTES: Final = 80
 """Bytes per field, as measured; long text and lists add to that."""
 _TEXT_BYTES: Final = getsizeof("x" * SHORT)
-"""Of a text of the key, which a row has among its fields: it is reckoned with the key."""
+"""Size of a text of the key, which is also a field of the row: it is counted with the key."""
 _LEFT_BYTES: Final = 8 << 20
 """So much more than most took may observations that are no longer open, before their keys are let go."""
 

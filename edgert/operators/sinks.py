@@ -69,7 +69,7 @@ class RowEncoder(Protocol):
 
     @property
     def encode_row(self) -> Callable[[Row], bytes]:
-        """The same for one row."""
+        """Function that makes the payload of one row."""
         ...
 
 

@@ -42,8 +42,8 @@ def most_rows(cost_s: float) -> int:
 
 
 def after_turn(most: int, rows: int, took_s: float) -> int:
-    """The same by one turn of so many `rows`, where `most` was allowed: fewer at once if it was long, up to twice as
-    many if it was short. (One of less than half of `most` says nothing of more; batches may not fit.)"""
+    """How many rows a turn takes at most after one of so many `rows`, where `most` was allowed: fewer if it was long,
+    up to twice as many if it was short. (One of less than half of `most` says nothing of more; batches may not fit.)"""
     limit = most_rows(took_s / max(rows, 1))
     if 2 * rows >= most and limit > most:
         return min(2 * most, limit)

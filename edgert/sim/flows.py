@@ -16,9 +16,9 @@ from edgert.scheduling.profile import Profile
 from edgert.scheduling.queueing import input_ratios
 
 TURN_S: Final = 20e-6
-"""Of any instance: queue, choice and counters."""
+"""Overhead of a turn of any instance: queue, choice and counters."""
 WAKE_S: Final = 80e-6
-"""Of a source: the thread that reads wakes and routes what it read."""
+"""Overhead of a source: the reading thread wakes and routes what it read."""
 PART_S: Final = 20e-6
 """In each part: its code and its state come into the caches anew. A gateway's status counts it with the rows."""
 DECODER_S: Final = 70e-6
@@ -38,7 +38,7 @@ class FlowModel(NamedTuple):
 
 
 class _Inside(NamedTuple):
-    """Of one instance, per row that enters it."""
+    """Figures of one instance per row that enters it."""
 
     cost_s: float
     gives: dict[str, float]

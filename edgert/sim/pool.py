@@ -33,7 +33,7 @@ def poisson(rate: float, draw: Draw) -> Callable[[], float]:
 
 
 def regular(rate: float) -> Callable[[], float]:
-    """The same time between all arrivals."""
+    """Seconds from one arrival to the next, always the same."""
     return lambda: 1.0 / rate
 
 
@@ -72,19 +72,19 @@ class SeenInstance:
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one simulated run, warm-up cut."""
+    """Figures of one simulated run, without its warm-up."""
 
     span_s: float
     entered: int
     left: int
     """Rows that reached a sink."""
     latencies_s: list[float]
-    """Of each row that reached a sink, from the arrival of the row that it came of; sorted."""
+    """Latency of each row that reached a sink, from the arrival of the row it was made from; sorted."""
     instances: dict[int, SeenInstance]
     waiting: int
     """Rows in queues at the end, and those that have come and were not read yet."""
     ages_s: list[tuple[float, float]]
-    """Of rows that wait or are worked on at the end, sorted: for how long, and how many will come out of each."""
+    """(age, rows that it will become) of each row that waits or is worked on at the end; sorted."""
 
     def latency_s(self, part: float) -> tuple[float, bool]:
         """The latency that `part` (0 to 1) of the rows do not exceed, and whether it is that; if not, so many have not
@@ -114,7 +114,7 @@ class _Way:
     gives: float
     """Rows that take it per row taken."""
     next: Iterator[int]
-    """Of the copies, whom the next row goes to: one after the other."""
+    """Index of the copy that gets the next row: one after the other."""
     owed: float = 0.0
     """Fractions of rows that are promised and not given out yet."""
 

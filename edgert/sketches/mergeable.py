@@ -25,7 +25,7 @@ from datasketches import (
 )
 
 OVERHEAD_BYTES: Final = 400
-"""Of one sketch: its objects, in Python and in the library."""
+"""Overhead of one sketch: its objects, in Python and in the library."""
 
 
 class Kind(ABC):

@@ -40,7 +40,7 @@ def rename(
 
 
 def _lineage(db: sqlite3.Connection, flow: str) -> tuple[dict[int, Cut], set[int]]:
-    """Of the epochs that count, up to where; and all of them."""
+    """Returns (epoch that counts → where it ends, all epochs)."""
     found = db.execute("SELECT epoch, payload FROM opening WHERE flow = ? ORDER BY epoch", (flow,)).fetchall()
     openings = {epoch: msgspec.msgpack.decode(payload, strict=False) for epoch, payload in found}
     valid: dict[int, Cut] = {}

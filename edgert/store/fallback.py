@@ -55,7 +55,7 @@ def merge_state(db: sqlite3.Connection, flow: str, snapshot: bytes, last: int) -
 
 
 def marks(db: sqlite3.Connection, flow: str) -> list[Mark | None]:
-    """Of a flow's snapshot and deltas, oldest first."""
+    """Returns the marks of a flow's snapshot and deltas, oldest first."""
     query = "SELECT number, position, missing, links, epoch, cut FROM state WHERE flow = ? ORDER BY number"
     return [
         None

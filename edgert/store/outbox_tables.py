@@ -38,10 +38,10 @@ class OutboxTables(LinkTables):
         super().__init__(path)
         self.gateway = gateway
         self.quota_bytes = quota_bytes
-        """Of the outbox. Beyond it come the last results of a flow that keeps all, and batches without rows: openings,
-        gaps, drops."""
+        """Limit of the outbox. Beyond it come the last results of a flow that keeps all, and batches without rows:
+        openings, gaps, drops."""
         self.link_quota_bytes = link_quota_bytes
-        """Of all batches that wait for other gateways."""
+        """Limit of all batches that wait for other gateways."""
         self._link_bytes = 0
         """No less than waits: what was sent is taken off when the quota seems reached."""
         self.outbox_size = self._change = OutboxSize(0, 0, 0)
@@ -169,8 +169,8 @@ class OutboxTables(LinkTables):
         return [OutboxEntry(*row) for row in self._rows(batch_repair.ENTRIES, flow, epoch, stream, after, limit)]
 
     def departing(self, flow: str, epoch: int, stream: int, after: int, limit: int) -> list[OutboxEntry]:
-        """The same entries, to be sent: from now on they may have left, so that none of them is shed any more. Gaps
-        stand in the place of those that are damaged."""
+        """Returns entries that are to be sent: from now on they may have left, so that none of them is shed any more.
+        Gaps stand in the place of those that are damaged."""
         key = flow, epoch, stream
         entries = self.outbox(*key, after, limit)
         if damaged := [entry.sequence for entry in entries if not entry.is_whole]:

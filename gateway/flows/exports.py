@@ -38,7 +38,7 @@ async def pending(
 
 
 def waiting_before(flow: Flow, registry: Registry, queue: bytes, operators: Collection[str]) -> bytes:
-    """Of packed queues those that stand before operator copies that leave."""
+    """Returns those packed queues that stand before operator copies that leave."""
     waiting = unpack_queues(queue, 0.0)
     return pack_queues({name: q for name, q in waiting.items() if _waits_before(flow, registry, name) in operators})
 
@@ -58,8 +58,8 @@ def states_of_operators(blobs: Sequence[bytes], operators: Collection[str]) -> l
 
 
 def waiting_here(run: FlowRun, queue: bytes) -> bytes:
-    """Of packed queues those that stand before an instance of this board by the plan of `run`. Raises `MisfitError`
-    where one has no place."""
+    """Returns those packed queues that stand before an instance of this board by the plan of `run`. Raises
+    `MisfitError` where one has no place."""
     waiting = {name: q for name, q in unpack_queues(queue, 0.0).items() if restore.is_for(name, run.built, run.mine)}
     for name, entries in waiting.items():
         restore.check_waiting(name, entries, run.built)

@@ -100,7 +100,7 @@ class Plans:
             return await self._place(self._running(name), moves)
 
     async def place_by(self, name: str, by: str, slots: Callable[[], Sequence[int]]) -> Plan:
-        """The same, where a scheduler (one of `PLACEMENTS`) wants the operators. `slots` gives them in the order in
+        """Places the operators where a scheduler (one of `PLACEMENTS`) wants them. `slots` gives them in the order in
         which they are to be taken, when the flow can be changed."""
         if by not in PLACEMENTS:
             raise EdgertError(f"expected a scheduler, one of {_list(PLACEMENTS)}, got {show(by)}")

@@ -254,7 +254,7 @@ def _now(clock: Clock) -> Now:
 
 
 def kept(entries: Entries) -> Entries:
-    """The same; what is owed an acknowledgement is kept at its instance, until it is in the database."""
+    """Returns the entries; those owed an acknowledgement are kept at their instance until they are in the database."""
     fed = list(entries)
     for instance, _, batch in fed:
         if isinstance(batch, RawBatch) and batch.owed:

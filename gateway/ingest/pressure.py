@@ -16,7 +16,7 @@ UNCOMMITTED_BYTES: Final = 4_194_304
 
 
 class Pressure:
-    """Of one inbox on the connection it is filled by. On the daemon's loop."""
+    """Bounds uncommitted input of an inbox: asks for checkpoints, pauses the connection. On the daemon's loop."""
 
     def __init__(
         self,

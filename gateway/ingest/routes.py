@@ -43,12 +43,12 @@ class Routes:
         return self._trie.match(topic)
 
     def by_topic(self, topic: str, _ids: tuple[int, ...] = ()) -> Route:
-        """Of a message without identifiers, or where they mean nothing."""
+        """Returns the route of a message without identifiers, or with identifiers that mean nothing."""
         return self.kept.get(topic) or self._keep(topic, self._as_route(self._sources(topic), 0), topic)
 
     def by_id(self, topic: str, ids: tuple[int, ...]) -> Route:
-        """Of a message that came by the subscriptions with `ids`. What a broker still has under identifiers that flows
-        have left by a new version, or that nobody knows any more, goes by its topic too."""
+        """Returns the route of a message that came by the subscriptions with `ids`. What a broker still has under
+        identifiers that flows have left by a new version, or that nobody knows any more, goes by its topic too."""
         if not ids:
             return self.by_topic(topic)
         found = self.kept.get(ids) or self.kept.get((topic, ids))
@@ -118,5 +118,5 @@ def entries(
 
 
 def _seed_of(ids: tuple[int, ...]) -> int:
-    """Of a message that came by several subscriptions."""
+    """Returns a seed for a message that came by several subscriptions."""
     return xxhash.xxh3_64_intdigest(repr(ids).encode())

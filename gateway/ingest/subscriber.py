@@ -47,7 +47,7 @@ class Subscriber:
         self.open = False
         """The session with the broker stands, and what it must know was committed."""
         self.saved = ""
-        """Of the subscriptions."""
+        """Subscriptions as they were saved last."""
         self.unanswered: set[int] = set()
         """Tokens of subscriptions that the broker has not answered."""
         self.ask_again_s = ASK_AGAIN_S

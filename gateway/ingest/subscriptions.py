@@ -82,7 +82,7 @@ class Subscriptions:
         self.old: dict[int, str] = {}
         """Filters of identifiers that are given up."""
         self.left: dict[int, dict[str, list[str]]] = {}
-        """Of those: flows → all that they read when it was given up."""
+        """Identifier that is given up → flow → all filters that the flow read then."""
         self.read: dict[str, list[str]] = {}
         """Flow → what it reads, or read when it last could."""
         self.subscribed: set[str] = set()
@@ -201,7 +201,7 @@ class Subscriptions:
 
     @property
     def all(self) -> list[SubscribedSource]:
-        """Of flows, and our own."""
+        """Returns the subscriptions of flows, and our own."""
         return [*self.sources, self.watch] if self.watch else self.sources
 
     # -- the connection

@@ -90,7 +90,7 @@ def _lost(before: Report, now: Report) -> Counter[str] | None:
 
 
 class DropsAll:
-    """Of one flow. Is told of the reports of its places."""
+    """Finds a flow that drops all its rows, from the reports of its places."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow

@@ -35,12 +35,12 @@ TOPICS_TOLD: Final = 3
 
 
 class Condition(NamedTuple):
-    """Of one part."""
+    """Condition of one part."""
 
     part: str
     """`sensors`, `central`, `checkpoint`, `database`, `slot` or `flow`."""
     name: str
-    """Of the flow, or number of the slot."""
+    """Name of the flow, or number of the slot."""
     level: Level
     state: str
     """One word or two."""
@@ -55,7 +55,7 @@ class Condition(NamedTuple):
 
 
 def conditions(status: Mapping[str, Any]) -> list[Condition]:
-    """Of all parts."""
+    """Returns the conditions of all parts."""
     ingest = status.get("ingest", {})
     sensors, central = _sensors(ingest), _central(status.get("central", {}), str(status.get("fleet", "")))
     return [
@@ -69,7 +69,7 @@ def conditions(status: Mapping[str, Any]) -> list[Condition]:
 
 
 def worst(found: list[Condition]) -> Level:
-    """Of all levels."""
+    """Returns the worst of all levels."""
     return max((condition.level for condition in found), key=LEVELS.index, default="good")
 
 

@@ -61,7 +61,7 @@ class Status:
         self._waiting_of: dict[str, AcknowledgementWait] = {}
         """By flow."""
         self._loops: tuple[object, dict[str, list[str]]] = (None, {})
-        """Of which flows, and the loops that there may be, by flow."""
+        """The flows that were looked at, and the possible loops by flow."""
         self._seen_at = time.monotonic() - LOOK_S
 
     def object(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Macs:
     """Acknowledgements without a MAC by the key, since the start."""
     _ignored: LogSampling = field(default_factory=LogSampling)
     _tokens: dict[str, bytes] = field(default_factory=dict, repr=False)
-    """Of flows whose hello has no answer yet."""
+    """Flow → token of a hello that has no answer yet."""
 
     @property
     def overhead(self) -> int:

@@ -25,7 +25,7 @@ AskAgent = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 async def no_agent(verb: str) -> dict[str, Any]:
-    """Of a board without an agent."""
+    """Answers for a board without an agent."""
     return {"agent": False}
 
 

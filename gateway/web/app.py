@@ -43,7 +43,7 @@ Results = Callable[[str, int, int], dict[str, Any] | None]
 
 
 def no_results(flow: str, offset: int, limit: int) -> None:
-    """Of a gateway without flows."""
+    """Answers for a gateway without flows."""
 
 
 class Snapshots:

@@ -16,7 +16,7 @@ BOOT_S: Final = 1800.0
 """Emulated on a busy machine; on an idle one a boot takes less than a minute."""
 ANSWER_S: Final = 900.0
 MESSAGES: Final = 60
-"""Of a minute, one each second."""
+"""Messages of a minute, one each second."""
 WINDOW_S: Final = 10
 FLOW: Final = """
 name = "counts"

@@ -58,7 +58,7 @@ class Updates:
         self._each(SCENES, scenes, self)
 
     def play_with_fleet(self, scenes: Collection[str], central: Central) -> None:
-        """The same of `FLEET_SCENES`: updates over MQTT, of a board that is connected to the central side."""
+        """Plays those of `FLEET_SCENES`: updates over MQTT, of a board that is connected to the central side."""
         self._each(FLEET_SCENES, scenes, self, central)
 
     def _each(self, known: Mapping[str, Callable[..., None]], scenes: Collection[str], *arguments: object) -> None:
@@ -90,7 +90,7 @@ class Updates:
     # -- scenes
 
     def _wrong_signature(self) -> None:
-        """Of another fleet, and of a certificate of this fleet that is not for updates. Their content is never read."""
+        """Bundles of another fleet, or signed by a certificate for other purposes. Their content is never read."""
         root = self._folder / "unread.img"
         root.write_bytes(os.urandom(1 << 20))  # RAUC makes no bundle of zeros: they are squashed to nothing
         other = Fleet(self._folder.parent / "other", "other-board")

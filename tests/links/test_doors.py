@@ -16,10 +16,10 @@ import pytest
 
 from edgert.links import frames
 from edgert.links.frames import frame
-from edgert.links.link import Link
 from edgert.links.tls import Identity, Listener, TlsLink, connect, tls_context
 from edgert.links.unix import LinkClosed, UnixLink
 from tests.links.certificates import FLEET, Authority
+from tests.links.link import Link
 from tests.links.worlds import GREATEST, World
 from tests.waiting import in_loop, until
 

@@ -17,7 +17,7 @@ from edgert.core.packing import unpack_untrusted as unpack_plain
 
 VERSION: Final = 1
 MAX_BYTES: Final = 900
-"""Of a packed form: what a section of the gossip holds (`agent.membership.parameters`)."""
+"""Largest packed form: what a section of the gossip holds (`agent.membership.parameters`)."""
 MAX_NAME: Final = 200
 MAX_ITEMS: Final = 256
 STEPS: Final = 1000
@@ -30,7 +30,7 @@ ENTRY: Final = ("queue_size", "path_selectivity", "path_cost", "cost_after")
 
 @dataclass(frozen=True, slots=True)
 class FlowTerms:
-    """Of one board's part of a flow that other boards share."""
+    """Terms of one board's part of a flow that other boards share."""
 
     plan: int
     """Number of the plan: terms of another plan say nothing about the operators of this one."""
@@ -42,7 +42,7 @@ class FlowTerms:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Of one board."""
+    """Terms of one board."""
 
     policy: str
     span: tuple[float, float] | None = None

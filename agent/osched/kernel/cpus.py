@@ -18,7 +18,7 @@ FREQUENCY: Final = "cpufreq/cpuinfo_max_freq"
 
 
 def find(cpus: Path = CPUS) -> Clusters | None:
-    """Of this board; None where all cores are alike, or the kernel does not tell."""
+    """Finds this board's clusters; None where all cores are alike, or the kernel does not tell."""
     for name in (CAPACITY, FREQUENCY):
         known = {
             int(folder.name[3:]): value

@@ -23,7 +23,7 @@ CENTRAL: Final = "central"
 """The name of the place of the central broker and the collector, in links and commands."""
 MOST_BOARDS: Final = 200
 KEYS: Final = {"delay_ms", "jitter_ms", "loss", "mbit_s", "queue_kb"}
-"""Of a link."""
+"""Keys of a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Description:
 
     boards: tuple[BoardDescription, ...]
     ways: Mapping[tuple[str, str], Way]
-    """Of every ordered pair of places: boards, and `CENTRAL`."""
+    """Way between each ordered pair of places: boards, and `CENTRAL`."""
     seed: int = 0
-    """Of loss and jitter."""
+    """Seed of loss and jitter."""
     agents: bool = True
     """Each board has an agent."""
     events: tuple[Event, ...] = ()

@@ -16,7 +16,7 @@ EARLIEST, LATEST = 0.05, 0.8
 """Parts of the time between which drawn events begin: the rest shows whether the fleet recovers."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 90.0
-"""Of a drawn outage of a board or a link."""
+"""Longest random outage of a board or a link."""
 ONE_WAY: Final = 0.5
 """Part of the drawn cuts that stop one direction only."""
 WHOLE_BOARD: Final = 0.25

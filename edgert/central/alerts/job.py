@@ -229,7 +229,7 @@ def _stream_name(rule: Rule, table: str) -> str:
 
 
 def _folder(rule: Rule) -> str:
-    """Of the checkpoints of a rule's streams. Its name has in it what their state depends on, in short: with other keys
-    or columns they begin anew."""
+    """Returns the folder of the checkpoints of a rule's streams. Its name has in it what their state depends on, in
+    short: with other keys or columns they begin anew."""
     state = json.dumps([rule.kind, rule.flow, rule.keys, rule.column, rule.windows])
     return f"{rule.name}-{hashlib.blake2s(state.encode(), digest_size=4).hexdigest()}"

@@ -31,15 +31,15 @@ class Rule:
     kind: str
     """`SILENT` or `OUTSIDE`."""
     keys: tuple[str, ...] = ()
-    """Of `SILENT`: what is silent, such as a source; empty: all of the flow's keys."""
+    """Keys that may fall silent (for `SILENT`), such as a source; empty: all of the flow's keys."""
     after_s: float = 0.0
-    """Of `SILENT`: for how long."""
+    """Silence after which the rule fires (for `SILENT`), seconds."""
     patience_s: float = 3600.0
     """An outage that is shorter is no sensor's silence; windows that land later than this raise nothing."""
     column: str = ""
-    """Of `OUTSIDE`: the aggregate that is looked at."""
+    """Aggregate whose value is checked (for `OUTSIDE`)."""
     of: str = ""
-    """Of `OUTSIDE`: an aggregate of kind `quantiles`, whose sketches have the quantiles; empty: the column's values."""
+    """Aggregate of kind `quantiles` that gives the quantiles (for `OUTSIDE`); empty: the column's own values."""
     low: float | None = None
     high: float | None = None
     margin: float = 0.0

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class SeenKey(NamedTuple):
-    """Of a key: the end of its last window (event time, µs), and when the last of it came (ms, by this job's clock)."""
+    """A key: end of its last window (event time, µs), and arrival of its last row (ms, by this job's clock)."""
 
     last: int
     arrived: int
@@ -21,7 +21,7 @@ class SeenKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Of a group: the greatest end of a window (event time, µs), and when the last of it came (ms)."""
+    """A group: latest end of a window (event time, µs), and arrival of its last row (ms)."""
 
     clock: int
     arrived: int

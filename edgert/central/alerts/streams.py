@@ -57,7 +57,7 @@ class RuleStream(ABC):
 
 
 def rule_stream(rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> RuleStream:
-    """Of the landing table of a name. Raises `CannotStart` for a rule that does not fit it."""
+    """Makes a rule's stream from a landing table. Raises `CannotStart` for a rule that does not fit the table."""
     return (SilentStream if rule.kind == SILENT else OutsideStream)(rule, table, schema, root, alerts)
 
 
@@ -287,7 +287,7 @@ def _key(names: Sequence[str]) -> Column:
 
 
 def _types(schema: Schema) -> dict[str, str]:
-    """Of all that can be a key of a rule."""
+    """Returns column → type of all columns that can be a key of a rule."""
     return {**dict(schema.keys), GATEWAY: "string"}
 
 

@@ -32,7 +32,7 @@ class Alert:
     """A row of the table. Times are event times, UTC."""
 
     id: str
-    """The same for the same rule, key and `since`."""
+    """Identifier of the alert: rule, key and `since` determine it."""
     rule: str
     flow: str
     kind: str

@@ -76,7 +76,7 @@ class Collector:
         """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
         self._unlanded: list[LandingBatch] = []
         self._taken_bytes = 0
-        """Of results since the last call of the landing, before compression."""
+        """Bytes of results since the last call of the landing, before compression."""
         self._turns = Turns()
         self._late = False
         """True if the last call ended since its time was over."""

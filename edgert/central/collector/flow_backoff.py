@@ -21,7 +21,7 @@ TOLD: Final = 3
 _LONGEST: Final = 300
 """Characters of each."""
 KEPT_BYTES: Final = 8 << 20
-"""Of messages that are kept, over all flows."""
+"""Most bytes of messages that are kept, over all flows."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ class GatewayCounters:
     duplicates: int = 0
     malformed: int = 0
     malformed_not_kept: int = 0
-    """Of these: how many are not in quarantine, and will not be."""
+    """Those of them that are not in quarantine, and will not be."""
     held: int = 0
     expired: int = 0
     not_held: int = 0

@@ -9,7 +9,7 @@ from edgert.core.packing import MAX_BYTES
 from edgert.core.results.pieces import Piece
 
 MOST_BYTES: Final = 64 << 20
-"""Of all results that are not whole yet. Beyond, the oldest one goes: its gateway sends it again."""
+"""Most bytes of all results that are not whole yet. Beyond, the oldest one goes: its gateway sends it again."""
 _OVERHEAD: Final = 200
 """Bytes of memory that a piece costs beside its data."""
 

@@ -14,7 +14,7 @@ from typing import Final
 from edgert.central.collector.inbox import ResultMessage
 
 MOST_BYTES: Final = 64 << 20
-"""Of all messages that wait. Beyond, the newest message of the longest queue goes: its gateway sends it again."""
+"""Limit of all messages that wait. Beyond, the newest one of the longest queue goes: its gateway sends it again."""
 _OVERHEAD: Final = 300
 """Bytes of memory that a message costs beside its payload."""
 FIRST_QUOTA: Final = 64

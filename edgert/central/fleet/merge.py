@@ -56,7 +56,7 @@ class WindowsTable:
         self._table = Table(uri)
         self._columns: frozenset[str] = frozenset()
         self._number = 0
-        """Of the newest write, which is ours (0: none yet)."""
+        """Number of the newest write, which is ours (0: none yet)."""
         self._since: Counter[dt.date] = Counter()
         """Writes to each day since it was compacted."""
 

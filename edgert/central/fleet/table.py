@@ -39,7 +39,7 @@ _FEW: Final = 100_000
 """Windows without sketches that this process has room for."""
 _FEW_BYTES: Final = 32 * 1024 * 1024
 _SKETCH_BYTES: Final = 40_000
-"""Of the largest sketch, rounded up."""
+"""Size of the largest sketch, rounded up."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -170,7 +170,7 @@ def _few(schema: Schema) -> int:
 
 
 def _settings(spark: SparkSession, touched: Touched) -> dict[str, str]:
-    """Of Spark, for a batch of this size."""
+    """Returns the settings of Spark for a batch of this size."""
     if touched.rows < _MANY and not touched.void:
         return _INTERPRETED
     tasks = max(int(spark.conf.get(_PARTITIONS) or 0), touched.rows // _OF_A_TASK)

@@ -23,7 +23,7 @@ Span = tuple[int, int]
 LAST: Final = 2**63 - 1
 """No sequence comes after it."""
 COLUMNS: Final = ("gateway", "epoch", "stream", "sequence", "day", "window_start", "lineage")
-"""Of landing rows, that `touched_by` looks at. A stream that has more makes rows of all of them."""
+"""Columns of landing rows that `touched_by` reads. A stream that has more makes rows of all of them."""
 _HOUR_US: Final = 3_600_000_000
 _MOST_SPANS: Final = 16
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -35,7 +35,7 @@ def spark_literal(micros: int) -> str:
 
 
 def deltalake_literal(micros: int) -> str:
-    """The same; text would be read as ns, which end in 2262."""
+    """A time of µs since the epoch, for deltalake, which reads text as ns: these end in 2262."""
     return f"to_timestamp_micros({micros})"
 
 

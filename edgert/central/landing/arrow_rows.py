@@ -26,7 +26,7 @@ _TYPES: Final = {
 _DAY_US: Final = 86_400_000_000
 KEPT_BYTES: Final = 65_536
 KEPT_ROWS: Final = 100
-"""Of a whole batch in quarantine."""
+"""Most rows that are kept of a whole batch in quarantine."""
 WHOLE: Final = object()
 """In place of a row: the whole batch is refused. Nothing that a gateway can send."""
 _NUMBER: Final = (
@@ -201,8 +201,8 @@ def _body(batch: LandingBatch) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Of whatever came, in JSON if that can be: not with bytes as a key, nor nested without end. No more of it is
-    rendered than is kept."""
+    """Returns a value as text, in JSON where possible (not with bytes as a key, nor nested without end). Only as much
+    is rendered as is kept."""
     try:
         text = ""
         for part in json.JSONEncoder(default=repr, ensure_ascii=False).iterencode(value):

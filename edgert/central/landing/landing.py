@@ -85,7 +85,7 @@ class Landing:
         self._gaps = Table(join(root, "gaps"))
         self._drops = Table(join(root, "drops"))
         self._shared = (self._quarantine, self._gaps, self._drops)
-        """Of all flows: what has landed of a stream may stand in any of them."""
+        """Tables that all flows share: what has landed of a stream may stand in any of them."""
 
     def version(self, key: Key) -> int:
         """The last sequence of a stream that is in the tables (0: none)."""
@@ -334,7 +334,7 @@ class Landing:
         return bool(table.read(["sequence"], where))
 
     def _is_kept(self, batch: LandingBatch) -> bool:
-        """The same of `quarantine`; what was refused is sent again as it was, or not at all."""
+        """True if `quarantine` has the rows of this; what was refused is sent again as it was, or not at all."""
         return self._quarantine.version(BESIDE + batch.application) >= batch.sequence
 
     def _plan(self, at: FlowTable, pending: Iterable[LandingBatch]) -> list[Judged]:

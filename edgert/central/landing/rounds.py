@@ -51,7 +51,7 @@ def places_of(tables: FlowTables, pending: Iterable[LandingBatch]) -> dict[Epoch
 def refuse_tables(
     most: int, tables: FlowTables, places: Mapping[Epoch, FlowTable], pending: Sequence[LandingBatch]
 ) -> Sequence[LandingBatch]:
-    """The same, where openings that would make a table are refused of a gateway that has so many of the flow."""
+    """Refuses openings that would make a table for a gateway that has `most` of the flow. Returns all of `pending`."""
 
     def refused(batch: LandingBatch) -> bool:
         makes = isinstance(batch, OpenBatch) and places[epoch_of(batch)].schema is None

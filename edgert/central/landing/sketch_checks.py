@@ -85,7 +85,7 @@ def _are_registers(data: bytes) -> bool:
 
 
 _SEED_HASH: Final = b"\xcc\x93"
-"""Of the seed 9001, which all have."""
+"""Hash of the seed 9001, which all sketches have."""
 _ORDERED: Final = 2 | _COMPACT | 16
 _MOST_HASHES: Final = 1 << THETA_LG_K
 _ALL: Final = 2**63 - 1

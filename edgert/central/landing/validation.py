@@ -34,7 +34,7 @@ class Opened:
     """Epochs that a round opens."""
 
     schema: Schema | None
-    """Of the table, when that has landed."""
+    """Schema of the table once the batch has landed."""
     epochs: dict[tuple[str, int], Schema] = field(default_factory=dict)
 
 
@@ -61,7 +61,7 @@ def judge(batch: LandingBatch, at: FlowTable, opening: Opened) -> Judged:
 
 
 def as_refused(batch: LandingBatch, reason: str) -> RefusedBatch:
-    """The same, to be kept for people to look at."""
+    """Returns the batch as a refused one, which is kept for people to look at."""
     number = {f.name: getattr(batch, f.name) for f in fields(Numbered)}
     return RefusedBatch(**number, reason=reason, payload=show(batch, arrow_rows.KEPT_BYTES).encode())
 

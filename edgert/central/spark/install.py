@@ -36,7 +36,7 @@ def check_java() -> None:
 
 
 def spark_home() -> Path:
-    """Of the Spark that `pyspark` brings."""
+    """Returns the folder of the Spark that `pyspark` brings."""
     import pyspark
 
     return Path(pyspark.__file__).parent

@@ -164,7 +164,7 @@ def set_for(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _settings(local: bool) -> dict[str, str]:
-    """Of whatever runs queries of ours."""
+    """Returns settings of every session that runs our queries."""
     settings = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -198,7 +198,7 @@ def _settings(local: bool) -> dict[str, str]:
 
 
 def _of_process(local: bool, memory: str) -> dict[str, str]:
-    """Of a process that is ours alone."""
+    """Returns settings of a session in a process of our own."""
     settings = {
         "spark.driver.memory": memory,
         "spark.ui.enabled": "false",

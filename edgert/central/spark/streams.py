@@ -96,7 +96,7 @@ class _Watched:
     began: float = 0.0
     failures: int = 0
     changes: int = 0
-    """Of the schema, in a row."""
+    """Changes of the schema, one directly after another."""
     not_before: float = 0.0
     given_up: bool = False
 

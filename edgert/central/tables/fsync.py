@@ -46,7 +46,7 @@ class Durable:
 
 
 def folder_of(uri: str) -> Path | None:
-    """Of a table on this machine; None: it lies in a store."""
+    """Returns the folder of a table on this machine; None for a table in an object store."""
     if uri.startswith(_LOCAL):
         return Path(unquote(uri.removeprefix(_LOCAL)))
     return None if "://" in uri else Path(uri)

@@ -126,12 +126,12 @@ class Registry:
         self._table = Table(join(root, TABLE), partition_by="name")
 
     def names(self) -> list[str]:
-        """Of all models. Raises `TableError`, as all that follows does."""
+        """Returns the names of all models. Raises `TableError`, as all that follows does."""
         self._table.refresh()
         return sorted({row["name"] for row in self._table.read(["name"], "true")})
 
     def versions(self, name: str) -> list[Version]:
-        """Of one model, newest first; none if it is unknown."""
+        """Returns the versions of a model, newest first; none if it is unknown."""
         self._table.refresh()
         return self._read(name)
 

@@ -44,7 +44,7 @@ class TableError(EdgertError):
     def __init__(self, text: str, uri: str = "") -> None:
         super().__init__(text)
         self.uri = uri
-        """Of the table, where it is one table's fault."""
+        """Address of the table, where the fault is of one table."""
 
 
 @contextmanager
@@ -89,8 +89,8 @@ class Table:
         return self._handle is not None
 
     def _load(self, handle: DeltaTable) -> None:
-        """Of a table that is not the one that was known, or may not be: what was brought to the disk of that says
-        nothing of this one's commits, which have the same numbers."""
+        """Takes a handle of a table that may be another one than before: which commits of that are on the disk says
+        nothing of this one's, which have the same numbers."""
         self._handle = handle
         self._durable = Durable(self.uri)
         self.loads += 1

@@ -35,7 +35,7 @@ class Fitted:
 
     pipeline: PipelineModel
     classes: tuple[str, ...]
-    """Of a tree that tells a class, by MLlib's number; empty: it tells a number."""
+    """Classes that a tree predicts, by MLlib's number; empty: the tree predicts a number."""
     document: Mapping[str, Any]
     """Its JSON form, without version and `about`."""
 

@@ -56,7 +56,7 @@ class _Entry:
 
     path: str
     version: int
-    """Of a file over several commits: the last one."""
+    """Version of the commit; for a file over several commits, of the last one."""
     kind: str
     """`json`, `checkpoint.parquet`, ...; of a checksum that Spark wrote beside it, `sum of json`, ..."""
     written: dt.datetime
@@ -75,7 +75,7 @@ class KeptTable:
 
     @property
     def version(self) -> int:
-        """Of the table, as this handle knows it."""
+        """Returns the table's version as this handle knows it."""
         return self._table.version()
 
     def live(self) -> int:

@@ -107,7 +107,7 @@ class Upkeep:
         self._refused_from: dict[str, int] = {}
         """Table -> a version from which on no row before its first day has landed."""
         self._newest: dt.date | None = None
-        """Of all days of which landing tables had rows when the round began (None: they had none)."""
+        """Newest day of which landing tables had rows when the round began (None: they had none)."""
         self.totals = Totals()
 
     def round(self, thorough: bool) -> Iterator[Work]:

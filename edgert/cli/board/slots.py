@@ -22,11 +22,11 @@ PENDING: Final = "pending.json"
 HISTORY: Final = "history.jsonl"
 HISTORY_LINES: Final = 100
 IMAGE: Final = Path("/etc/edgert/image.json")
-"""Of the image: board and version."""
+"""Description of the image: board and version."""
 SERVICES: Final = ("edgert-gateway.service", "mosquitto.service", "edgert-agent.service")
 LOG_LINES: Final = "30"
 LAST_LINES: Final = 3
-"""Of the update client, as the reason of a failure."""
+"""Lines of the update client's log that are told as the reason of a failure."""
 PERCENT: Final = re.compile(r"\s*([0-9]{1,3})%")
 NO_CLIENT: Final = "expected the update client rauc on this board, got none"
 NOT_MOUNTED: Final = "Failed to load dm table"

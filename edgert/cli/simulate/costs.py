@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LEAST_S: Final = 1e-9
 """Cost of a row where no time was measured, seconds."""
 LEAST_PART: Final = 0.1
-"""Of the time that was measured, what rows have taken at least: the rest may be what turns cost beside them."""
+"""Least part of the measured time that counts as work on rows: the rest may be overhead of turns."""
 MOST_S: Final = 1e12
 """No gateway has computed for longer."""
 MEASURED, SAID, ASSUMED = "measured", "as said", "assumed"
@@ -39,7 +39,7 @@ class Gives(NamedTuple):
 
 
 class KnownCost(NamedTuple):
-    """Of an instance."""
+    """Cost of an instance."""
 
     profile: Profile
     why: str
@@ -135,8 +135,8 @@ Counts = tuple[str, int, int, float, float]
 
 
 def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, KnownCost]]:
-    """Of each instance of which rows were seen, however its operators were fused or copied where that was measured. Of
-    a chain only the whole was: where it is apart now, its last part gives what the whole gave."""
+    """Yields (instance, cost) for each instance that had rows, however its operators were fused or copied where that
+    was measured. Of a chain only the whole was: where it is apart now, its last part gives what the whole gave."""
     whole: dict[str, list[float]] = {}
     """By measured name, without the number of a copy: rows in and out and both seconds, of all copies."""
     for name, *counts in measured:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Of a command line. Raises `ArgumentTypeError`."""
+    """Reads a number of seconds from the command line. Raises `ArgumentTypeError`."""
     try:
         value = float(text)
     except ValueError:

@@ -33,4 +33,4 @@ class Checkpoint:
     links: Sequence[tuple[str, int, bytes]] = ()
     """(gateway, rows, payload): batches for other gateways."""
     captures: int = 0
-    """Of how many captures it is made, for the run that made it."""
+    """Number of captures in the checkpoint, for the run that made it."""

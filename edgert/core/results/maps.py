@@ -37,7 +37,7 @@ _decode_number: Final = msgspec.msgpack.Decoder(_PlainNumber).decode
 """Makes nothing of what else the map holds."""
 _UNDECODED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LEAST_BYTES: Final = 5
-"""Of a result for each list, map and key in it."""
+"""Least bytes of a result for each list, map and key in it."""
 
 
 def result_map_untrusted(content: bytes) -> tuple[Mapping[str, Any], PayloadError | None]:

@@ -18,9 +18,9 @@ MOST_PIECES: Final = 65_535
 LEAST_DATA: Final = 128
 """Bytes of a result in one piece at least: below, a broker's limit is taken for an error in its settings."""
 PACKET_BYTES: Final = 16
-"""Of an MQTT PUBLISH at QoS 1 without properties, at most, beside topic and payload."""
+"""Most bytes of an MQTT PUBLISH at QoS 1 without properties, beside topic and payload."""
 _HEAD_BYTES: Final = 96
-"""Of a piece beside the names and the data, at most."""
+"""Most bytes of a piece beside the names and the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

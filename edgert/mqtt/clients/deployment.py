@@ -36,7 +36,7 @@ class DeploymentAnswer:
     """Version that runs now; None: the flow does not run."""
     digest: str = ""
     existed: bool = True
-    """Of a removal: whether there was such a flow. An older gateway does not say so."""
+    """True if a removal found the flow. An older gateway does not say so."""
     cautions: tuple[str, ...] = ()
     """Sentences about risks of the flow."""
 

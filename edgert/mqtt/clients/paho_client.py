@@ -39,8 +39,8 @@ class PahoClient(paho.Client):
             self._max_inflight_messages = most
 
     def begin_window(self, most: int) -> None:
-        """The same at CONNACK, before anything is sent again. paho has chosen when the connection was begun what it
-        sends, by the window of the one before: a broker that bears less would hang up at that."""
+        """Sets the window at CONNACK, before anything is sent again. paho chose when the connection began what to send,
+        by the window of the connection before: a broker with a smaller one would hang up at that."""
         with self._out_message_mutex:
             self._max_inflight_messages = most
             for place, message in enumerate(self._out_messages.values()):

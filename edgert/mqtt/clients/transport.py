@@ -111,7 +111,7 @@ class MqttClient:
 
     @property
     def outgoing_bytes(self) -> int:
-        """Of their payloads."""
+        """Bytes of the payloads of these messages."""
         return self.session.outgoing.size
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:
@@ -156,7 +156,7 @@ class MqttClient:
         return self.session.hang_ups.topics.refused(self.clock())
 
     def filters_refused(self) -> dict[str, float]:
-        """The same for filters of subscriptions."""
+        """Filters at which the broker hangs up, with the seconds for which they are not subscribed to."""
         return self.session.hang_ups.filters.refused(self.clock())
 
     def reconnect(self) -> None:

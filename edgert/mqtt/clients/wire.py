@@ -20,7 +20,7 @@ _YIELD_S = 0.002
 """After what took so long, whatever was in it, the loop has so long for everything else; and the next is shorter."""
 _LEAST_BYTES = 1 << 12
 _MOST_BYTES = 1 << 20
-"""Of what was read, so much is worked on at once."""
+"""Most bytes of what was read that are worked on at once."""
 
 
 class Client(Protocol):

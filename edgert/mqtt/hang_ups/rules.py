@@ -24,7 +24,7 @@ MOST_FILTER_S: Final = 600.0
 HUNG_UP: Final = 0x100
 """In place of the broker's reason code, none of which has more than a byte: it hung up at the message or the filter."""
 TOPIC_REFUSED: Final = 0x101
-"""The same for a message that waited when its topic was refused."""
+"""In place of the broker's reason code: the message waited when its topic was refused."""
 
 NOT_OF_A_PACKET: Final = frozenset({0x89, 0x8B, 0x8D, 0x8E, 0x93, 0x98, 0x9C, 0x9D, 0x9F})
 """Reasons of a DISCONNECT that no single packet is to blame for: busy, shutting down, time-out, taken over, too many in
@@ -44,7 +44,7 @@ class Found:
 
 
 class HangUps:
-    """Of one connection after the other. Times are monotonic seconds."""
+    """Finds packets at which the broker hangs up, over many connections. Times are monotonic seconds."""
 
     def __init__(self, most_bytes: int | None = None) -> None:
         """`most_bytes`: a larger message may be one at whose size the broker hangs up, which the caller sees to: its

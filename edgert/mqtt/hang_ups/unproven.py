@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 MOST_TOPICS: Final = 100
-"""Of the last messages: a broker hangs up at what it has just read."""
+"""Most topics that are kept, those of the last messages: a broker hangs up at what it has just read."""
 
 
 class Unproven:
-    """Of one session."""
+    """Topics of one session's messages that nothing shows yet to have been taken."""
 
     def __init__(self) -> None:
         self._pings = 0

@@ -45,7 +45,7 @@ class PublishRun(msgspec.Struct, gc=False):
 
     topics: list[str]
     payloads: list[bytes]
-    """Of the same length."""
+    """One per topic."""
     subscription_ids: tuple[int, ...] = ()
 
 

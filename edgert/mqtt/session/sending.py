@@ -15,7 +15,7 @@ from edgert.mqtt.session.subscribing import Subscribing
 
 
 class Sending:
-    """Of one session. Times are the session's, monotonic seconds."""
+    """The sending side of one session. Times are the session's, monotonic seconds."""
 
     def __init__(self, options: SessionOptions) -> None:
         self.outgoing = Outgoing(options.max_outgoing_messages, options.max_outgoing_bytes, options.max_in_flight)

@@ -22,7 +22,7 @@ def groups(subscriptions: Sequence[Subscription], *, by_id: bool, alone: bool) -
 
 
 class Subscribing:
-    """Of one connection."""
+    """Subscriptions of one connection."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, list[Subscription]]] = deque()

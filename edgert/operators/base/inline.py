@@ -28,13 +28,13 @@ class Fields:
     variables: Mapping[str, str]
     """By field, in the order in which the row has them, `time` and `source` among them."""
     sure: frozenset[str] = frozenset()
-    """Of the variables: never None."""
+    """Variables that are never None."""
     finite: frozenset[str] = frozenset()
-    """Of the variables: floats within `GREATEST`, or None."""
+    """Variables that are floats within `GREATEST`, or None."""
     numbers: frozenset[str] = frozenset()
-    """Of the others: numbers, or None."""
+    """Other variables that are numbers, or None."""
     captured: Mapping[str, str] = field(default_factory=dict)
-    """Of the variables those that follow from the topic, and which level of that they are."""
+    """Variable → level of the topic from which it follows."""
 
     def of(self, name: str) -> str:
         """Code of a field's value."""
@@ -115,7 +115,7 @@ def time_use(logic: Logic, source: int) -> TimeUse:
 
 
 def alone(lines: Lines, row: Fields, end: str) -> Lines:
-    """The same with `end` behind each name that is neither one of the `row` that the operator gets, nor Python's."""
+    """Appends `end` to each name in `lines` that is neither one of the `row` that the operator gets, nor Python's."""
     own = _Names(frozenset(row.variables.values()) | _COMMON, end)
     given = lines.row and Fields(
         {name: own.name(variable) for name, variable in lines.row.variables.items()},

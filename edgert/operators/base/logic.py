@@ -78,7 +78,7 @@ class Logic:
         self.lost: list[tuple[Row, str]] = []
         """Rows that it dropped and counted because they are at fault, and why, for the dead letters."""
         self.unusable = UnusableValues()
-        """Of the rows that it kept."""
+        """Unusable values in rows that were kept."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         """Takes one batch that came from input number `source`; returns what it gives on. Of a package's operator any

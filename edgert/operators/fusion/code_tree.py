@@ -37,7 +37,7 @@ class Tree:
         self.entries: list[InlinePart] = []
         """In the order of parts."""
         self._depth = {0: 0}
-        """Of parts whose lines give rows."""
+        """Part whose lines give rows → how deep these lines are indented."""
         self._length = 0
         to: list[list[Edge]] = [[] for _ in parts]
         self._behind: list[list[Edge]] = [[] for _ in parts]
@@ -62,7 +62,7 @@ class Tree:
         """Those that give rows, and whether time matters to who takes them."""
         self.ends = [entry for entry in self.entries if not entry.logic.at_once]
         self.timely = {entry.part for entry in self.ends if self._matters(entry.part, entry.source)}
-        """Of these the ones to which time matters."""
+        """Parts of `ends` to which time matters."""
 
     def _enter(self, part: int, ways: Sequence[Edge]) -> None:
         logic = self._parts[part]

@@ -25,7 +25,7 @@ SAMPLED_S: Final = 0.5
 KEPT: Final = 0.995
 """Weight of a sample when the next one comes: some hundred seconds are looked at together."""
 GOLDEN: Final = 0.618
-"""Of that, by which the moments wander, so that they keep no step with what happens regularly."""
+"""Part of `SAMPLED_S` by which the moments wander, so that they keep no step with regular events."""
 PartInput = list[tuple[int, Batch | RawBatch]]
 """Batches for a part, each with the number of the input by which it comes."""
 

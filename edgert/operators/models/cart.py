@@ -56,7 +56,7 @@ def grow(
         by_field.append(_Sorted(rows, list(map(column.__getitem__, rows)), list(map(labels.__getitem__, rows))))
 
     def node(by_field: Sequence[_Sorted], counts: list[int], depth: int) -> tuple[Tree, int]:
-        """Of rows of which so many are of each class."""
+        """Grows a node from rows with these counts of classes."""
         most = max(counts)
         split = _best(by_field, counts, least) if depth and most < sum(counts) else None
         if split is None:

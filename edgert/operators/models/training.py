@@ -38,11 +38,11 @@ _CENTRED_FIRST: Final = 16
 _CENTRED_AT: Final = frozenset((0, *(_CENTRED_FIRST << times for times in range(20))))
 """Rows at which the sums are brought to the mean: so many, and each time twice as many, beyond the largest window."""
 _LEAST: Final = 1e-280
-"""Of a variance: one that is less has lost digits, or would make coefficients that are infinite."""
+"""Least variance: a smaller one has lost digits, or would make infinite coefficients."""
 
 
 class Sums:
-    """Of rows of values: the fields', then the target's.
+    """Sums over rows of values: the fields', then the target's.
 
     `slots`: models made so far, rows, then per column what its sum is about, per column the sum, per pair the product.
     """
@@ -64,7 +64,7 @@ class Sums:
         return int(self.slots[1])
 
     def means(self) -> list[float]:
-        """Of each column."""
+        """Returns the mean of each column."""
         size, slots = self.size, self.slots
         return [slots[2 + a] + slots[2 + size + a] / slots[1] for a in range(size)]
 
@@ -293,7 +293,7 @@ def _inputs(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_training(node: Node, flow: Flow) -> Iterable[Problem]:
-    """Of what every training names."""
+    """Checks the parameters that every training has."""
     p, path = node.parameters, f"operators.{node.name}"
     if p["target"] in p["fields"]:
         yield Problem(f"{path}.fields", "fields other than the target", p["target"])

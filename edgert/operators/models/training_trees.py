@@ -37,13 +37,13 @@ MAX_DEPTH: Final = 9
 """With 511 splits, as many as `predict` takes however they lie."""
 MAX_CLASSES: Final = 100
 MAX_LETTERS: Final = 64
-"""Of a class: a window keeps each that it has met."""
+"""Letters of a class's name: a window keeps each class that it has met."""
 MAX_LOOKS: Final = 300_000
 """rows · fields · depth: as often a fit looks at a row's field. At the bound it takes a fifth of a second on a fast
 machine, and 30 MB meanwhile; a thousand rows of three fields to a depth of three take 4 ms."""
 WINDOW_BYTES: Final = 300
 CLASS_BYTES: Final = 400
-"""Of the longest text there may be, as measured."""
+"""Size of the longest name of a class, as measured."""
 NUMBER_BYTES: Final = 9
 """With the room that an array makes beforehand."""
 _INTEGER: Final = 2**63

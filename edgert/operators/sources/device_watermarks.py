@@ -38,7 +38,7 @@ class Standing(NamedTuple):
     last_heard: float = 0.0
     """Monotonic seconds."""
     arrival: float = -math.inf
-    """Of the batch, monotonic seconds."""
+    """Arrival of the batch, monotonic seconds."""
 
 
 Board = list[tuple[Standing, ...]]
@@ -187,7 +187,7 @@ class Devices:
         return standings
 
     def _oldest_since(self, limit: float, others: Iterable[Standing]) -> float:
-        """Of the others only the oldest is known: if that is before `limit`, any of theirs may be as old as `limit`."""
+        """The oldest time since `limit`. An other whose oldest is before `limit` may have a time as old as `limit`."""
         own = min((t for t in self.latest.values() if t >= limit), default=math.inf)
         oldest = min([own, *(max(limit, s.oldest) for s in others if s.oldest < math.inf)])
         return oldest if oldest < math.inf else limit

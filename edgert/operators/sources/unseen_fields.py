@@ -26,14 +26,14 @@ MOST_HITS: Final = 64
 
 
 class UnseenFields:
-    """Of one source. `missing` shrinks as fields are seen; nothing is done any more once it is empty."""
+    """Fields that a source has not seen yet. `missing` shrinks as fields are seen, until it is empty."""
 
     def __init__(self, named: frozenset[str], codec: Codec | None, captures: Captures) -> None:
         """`named`: fields that the flow reads by name from this source's rows. `codec` builds all fields."""
         self.missing = dict.fromkeys(sorted(named)) if codec else {}
         self.seen: dict[str, None] = {}
         self.came: dict[str, None] = {}
-        """Of `missing`: those that a payload in JSON named, with a value that cannot be used."""
+        """Fields of `missing` that a payload in JSON had, with a value that cannot be used."""
         self._codec, self._captures = codec, captures
         self._needles = {name: name.rpartition(".")[2].encode() for name in self.missing}
         self._began: float | None = None

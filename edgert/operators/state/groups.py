@@ -41,7 +41,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         self.aggregates = aggregates
         self._each_bytes = KEY_BYTES + SLOT_BYTES * len(aggregates.initial())
         self._beyond: dict[float, int] = {}
-        """Of windows that have keys which take more than most, the bytes by which they do."""
+        """Window → bytes that its long keys take beyond `KEY_BYTES` each."""
         self._beyond_bytes = 0
         """The sum of `_beyond`."""
         self._oldest: list[float] = []

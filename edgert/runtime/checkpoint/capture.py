@@ -41,7 +41,7 @@ class StoredSize:
 
     @property
     def total(self) -> int:
-        """Of the state."""
+        """Bytes of the state."""
         return self.snapshot + self.deltas
 
     def read(self, blobs: Sequence[bytes], queue: bytes) -> None:

@@ -36,8 +36,8 @@ def unpack_state(blob: bytes) -> dict[str, Any]:
 
 
 def unpack_parts(blob: bytes) -> dict[str, msgspec.Raw]:
-    """The same with each instance's part still packed: all of a large state at once would take several times its
-    memory. Raises `DamagedError` for a blob that is damaged."""
+    """Instance → its part, still packed: all of a large state at once would take several times its memory. Raises
+    `DamagedError` for a blob that is damaged."""
     try:
         return _PARTS.decode(zstandard.ZstdDecompressor().decompress(blob, allow_extra_data=False))
     except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, MemoryError, ValueError) as error:
@@ -51,7 +51,7 @@ def pack_queues(queues: Mapping[str, Sequence[Entry]]) -> bytes:
 
 
 def unpack_queues(blob: bytes, monotonic: float) -> dict[str, list[Entry]]:
-    """The same entries; `monotonic` (now, seconds) becomes their arrival, since the old clock means nothing."""
+    """The entries by instance; `monotonic` (now, seconds) becomes their arrival, since the old clock means nothing."""
     if not blob:
         return {}
     packed = unpack_state(blob)

@@ -20,8 +20,8 @@ from edgert.runtime.instance.latency import BUCKETS
 
 @dataclass(slots=True)
 class Report:
-    """Of one place. Queue, turns, and all times but `busy_s`, of a region are those of its first part: the others have
-    none of their own.
+    """Figures of one place. Queue, turns, and all times but `busy_s`, of a region are those of its first part: the
+    others have none of their own.
 
     All but the queue's figures and `at` count since the start of the process."""
 

@@ -13,7 +13,7 @@ from edgert.runtime.metrics.metric import Metric, Sample
 from edgert.runtime.metrics.readers import Labelled
 
 MOST_SERIES: Final = 500
-"""Of one metric, beside that of the others."""
+"""Most series of one metric, beside the one that holds all others."""
 OTHERS: Final = "(others)"
 """In place of each label."""
 _ADDED: Final = ("rows", "messages", "bytes", "failures", "turns")

@@ -56,7 +56,7 @@ class Pool:
         self._work, self._asleep = threading.Condition(self.lock), 0
         """Workers without work wait for the first; the second is how many."""
         self._quiet, self._watching = threading.Condition(self.lock), 0
-        """Threads that need an instance at rest wait for the first; the second is how many. The end of a turn wakes them."""
+        """Threads that need an instance at rest wait for it until a turn ends; the second is how many."""
         self.backpressure = Backpressure(self.policy, self._instances)
         self.activity: Activity | None = None
         """The record of the instance of each thread's turn, see `Activity`."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 FORMAT: Final = "edgert-1"
 BYTES: Final = 128
-"""Of the file: less than what any disk writes at once."""
+"""Size of the file: less than any disk writes at once."""
 
 
 class CommitMark(NamedTuple):

@@ -138,7 +138,7 @@ def pack(rows: list[FlowRow]) -> bytes:
 
 
 def unpack(rows: bytes) -> list[StoredFlow]:
-    """Of `pack`."""
+    """Unpacks what `pack` made."""
     return [_stored(*row) for row in msgspec.msgpack.decode(rows, type=list[FlowRow])]
 
 

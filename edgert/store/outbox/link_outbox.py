@@ -88,7 +88,7 @@ def make_room(db: sqlite3.Connection, need: int, keep: Collection[str] = ()) -> 
 
 
 def _delete_oldest(db: sqlite3.Connection, flow: str, gateway: str, need: int) -> tuple[int, int, int]:
-    """Of one stream, at least `need` bytes; returns (bytes, batches, rows)."""
+    """Deletes at least `need` bytes of one stream; returns (bytes, batches, rows)."""
     query = (
         "SELECT epoch, sequence, rows, length(payload) FROM link_outbox WHERE flow = ? AND gateway = ? "
         "ORDER BY epoch, sequence"

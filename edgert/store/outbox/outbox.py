@@ -30,10 +30,10 @@ MOVED_AT_ONCE = 32
 BATCH_ROWS = 1_000
 """Contributions per result batch at the most: keeps one MQTT message around 100 kB."""
 BATCH_BYTES = 256 * 1024
-"""Of sketches and texts in them, but for a single row that has more."""
+"""Most bytes of sketches and texts in a batch, but for a single row that has more."""
 ROW_BYTES = 8 << 20
-"""Of sketches and texts in one row. The collector takes no message beyond 16 MB, so that a larger row would hold up its
-stream for good."""
+"""Most bytes of sketches and texts in one row. The collector takes no message beyond 16 MB, so that a larger row would
+hold up its stream for good."""
 WENT_BACK = "database went back in time"
 MISSED = "input missed"
 LOST = "lost by the tables"
@@ -127,7 +127,7 @@ class BatchLimits:
 
     rows: int = BATCH_ROWS
     bytes: int = BATCH_BYTES
-    """Of texts and sketches in them, but for a single row that has more."""
+    """Most bytes of sketches and texts in a batch, but for a single row that has more."""
 
 
 def in_batches(rows: Sequence[Sequence[Any]], most: BatchLimits = BatchLimits()) -> Iterator[Sequence[Sequence[Any]]]:
@@ -144,7 +144,7 @@ def in_batches(rows: Sequence[Sequence[Any]], most: BatchLimits = BatchLimits())
 
 
 def _long_bytes(row: Sequence[Any]) -> int:
-    """Of texts and sketches in a row."""
+    """Returns the bytes of texts and sketches in a row."""
     size = 0
     for value in row:
         if type(value) is str:

@@ -48,7 +48,7 @@ class Shed:
     batches: int
     rows: int
     change: OutboxSize
-    """Of the outbox, with the gap that came instead."""
+    """Change of the outbox, with the gap that came instead."""
 
 
 def largest(db: sqlite3.Connection) -> list[tuple[str, int]]:

@@ -31,14 +31,14 @@ class StoredFlow:
 
 
 COLUMNS: Final = "name, document, version, origin, removed, epoch, position, missing, links, plan, assignment"
-"""Of a flow's row, as `stored_flow` takes and `row_of` gives them."""
+"""Columns of a flow's row, as `stored_flow` takes and `row_of` gives them."""
 
 
 def stored_flow(
     name: str, document: str, version: int, origin: str, removed: int, epoch: int, position: int, missing: bytes,
     links: bytes, plan: int, assignment: bytes,
 ) -> StoredFlow:  # fmt: skip
-    """Of a row. Damaged in part, it has a document that says so: no flow starts from that."""
+    """The flow of a row. If the row is damaged in part, the document says so, and no flow starts from it."""
     located: dict[str, Location] = {}
     at = Position(position)
     try:
@@ -55,7 +55,7 @@ NO_LINKS: Final = msgspec.msgpack.encode({})
 
 
 def position_of(index: int, missing: bytes, links: bytes) -> Position:
-    """Of three columns. Raises `msgspec.MsgspecError` where they are damaged."""
+    """Returns the position that three columns hold. Raises `msgspec.MsgspecError` where they are damaged."""
     holes = frozenset(msgspec.msgpack.decode(missing, type=list[int]))
     taken = msgspec.msgpack.decode(links, type=dict[str, tuple[int, int]])
     return Position(index, holes, taken)
@@ -91,7 +91,7 @@ class Mark:
     """The extent of a checkpoint whose state is still stored, so that a flow can go back to it."""
 
     number: int
-    """Of the last piece of state that belongs to it; 0: none does."""
+    """Number of the last piece of state that belongs to it; 0: none does."""
     position: Position
     epoch: int
     cut: Mapping[int, int]

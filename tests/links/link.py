@@ -1,4 +1,4 @@
-"""The face that every door to another process or board has: `UnixLink` on one board, `TlsLink` between two."""
+"""The methods that `UnixLink` (one board) and `TlsLink` (between two) have in common."""
 
 from __future__ import annotations
 
