@@ -72,12 +72,12 @@ def _tell(report: Report, name: str, result: Result) -> None:
     report.add(f"{name}: spread of the network after 25 min", result.spread_25.link, "")
 
 
-def _looks(report: Report, warm: int) -> None:
-    """A board with 150 instances that is crowded, so that every look makes footprints and scores."""
+def _looks(report: Report, warm: int, instances: int = INSTANCES, looks: int = LOOKS) -> None:
+    """A board with so many instances that is crowded, so that every look makes footprints and scores."""
     rng = random.Random(1)
-    rows, forecasts, exchange = [0.0] * INSTANCES, Forecasts(), Exchange(Rules(warm_s=0.0))
+    rows, forecasts, exchange = [0.0] * instances, Forecasts(), Exchange(Rules(warm_s=0.0))
     spent: dict[str, list[float]] = {"look": [], "scores": []}
-    for look in range(warm + LOOKS):
+    for look in range(warm + looks):
         rows = [one + LOOK_S * (100 + 50 * rng.random() + look % SEASON) for one in rows]
         figures = _figures(rows, LOOK_S * look)
         began = time.process_time()
@@ -93,8 +93,8 @@ def _looks(report: Report, warm: int) -> None:
         if look >= warm:
             spent["look"].append(time.process_time() - began - scored)  # `offer` makes the scores once more
             spent["scores"].append(scored)
-    report.add(f"scores of {INSTANCES} instances", min(spent["scores"]) * 1e3, "ms", limit=SCORES_MS)
-    report.add(f"a look at {INSTANCES} instances, median", median(spent["look"]) * 1e3, "ms")
+    report.add(f"scores of {instances} instances", min(spent["scores"]) * 1e3, "ms", limit=SCORES_MS)
+    report.add(f"a look at {instances} instances, median", median(spent["look"]) * 1e3, "ms")
     share = min(spent["look"]) / LOOK_S
     report.add(f"bookkeeping, a look every {LOOK_S:g} s, part of a core", share, "", limit=SHARE)
 

@@ -77,7 +77,9 @@ def pooled(run: FlowRun, told: list[int]) -> tuple[Callable[[RawBatch], None], P
     return step, pool
 
 
-def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
+def compared(
+    application: str, feed: Feed, seconds: float, turn_s: float = TURN_S, cold_s: float = COLD_S
+) -> dict[str, Any]:
     """The sides by name, each with CPU per row (µs), the rows that this is of, and messages `told` from the first
     batch of the warm-up on; and what the engine itself has seen."""
     run = flow_run(application, "full")
@@ -95,11 +97,11 @@ def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
             side.step(feed.batch(100 * number, 100 * (number + 1), time.monotonic()))
             pool.wait_empty(run.all, 10.0)
     before: Seen | None = None
-    turns = max(1, round(seconds / (TURN_S - COLD_S))) * len(sides)
+    turns = max(1, round(seconds / (turn_s - cold_s))) * len(sides)
     at, counts, began = 0, False, time.monotonic()
     everything = mine = 0.0
-    for batch in feed.due((turns + 0.5) * TURN_S, 100 * WARM_UP):  # the last half only ends the turn before it
-        turn, into = divmod(time.monotonic() - began, TURN_S)
+    for batch in feed.due((turns + 0.5) * turn_s, 100 * WARM_UP):  # the last half only ends the turn before it
+        turn, into = divmod(time.monotonic() - began, turn_s)
         side = sides[at % len(sides)]
         if turn > at:
             if counts:
@@ -107,7 +109,7 @@ def compared(application: str, feed: Feed, seconds: float) -> dict[str, Any]:
                 side.cpu_s += now - everything if side.name == ENGINE else now_mine - mine
             at, counts, side = int(turn), False, sides[int(turn) % len(sides)]
             pool.profile()  # every second or so, as a gateway does
-        if not counts and into >= COLD_S and at < turns:
+        if not counts and into >= cold_s and at < turns:
             counts, everything, mine = True, time.process_time(), time.thread_time()
             before = before or Seen(run, told[0])
         side.step(batch)

@@ -100,7 +100,7 @@ class Noted(CongestionAware):
         return noting
 
 
-def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
+def measure(rows: int, fusion: Fusion, rounds: int = ROUNDS, segments: int = SEGMENTS) -> dict[str, Any]:
     """Ratios with / without of CPU time, segment by segment; the pool's own time, that of its policy, and T_S, as a
     part of the operators' time (T_C), all by the clock that instances go by; and CPU time as a part of that."""
     pools: list[tuple[Pool, Any]] = []
@@ -113,10 +113,10 @@ def measure(rows: int, fusion: Fusion) -> dict[str, Any]:
                 uncount(instance.logic)
         pools.append((pool, run))
     feed = Feed(1.0, 1.0)
-    batches = [feed.batch(n * ROWS, (n + 1) * ROWS, time.monotonic()) for n in range(ROUNDS)]
+    batches = [feed.batch(n * ROWS, (n + 1) * ROWS, time.monotonic()) for n in range(rounds)]
     told = _told(rows, fusion, batches)
     ratios, own, policy, waited, shares = [], [], [], [], []
-    for segment in range(SEGMENTS):
+    for segment in range(segments):
         spent = []
         for pool, run in pools if segment % 2 else reversed(pools):
             busy = sum(instance.counters.busy_s for instance in run.all)

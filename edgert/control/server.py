@@ -59,6 +59,7 @@ class ControlServer:
         self.handlers = handlers
         self.max_request_bytes = max_request_bytes
         """Largest body of a request."""
+        self.max_under_way, self.stall_s = MAX_UNDER_WAY, STALL_S
         self._listener: socket.socket | None = None
         self._lock = -1
         self._group = -1
@@ -156,7 +157,7 @@ class ControlServer:
 
     def begin(self, connection: _Connection, request: Request) -> bool:
         """Carries out a request beside others; false if too many are under way."""
-        if len(self._under_way) >= MAX_UNDER_WAY:
+        if len(self._under_way) >= self.max_under_way:
             return False
         task = asyncio.create_task(self._carry_out(connection, request))
         self._under_way.add(task)
@@ -212,7 +213,7 @@ class _Connection:
                 for body in self._splitter.feed_untrusted(chunk):
                     await self._request_untrusted(body)
         except TimeoutError:
-            await self.send(pack_error(0, f"expected the rest of a frame within {STALL_S:g} s"))
+            await self.send(pack_error(0, f"expected the rest of a frame within {self._server.stall_s:g} s"))
         except PayloadError as error:
             await self.send(pack_error(0, str(error)))
         except OSError:
@@ -223,7 +224,7 @@ class _Connection:
     @property
     def _patience_s(self) -> float | None:
         """A client may be silent as long as it likes between two requests."""
-        return STALL_S if self._splitter.within else None
+        return self._server.stall_s if self._splitter.within else None
 
     async def _request_untrusted(self, body: bytes) -> None:
         request = request_untrusted(body, self._server.max_request_bytes)
@@ -232,12 +233,14 @@ class _Connection:
         self.under_way += 1
         if not self._server.begin(self, request):
             self.answered()
-            await self.send(pack_error(request.id, f"{MAX_UNDER_WAY} requests are under way already; try again"))
+            await self.send(
+                pack_error(request.id, f"{self._server.max_under_way} requests are under way already; try again")
+            )
 
     async def send(self, data: bytes) -> None:
         """Sends an answer. A client that does not take it is given up."""
         try:
-            async with asyncio.timeout(STALL_S), self._sending:
+            async with asyncio.timeout(self._server.stall_s), self._sending:
                 self._writer.write(data)
                 await self._writer.drain()
         except (OSError, TimeoutError):

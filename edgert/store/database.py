@@ -50,6 +50,7 @@ class Database(OutboxTables):
     ) -> None:  # fmt: skip
         super().__init__(path, gateway, quota_bytes, monotonic, link_quota_bytes)
         self._batch_limits = batch_limits or outbox.BatchLimits()
+        self.spill_quota_bytes = spill.QUOTA_BYTES
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
         self.again: Mapping[str, int] = {}
@@ -96,7 +97,7 @@ class Database(OutboxTables):
 
     def spill_room(self, flow: str) -> int:
         """How many bytes more of it may be spilled before some of that is given up."""
-        return self._read(lambda db: spill.room(db, flow))
+        return self._read(lambda db: spill.room(db, flow, self.spill_quota_bytes))
 
     def pages(self) -> list[tuple[int, bytes]]:
         return self._rows("SELECT page, blob FROM page")
@@ -113,7 +114,7 @@ class Database(OutboxTables):
         with self._transaction() as db:
             refused = {commit.flow for commit in commits if not self._fits(db, commit, self._write)}
             for spilled in spills:
-                spill.put(db, spilled)
+                spill.put(db, spilled, self.spill_quota_bytes)
             self._write_table(db, pages, next_index)
         if self._monotonic() - self._written_back >= WRITE_BACK_S:
             self._write_back_now()

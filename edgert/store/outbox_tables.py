@@ -31,6 +31,8 @@ Written = Checkpoint | FlowResults
 class OutboxTables(LinkTables):
     """A part of `Database`."""
 
+    leaving_ahead = sent_bounds.LEAVING_AHEAD
+
     def __init__(
         self, path: Path, gateway: str, quota_bytes: float = math.inf, monotonic: Callable[[], float] = time.monotonic,
         link_quota_bytes: float = math.inf,
@@ -179,7 +181,7 @@ class OutboxTables(LinkTables):
             entries = self.outbox(*key, after, limit)
         if entries and not self._read(lambda db: sent_bounds.may_leave(db, key, entries[-1].sequence)):
             with self._transaction() as db:
-                sent_bounds.leave(db, key, entries[-1].sequence)
+                sent_bounds.leave(db, key, entries[-1].sequence, self.leaving_ahead)
         return entries
 
     def outbox_streams(self) -> list[tuple[tuple[str, int, int], bool]]:

@@ -56,7 +56,7 @@ class Losses:
 
     async def tell(self, name: str, text: str) -> None:
         """Tells the tables of a gap, however long that takes."""
-        await write_gap(self._registry.store, self._database, name, text)
+        await write_gap(self._registry.store, self._database, name, text, self._registry.retry_s)
         self._written()
 
     async def told(self, timeout_s: float) -> None:

@@ -36,7 +36,8 @@ class PoolCheckpoints:
     """See `Checkpoints`."""
 
     def __init__(self, pool: Pool, clock: Clock) -> None:
-        self._pool, self._clock, self.hold_s = pool, clock, flow_run.HOLD_S
+        self._pool, self._clock = pool, clock
+        self.hold_s, self.turn_s = flow_run.HOLD_S, TURN_S
         self._late: set[FlowRun] = set()
         """Flows with a turn that did not end before the process: it may still produce output, which is not sent."""
 
@@ -83,8 +84,8 @@ class PoolCheckpoints:
         return drain(run, _now(self._clock))
 
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
-        self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - TURN_S)
-        self._pool.stop(TURN_S)
+        self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - self.turn_s)
+        self._pool.stop(self.turn_s)
         resting = [run for run in runs if self._pool.at_rest(run.local)]
         self._late = set(runs) - set(resting)
         return resting

@@ -40,7 +40,11 @@ def say_no_room(database: Database, name: str) -> int:
 
 
 async def write_gap(
-    store: Callable[[Callable[[], Any]], Awaitable[Any]], database: Database, name: str, text: str
+    store: Callable[[Callable[[], Any]], Awaitable[Any]],
+    database: Database,
+    name: str,
+    text: str,
+    retry_s: float = RETRY_S,
 ) -> None:
     """Retries until the gap is written. `store` runs a call on the store thread."""
     once = Once(log)
@@ -50,7 +54,7 @@ async def write_gap(
             return
         except StoreError as error:
             once.error("that something of flow %s is missing cannot be written yet: %s", name, error)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(retry_s)
 
 
 def last_of_failed(database: Database, name: str) -> Checkpoint | None:

@@ -74,6 +74,7 @@ class Machine:
         self.broker, self.page = free_port(), free_port()
         self.log = folder / "serial.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self.look_s = LOOK_S
         self.card = folder / "card.img"
         self._fat = f"{self.card}@@{FAT_OFFSET}"
         if not self.card.exists():
@@ -184,7 +185,7 @@ class Machine:
     def _greet(self, shell: socket.socket, ends: float) -> None:
         """Connects, and waits for a shell that answers. Raises `OSError`."""
         mark = f"ready-{time.monotonic_ns()}"
-        shell.settimeout(LOOK_S)
+        shell.settimeout(self.look_s)
         shell.connect(str(self._shell))
         shell.sendall(f"echo {mark}\n".encode())
         self._read(shell, f"{mark}\n", min(ends, time.monotonic() + READY_S), len(self.starts()))
@@ -193,7 +194,7 @@ class Machine:
         """Until `pattern` came. Raises `OSError`, also if the board was started again since it had been `starts` times:
         the connection to QEMU outlives that, and the answer never comes."""
         said = b""
-        shell.settimeout(LOOK_S)
+        shell.settimeout(self.look_s)
         while time.monotonic() < ends:
             try:
                 block = shell.recv(65536)

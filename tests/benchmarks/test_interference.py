@@ -12,11 +12,9 @@ from benchmarks.interference.scenarios import SMALL, Result, Size
 from benchmarks.report import Report
 
 
-def test_looks_and_scores_cost_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "INSTANCES", 3)
-    monkeypatch.setattr(measured, "LOOKS", 2)
+def test_looks_and_scores_cost_something() -> None:
     report = Report("interference", BENCHMARK.about, machine.describe(), 1)
-    measured._looks(report, warm=3)
+    measured._looks(report, warm=3, instances=3, looks=2)
     assert "scores of 3 instances" in report.figures
     assert all(figure.median > 0 for figure in report.figures.values())
 

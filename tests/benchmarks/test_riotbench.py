@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from benchmarks.riotbench.measure import Run, measure
 from benchmarks.riotbench.picture import draw
 from benchmarks.riotbench.probe import BY_HAND, ENGINE, FUSED_LOOP, LOOP, Subject
 from benchmarks.thread_per_operator import ThreadPerInstance
-from edgert.core.batch import Batch
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Now, PlainMessage
@@ -112,7 +112,12 @@ def test_the_policy_is_told_what_rows_cost_when_the_warm_up_ends(monkeypatch: py
     assert asked[0] >= 0.05
 
 
-def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+class Late(engine.Feed):
+    def due(self, seconds: float, first: int = 0) -> Iterator[RawBatch]:
+        yield self.batch(0, 100, time.monotonic() - 0.5)
+
+
+def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear() -> None:
     told = [0]
     run = engine.flow_run("pred", "chains")
     result = engine.looped(run, feed("pred"), 0.05, 0.1, told)
@@ -120,16 +125,11 @@ def test_what_the_bare_loop_bears_is_measured_as_what_pools_bear(monkeypatch: py
     assert (result["shed"], result["failures"], result["left"]) == (0, 0, 0)
     assert ROWS > result["rows"] > 0
     assert result["p99_ms"] >= result["p50_ms"] > 0
-    late = engine.Feed(20_000, 0.01)
-    half_a_second_ago = late.batch(0, 100, time.monotonic() - 0.5)
-    monkeypatch.setattr(late, "due", lambda seconds: [half_a_second_ago])
-    assert engine.looped(run, late, 0.0, 0.1, told)["p50_ms"] >= 500 / 1.1, "from when it was due"
+    assert engine.looped(run, Late(20_000, 0.01), 0.0, 0.1, told)["p50_ms"] >= 500 / 1.1, "from when it was due"
 
 
-def test_the_sides_that_are_compared_take_turns_and_do_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "TURN_S", 0.06)
-    monkeypatch.setattr(beside, "COLD_S", 0.01)
-    told = beside.compared("pred", engine.Feed(2_000, 0.01), 0.3)
+def test_the_sides_that_are_compared_take_turns_and_do_the_same() -> None:
+    told = beside.compared("pred", engine.Feed(2_000, 0.01), 0.3, turn_s=0.06, cold_s=0.01)
     assert list(told["sides"]) == [ENGINE, LOOP, FUSED_LOOP, BY_HAND]
     for side in told["sides"].values():
         assert side["told"] >= 2 * side["rows"] > 0, "what a turn begins with is sent and not counted"

@@ -14,18 +14,15 @@ from edgert.scheduling.policies import POLICIES
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_choice_is_timed_without_what_the_timer_costs(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_is_timed_without_what_the_timer_costs(policy: str) -> None:
     """By a clock that goes on at each look and at nothing else."""
-    monkeypatch.setattr(choice, "CHOICES", 500)
     looks = itertools.count()
-    assert choice.cost_us(policy, 20, timer=lambda: float(next(looks))) == 0.0
+    assert choice.cost_us(policy, 20, timer=lambda: float(next(looks)), choices=500) == 0.0
     assert next(looks) == 2_000, "two looks for each choice, and two for each that was left out"
 
 
-def test_both_pools_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "SEGMENTS", 2)
-    monkeypatch.setattr(counting, "ROUNDS", 2)
-    told = counting.measure(50, "chains")
+def test_both_pools_do_all_the_work() -> None:
+    told = counting.measure(50, "chains", rounds=2, segments=2)
     assert told["counted"] > 0
     assert told["own"] > 0
     assert 0 < told["cpu_share"] < 1.1

@@ -15,7 +15,6 @@ from edgert.central.landing import arrow_rows
 from edgert.central.landing.acceptance import Acceptance, Verdict
 from edgert.central.landing.landing import Landing
 from edgert.core.results.results import RowsBatch, pack_acknowledgement, pack_result, results_topic
-from edgert.store.outbox import sent_bounds
 from edgert.store.outbox.quota import FULL
 from gateway.uplink import send_window
 from gateway.uplink.send_window import RESEND_S
@@ -48,13 +47,12 @@ async def exchange(rig: Rig, collector: Collector, draw: random.Random) -> None:
 async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 3)
     monkeypatch.setattr(send_window, "WINDOW_BYTES", ON_THE_WAY)
     draw = random.Random(seed)
     rig = Rig(tmp_path)
     collector = Collector("c1", Landing(str(tmp_path / "tables")), rig.clock, hold_s=5.0, hold_bytes=100_000)
     rig.flow()
-    rig.database.quota_bytes = QUOTA
+    rig.database.quota_bytes, rig.database.leaving_ahead = QUOTA, 3
     for outage in range(4):
         rig.uplink.connected()
         for _ in range(draw.randint(0, 12)):
@@ -67,7 +65,7 @@ async def test_what_was_shed_lands_as_a_gap_and_the_rest_as_rows(
             shed = dict(rig.database.shed)
             rig.database.close()
             again = Rig(tmp_path, rig.made)
-            again.database.quota_bytes = QUOTA
+            again.database.quota_bytes, again.database.leaving_ahead = QUOTA, 3
             rig.database, rig.uplink = again.database, again.uplink
             rig.uplink.clock, rig.uplink.publish = rig.clock, rig.publish
             rig.database.shed.update(shed)

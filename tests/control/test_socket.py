@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from agent.fleet.local_gateway import LocalGateway
-from edgert.control import server as server_module
 from edgert.control.client import BlockingClient, ControlClient, call
 from edgert.control.messages import (
     MAX_REQUEST_BYTES,
@@ -33,7 +32,7 @@ from edgert.control.messages import (
 from edgert.control.server import MAX_CONNECTIONS, MAX_PIPELINED, ControlServer, Handler
 from edgert.control.socket import may_speak, peer
 from edgert.core.errors import EdgertError
-from tests.waiting import in_loop, until
+from tests.waiting import DEADLINE_S, in_loop, until
 
 
 async def echo(args: Mapping[str, Any]) -> Any:
@@ -252,12 +251,11 @@ async def test_random_bytes_of_many_clients_cost_a_good_one_nothing(tmp_path: Pa
 
 @in_loop
 async def test_a_client_that_stops_within_a_frame_is_given_up(tmp_path: Path) -> None:
-    async with serving(tmp_path / "c.sock"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server_module, "STALL_S", 0.05)
-            with raw(tmp_path / "c.sock") as bad:
-                bad.sendall(pack_request(1, "echo", {})[:-1])
-                assert await asyncio.to_thread(said, bad) == "expected the rest of a frame within 0.05 s"
+    async with serving(tmp_path / "c.sock") as server:
+        server.stall_s = 0.05
+        with raw(tmp_path / "c.sock") as bad:
+            bad.sendall(pack_request(1, "echo", {})[:-1])
+            assert await asyncio.to_thread(said, bad) == "expected the rest of a frame within 0.05 s"
 
 
 @in_loop
@@ -266,12 +264,12 @@ async def test_a_client_that_takes_no_answer_is_given_up(tmp_path: Path) -> None
         return b"x" * 20_000_000
 
     async with serving(tmp_path / "c.sock", great=great) as server:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server_module, "STALL_S", 0.05)
-            with raw(tmp_path / "c.sock") as bad:
-                bad.sendall(pack_request(1, "great", {}))
-                await until(lambda: server.connections, "the connection")
-                await until(lambda: not server.connections, "the end of the connection")
+        server.stall_s = 0.05
+        with raw(tmp_path / "c.sock") as bad:
+            bad.sendall(pack_request(1, "great", {}))
+            await until(lambda: server.connections, "the connection")
+            await until(lambda: not server.connections, "the end of the connection")
+        server.stall_s = DEADLINE_S
         assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
 
 
@@ -328,18 +326,17 @@ async def test_one_client_has_only_so_many_requests_under_way(tmp_path: Path) ->
 async def test_requests_of_lost_connections_count_until_they_end(tmp_path: Path) -> None:
     gate = Gate()
     async with serving(tmp_path / "c.sock", gate=gate) as server:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server_module, "MAX_UNDER_WAY", 2)
-            for n in (1, 2):
-                with raw(tmp_path / "c.sock") as lost:
-                    lost.sendall(pack_request(1, "gate", {}))
-                    await until(functools.partial(_began, gate, n), "a request")
-            await until(lambda: not server.connections, "the end of both connections")
-            with pytest.raises(VerbError, match="2 requests are under way already; try again"):
-                await asyncio.to_thread(call, tmp_path / "c.sock", "echo")
-            gate.open.set()
-            await until(lambda: not server._under_way, "the end of both requests")
-            assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
+        server.max_under_way = 2
+        for n in (1, 2):
+            with raw(tmp_path / "c.sock") as lost:
+                lost.sendall(pack_request(1, "gate", {}))
+                await until(functools.partial(_began, gate, n), "a request")
+        await until(lambda: not server.connections, "the end of both connections")
+        with pytest.raises(VerbError, match="2 requests are under way already; try again"):
+            await asyncio.to_thread(call, tmp_path / "c.sock", "echo")
+        gate.open.set()
+        await until(lambda: not server._under_way, "the end of both requests")
+        assert await asyncio.to_thread(call, tmp_path / "c.sock", "echo", {"a": 1}) == {"a": 1}
 
 
 # -- who may speak, and what is in the way

@@ -14,7 +14,6 @@ import pytest
 from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish
 from edgert.operators.base.logic import Now
-from edgert.runtime.checkpoint import capture
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from gateway.checkpoint import compaction
@@ -22,11 +21,6 @@ from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 
 START = 1_700_000_000
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture, "COMPACT_BYTES", 0)
 
 
 async def deployed(path: Path, python: str = sys.executable) -> Gateway:
@@ -39,7 +33,9 @@ async def deployed(path: Path, python: str = sys.executable) -> Gateway:
 
 
 async def checkpoint(gateway: Gateway, number: int) -> None:
-    """With something of a device that the flow has not heard yet."""
+    """With something of a device that the flow has not heard yet. Nothing is too small to be merged."""
+    for run in gateway.flows.runs.values():
+        run.size.compact_bytes = 0
     gateway.ingest.feed([Publish(f"x/{number}", b'{"time": %d}' % (START + number % 9), 1, False, False, number)])
     assert gateway.pool.wait_empty(gateway.flows.runs["f"].all, 10.0)
     assert await gateway.checkpoint()

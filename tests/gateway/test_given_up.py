@@ -16,9 +16,7 @@ import pytest
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.mqtt.packets.packets import Publish
-from edgert.runtime.checkpoint import capture
 from edgert.store.database import Database
-from gateway.ledger import gaps as gateway_gaps
 from gateway.ledger.gaps import ABANDONED
 from tests.gateway.daemons import daemon, ends
 from tests.gateway.whole_gateway import Gateway, document
@@ -141,12 +139,10 @@ async def test_another_document_replaces_a_stopped_flow(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway_gaps, "RETRY_S", 0.001)
+async def test_what_a_stopped_flow_lacks_is_acknowledged_only_when_a_gap_says_so(tmp_path: Path) -> None:
     path = tmp_path / "db"
     gateway = Gateway(path)
+    gateway.flow_registry.retry_s = 0.001
     await gateway.flows.deploy(document(), "mqtt")
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
@@ -339,11 +335,11 @@ async def test_an_end_in_the_midst_of_a_replacement_takes_nothing_from_the_old_v
 
 
 @in_loop
-async def test_state_that_rots_while_it_runs_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capture, "COMPACT_BYTES", 400)
+async def test_state_that_rots_while_it_runs_is_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "db"
     gateway = Gateway(path)
     await gateway.flows.deploy(document(), "mqtt")
+    gateway.flows.runs["f"].size.compact_bytes = 400
     for number in range(1, 4):
         gateway.feed(number, number)
         assert await gateway.checkpoint()

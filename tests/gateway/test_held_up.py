@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from edgert.core.errors import StoreError
 from edgert.mqtt.packets.packets import Publish
-from edgert.runtime.checkpoint import progress
 from gateway.ingest.inbox import MESSAGE_BYTES
 from tests.gateway.full_outboxes import feed as owed
 from tests.gateway.full_outboxes import fill, keeps_all
@@ -18,9 +15,9 @@ from tests.waiting import in_loop
 PAYLOAD = b'{"time": 1700000000.000000}'
 
 
-@pytest.fixture(autouse=True)
-def room_for_ten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "HELD_BYTES", 10 * (len(PAYLOAD) + MESSAGE_BYTES))
+def room_for_ten(gateway: Gateway) -> None:
+    for run in gateway.flows.runs.values():
+        run.progress.most_held_bytes = 10 * (len(PAYLOAD) + MESSAGE_BYTES)
 
 
 def feed(gateway: Gateway, count: int, qos: int = 0) -> None:
@@ -47,6 +44,7 @@ def full_disk(*given: object) -> None:
 async def test_a_full_disk_lets_in_so_much_of_qos_0_and_all_of_qos_1(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
+    room_for_ten(gateway)
     feed(gateway, 50)
     commit = gateway.database.commit
     gateway.database.commit = full_disk  # type: ignore[method-assign, assignment]
@@ -68,6 +66,7 @@ async def test_a_flow_that_waits_for_room_in_the_outbox_holds_up_no_other_ones_i
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(keeps_all(), "mqtt")
     await gateway.flows.deploy(document("other"), "mqtt")
+    room_for_ten(gateway)
     fill(gateway)
     for number, time in enumerate((1.0, 2_000.0, 3_000.0), 1):
         owed(gateway, number, time)

@@ -11,11 +11,9 @@ import pytest
 
 from edgert.core.results.results import GapBatch
 from edgert.core.settings.gateway import Pool
-from edgert.store.state import spill
 from gateway.checkpoint.input_spill import PATIENCE_S, TRIED_S
 from gateway.control.commands import Commands
 from gateway.flows import retire
-from gateway.hosts import in_process
 from tests.gateway.blocking import Blocking, counted
 from tests.gateway.whole_gateway import Gateway, document
 from tests.gateway.worlds import results, rot
@@ -149,11 +147,9 @@ async def test_a_flow_whose_state_cannot_be_taken_is_stuck(tmp_path: Path, monke
 
 
 @in_loop
-async def test_what_has_no_room_is_counted_if_it_comes_to_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spill, "QUOTA_BYTES", 400)
+async def test_what_has_no_room_is_counted_if_it_comes_to_a_start(tmp_path: Path) -> None:
     world = Blocking(tmp_path / "db")
+    world.gateway.database.spill_quota_bytes = 400
     await world.deploy()
     await world.block()
     await world.checkpoint()
@@ -327,7 +323,7 @@ async def test_what_a_slot_that_is_away_would_need_again_is_not_given_up(
     host, run = world.gateway.host, world.gateway.flows.runs["f"]
     with monkeypatch.context() as away:
         away.setattr(host.checkpoints, "is_up", lambda run: run.flow.name != "f")
-        away.setattr(spill, "QUOTA_BYTES", 400)
+        world.gateway.database.spill_quota_bytes = 400
         assert await world.checkpoint() == [(1, 1), (2, 1)], "at once: there is nothing to wait for"
         world.feed(3)
         world.feed(4)
@@ -366,11 +362,9 @@ async def test_a_checkpoint_under_way_takes_no_more_flows_when_the_gateway_ends(
 
 
 @in_loop
-async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_process, "TURN_S", 1.5)
+async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpoint(tmp_path: Path) -> None:
     world = Blocking(tmp_path / "db")
+    world.gateway.host.checkpoints.turn_s = 1.5
     await world.deploy()
     await world.block()
     gateway = world.gateway

@@ -34,19 +34,23 @@ topic = "y"
 """
 
 
+class Device:
+    def __init__(self) -> None:
+        self.away: tuple[str, Exception] | None = None
+        """When it does not answer, and what that raises."""
+
+    def ask(self, when: str) -> None:
+        if self.away and self.away[0] == when:
+            raise self.away[1]
+
+
 class Asking(Logic):
     """Asks a device when it is made and when it is restored."""
 
-    away: tuple[str, Exception] | None = None
-    """When the device does not answer, and what that raises."""
-
-    def __init__(self) -> None:
+    def __init__(self, device: Device) -> None:
         super().__init__()
-        self._ask("made")
-
-    def _ask(self, when: str) -> None:
-        if self.away and self.away[0] == when:
-            raise self.away[1]
+        self._device = device
+        device.ask("made")
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         return ()
@@ -57,14 +61,17 @@ class Asking(Logic):
     delta = snapshot
 
     def restore(self, state: Any) -> None:
-        self._ask("restored")
+        self._device.ask("restored")
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asking = OperatorSpec("asking", "Of a package.", logic=lambda build: Asking())
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """That of the operators of an installed package."""
+    made = Device()
+    asking = OperatorSpec("asking", "Of a package.", logic=lambda build: Asking(made))
     registry = MappingProxyType({**REGISTRY, "asking": asking})
     monkeypatch.setattr("gateway.daemon.with_installed", lambda: (registry, {}))
+    return made
 
 
 async def both(folder: Path) -> Daemon:
@@ -80,17 +87,17 @@ async def both(folder: Path) -> Daemon:
 @pytest.mark.parametrize("when", ["made", "restored"])
 @in_loop
 async def test_the_gateway_starts_without_that_flow_and_the_next_start_has_it_again(
-    when: str, raised: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    when: str, raised: Exception, tmp_path: Path, device: Device, caplog: pytest.LogCaptureFixture
 ) -> None:
     await ends(await both(tmp_path))
-    monkeypatch.setattr(Asking, "away", (when, raised))
+    device.away = (when, raised)
     board = daemon(tmp_path)
     with caplog.at_level(logging.ERROR):
         await board.start()
     assert (list(board.flows.runs), board.flows.failed) == (["good"], {"theirs": repr(raised)})
     assert "flow theirs cannot go on and is not started" in caplog.text
     await ends(board)
-    monkeypatch.setattr(Asking, "away", None)
+    device.away = None
     board = daemon(tmp_path)
     await board.start()
     assert (sorted(board.flows.runs), board.flows.failed) == (["good", "theirs"], {})
@@ -100,12 +107,12 @@ async def test_the_gateway_starts_without_that_flow_and_the_next_start_has_it_ag
 
 @in_loop
 async def test_nor_does_it_keep_others_from_starting_when_the_database_was_set_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, device: Device
 ) -> None:
     await ends(await both(tmp_path))
     path = tmp_path / "gateway.db"
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE opening", b"\xff" * 20))
-    monkeypatch.setattr(Asking, "away", ("made", RuntimeError("no answer")))
+    device.away = ("made", RuntimeError("no answer"))
     board = daemon(tmp_path)
     await board.start()
     assert (list(board.flows.runs), list(board.flows.failed)) == (["good"], ["theirs"])
@@ -115,11 +122,11 @@ async def test_nor_does_it_keep_others_from_starting_when_the_database_was_set_a
 
 @in_loop
 async def test_a_flow_file_whose_operator_cannot_be_made_is_said_and_costs_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, device: Device, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "theirs.toml").write_text(THEIRS)
     (tmp_path / "good.toml").write_text(DOCUMENT.format(name="good", description=""))
-    monkeypatch.setattr(Asking, "away", ("made", RuntimeError("no answer")))
+    device.away = ("made", RuntimeError("no answer"))
     board = daemon(tmp_path, str(tmp_path / "theirs.toml"), str(tmp_path / "good.toml"))
     with caplog.at_level(logging.ERROR):
         await board.start()

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from images.qemu import machine as machines
 from images.qemu.__main__ import SCENES, _scenes
 from images.qemu.machine import FIRST_S, BootError, Machine
 
@@ -78,9 +77,9 @@ def test_a_board_that_starts_again_while_it_owes_an_answer_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection to QEMU outlives the restart: without a look at the boot loader's lines the answer never comes."""
-    monkeypatch.setattr(machines, "LOOK_S", 0.01)
     (tmp_path / "card.img").write_bytes(b"kept")
     probe = board(tmp_path)
+    probe.look_s = 0.01
     monkeypatch.setattr(probe, "_process", SimpleNamespace(poll=lambda: None))
     shell = Shell(probe, tmp_path)
     assert probe.ask("echo here", within_s=20.0) == (0, "here\n")

@@ -17,9 +17,7 @@ from tests.integration.rig import FLEET, Rig
 pytestmark = pytest.mark.integration
 
 
-def test_a_revocation_reaches_the_boards(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_revocation_reaches_the_boards(rig: Rig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ca, identity = tmp_path / "ca", tmp_path / "identity"
     (tmp_path / "boards.csv").write_text("id\ng1\ng2\n")
     assert main(["fleet", "ca", "init", str(ca), "--fleet", FLEET]) == 0
@@ -31,16 +29,15 @@ def test_a_revocation_reaches_the_boards(
         (identity / file).write_text(told[name])
 
     gateway = rig.gateway(links={"crl": str(identity / "crl.pem")}, web={"enabled": True})
-    monkeypatch.setattr(revoked, "LEFT", gateway.data / "crl.request")
-    monkeypatch.setattr(revoked, "IDENTITY", identity)
+    left = gateway.data / "crl.request"
     gateway.start_ready()
     gateway.wait(lambda status: status["central"]["connected"], "the central connection")
     ended = threading.Event()
 
     def systemd() -> None:
         while not ended.wait(0.05):
-            if revoked.LEFT.exists():
-                revoked.take()
+            if left.exists():
+                revoked.take(left, identity)
 
     thread = threading.Thread(target=systemd)
     thread.start()

@@ -11,7 +11,6 @@ import pytest
 from paho.mqtt import publish
 
 from benchmarks.ports import free_port
-from edgert.mqtt.clients import wire as wire_module
 from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.clients.transport import Address, Handlers, MqttClient, Tls
 from edgert.mqtt.packets.packets import Oversized, Publish, Publishes, Subscription, Will
@@ -421,11 +420,8 @@ async def test_stopping_while_there_is_no_broker_ends_at_once(mosquitto: MakeBro
 
 
 @in_loop
-async def test_a_broker_that_says_good_bye_reads_nothing_and_keeps_tcp_open_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_broker_that_says_good_bye_reads_nothing_and_keeps_tcp_open_is_left() -> None:
     """What waits in our buffer can never be written; closing alone would wait for it for ever."""
-    monkeypatch.setattr(wire_module, "CLOSE_TIMEOUT_S", 0.1)
     said = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

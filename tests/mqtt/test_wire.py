@@ -7,8 +7,6 @@ import socket
 from typing import Any
 from unittest.mock import Mock
 
-import pytest
-
 from edgert.core.clock import VirtualClock
 from edgert.mqtt.clients import wire
 from edgert.mqtt.clients.coalesce import Coalescer
@@ -30,8 +28,7 @@ def slow(most: list[int]) -> Any:
     return made
 
 
-def test_after_a_read_that_was_worked_on_in_parts_reading_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_YIELD_S", 0.001)
+def test_after_a_read_that_was_worked_on_in_parts_reading_goes_on() -> None:
     parts: list[int] = []
 
     async def run() -> int:

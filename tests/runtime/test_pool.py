@@ -13,7 +13,6 @@ from edgert.core.system_clock import SystemClock
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
-from edgert.runtime.pool import pool as pool_module
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from edgert.scheduling.policies import POLICIES
@@ -134,13 +133,12 @@ def test_a_blocking_operator_does_not_stop_others_while_a_worker_is_free(togethe
             leave.set()
 
 
-def test_a_sleeping_worker_wakes_for_what_a_turn_gives_to_a_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sleeping_worker_wakes_for_what_a_turn_gives_to_a_second_one() -> None:
     """Both wait for something: the worker that ran the first serves only one of them."""
-    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
     both = threading.Barrier(2)
     fed = [instance(f"fed{n}", Pass(lambda batch: both.wait(DEADLINE_S))) for n in range(2)]
     first = instance("first", Pass(), *fed)
-    with running(first, *fed, workers=2) as pool:
+    with running(first, *fed, workers=2, look_s=DEADLINE_S * 10) as pool:
         until_asleep(pool, 2)
         pool.put([(first, 0, rows(1))])
         assert pool.wait_empty([first, *fed], 2 * DEADLINE_S)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 
-import pytest
-
 from edgert.core.batch import Batch, row_bytes
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
@@ -18,7 +16,6 @@ from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.source_queue import SourceQueue
-from edgert.runtime.pool import pool as pool_module
 from edgert.runtime.pool.backpressure import HANGS_S
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
@@ -107,9 +104,8 @@ def test_a_row_that_is_long_in_each_batch_counts_wherever_it_stands() -> None:
         assert 0.5 < (second.queue.size - before) / (100 * sum(map(row_bytes, alike.rows))) < 2
 
 
-def test_who_waited_for_room_runs_as_soon_as_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waited_for_room_runs_as_soon_as_there_is_some() -> None:
     """The second blocks again with the batch whose taking made room: another worker has the first meanwhile."""
-    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
     entered, leave, done = (
         [threading.Event() for _ in range(3)],
         [threading.Event() for _ in range(3)],
@@ -124,7 +120,7 @@ def test_who_waited_for_room_runs_as_soon_as_there_is_some(monkeypatch: pytest.M
 
     second = Instance("second", ("second",), "stateless", Pass(block), InnerQueue(1))
     first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
-    with running(first, second, workers=2, consumption=at_most(1)) as pool:
+    with running(first, second, workers=2, consumption=at_most(1), look_s=DEADLINE_S * 10) as pool:
         try:
             pool.put([(first, 0, rows(0))])
             assert entered[0].wait(DEADLINE_S)
@@ -258,10 +254,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
         assert (backpressure.look(now), fork.other.queue.shedding) == (0, n >= 34), n
 
 
-def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
+def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds() -> None:
     entered, leave, done = threading.Event(), threading.Event(), threading.Event()
 
     def block(batch: Batch) -> None:
@@ -272,7 +265,7 @@ def test_a_sleeping_worker_wakes_for_who_waits_no_longer_for_a_queue_that_sheds(
     second.edges.beside = True
     first = instance("first", Grow(lambda batch: done.set() if batch.rows[0]["n"] == 2 else None), second)
     clock = VirtualClock()
-    pool = Pool(clock, workers=2, consumption=at_most(1))
+    pool = Pool(clock, workers=2, consumption=at_most(1), look_s=DEADLINE_S * 10)
     pool.add([first, second])
     pool.start()
     try:

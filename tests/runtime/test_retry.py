@@ -26,7 +26,6 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance import build
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import report
-from edgert.runtime.pool import pool as pool_module
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import at_most
@@ -256,8 +255,7 @@ def test_sleeping_workers_wake_for_a_try() -> None:
     assert one.guards[0].retries == 2
 
 
-def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "LOOK_S", DEADLINE_S * 10)
+def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
     passed = threading.Event()
     left = [1]
 
@@ -270,7 +268,7 @@ def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left(monkeypatch: 
     one = instance("one", Pass(act))
     one.schedule.fast_turns = FAST_TURNS
     one.guards[0].policy = OnError("retry", None, 3, 0.01)
-    pool = Pool(SystemClock())
+    pool = Pool(SystemClock(), look_s=DEADLINE_S * 10)
     pool.add([one])
     pool.start()
     until_asleep(pool)

@@ -13,7 +13,7 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
-from edgert.store.outbox import quota, sent_bounds
+from edgert.store.outbox import quota
 from edgert.store.outbox.quota import FULL, TOO_OLD
 from edgert.store.state.records import StoredFlow
 from tests.store.quota_world import COLUMNS, E1, E2, KEEPS, SCHEMA, Clock, numbers, results, stored
@@ -61,11 +61,9 @@ def test_a_flood_of_small_batches_leaves_the_newest_and_one_small_gap(make: Call
     assert database.shed == {("f", FULL): 500 - len(kept)}
 
 
-def test_what_may_have_left_stays_as_it_is_also_after_a_crash(
-    make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 2)
+def test_what_may_have_left_stays_as_it_is_also_after_a_crash(make: Callable[..., Database]) -> None:
     database = make()
+    database.leaving_ahead = 2
     put(database, "f", 1, 2, 3, 4, 5, 6)
     sent = database.departing("f", E1, 0, 1, 2)
     assert [e.sequence for e in sent] == [2, 3]
@@ -92,11 +90,9 @@ def test_where_all_may_have_left_the_new_batch_itself_makes_way(make: Callable[.
     assert numbers(batches(database)) == [5]
 
 
-def test_a_gap_that_may_have_left_is_not_made_longer(
-    make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 0)
+def test_a_gap_that_may_have_left_is_not_made_longer(make: Callable[..., Database]) -> None:
     database = make(quota=1_000)
+    database.leaving_ahead = 0
     put(database, "f", *range(1, 21))
     sent = database.departing("f", E1, 0, 1, 1)
     assert gaps([unpack_result_untrusted(sent[0].payload)]) != []
@@ -144,10 +140,10 @@ def test_a_flow_that_keeps_all_takes_room_from_larger_ones_only(make: Callable[.
     assert database.outbox_size.bytes <= 10_000
 
 
-def test_what_was_shed_in_vain_stays(make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_shed_in_vain_stays(make: Callable[..., Database]) -> None:
     """A flow that keeps all takes what it may from a larger one, and it is not enough: nothing has happened."""
-    monkeypatch.setattr(sent_bounds, "LEAVING_AHEAD", 0)
     database = make(stored("f", document=KEEPS), stored("large"), quota=10_000)
+    database.leaving_ahead = 0
     put(database, "large", *range(16), size=400)
     assert len(database.departing("large", E1, 0, 0, 16)) == 16
     before, size = batches(database, "large"), database.outbox_size

@@ -15,16 +15,16 @@ LEFT: Final = Path("/run/edgert/crl.request")
 IDENTITY: Final = Path("/var/edgert/identity")
 
 
-def take() -> str:
+def take(left: Path = LEFT, identity: Path = IDENTITY) -> str:
     """Stores the list that the gateway left, if it is a later one of the board's CA. Returns what was done; raises
     `EdgertError` for a list that is none of ours."""
-    content = left_untrusted(LEFT, MOST_BYTES)
+    content = left_untrusted(left, MOST_BYTES)
     if content is None:
         return "no list of revoked certificates has come"
-    stored = IDENTITY / "crl.pem"
-    own, root = _read(IDENTITY / "board.pem"), _read(IDENTITY / "ca.pem")
+    stored = identity / "crl.pem"
+    own, root = _read(identity / "board.pem"), _read(identity / "ca.pem")
     if not own or not root:
-        raise EdgertError(f"{IDENTITY}: expected a board with an identity, got none: a list cannot be checked")
+        raise EdgertError(f"{identity}: expected a board with an identity, got none: a list cannot be checked")
     if not is_newer_untrusted(content, own, root, _read(stored)):
         return "the list of revoked certificates is not later than that of the board"
     write(stored, content, PUBLIC)

@@ -38,6 +38,7 @@ class StoredSize:
     snapshot: int = 0
     deltas: int = 0
     queue: int = 0
+    compact_bytes: int = COMPACT_BYTES
 
     @property
     def total(self) -> int:
@@ -63,4 +64,4 @@ class StoredSize:
         self.deltas, self.snapshot = self.total - merged, snapshot
 
     def wants_compaction(self) -> bool:
-        return self.deltas > max(COMPACT_BYTES, 3 * self.snapshot)
+        return self.deltas > max(self.compact_bytes, 3 * self.snapshot)

@@ -26,6 +26,7 @@ class Progress:
         """The position in the database that includes the input spilled since that checkpoint."""
         self.gone = False
         """The flow was removed: nothing waits for it any more."""
+        self.most_held_bytes = HELD_BYTES
         self._held = False
         """Its last checkpoint could not be written."""
         self._held_bytes = 0
@@ -54,7 +55,7 @@ class Progress:
         """True if the flow may be fed `size` bytes for which no acknowledgement is owed."""
         if not self._held:
             return True
-        if self._held_bytes + size > HELD_BYTES:
+        if self._held_bytes + size > self.most_held_bytes:
             return False
         self._held_bytes += size
         return True

@@ -44,11 +44,12 @@ class Pool:
         policy: Policy | None = None,
         consumption: Consumption | None = None,
         send: Send = lambda instance, messages: None,
+        look_s: float = LOOK_S,
     ) -> None:
         self._clock = clock
         self.policy = policy or CongestionAware()
         self.consumption = consumption or at_most(50)
-        self._send = send
+        self._send, self._look_s = send, look_s
         self._instances: dict[int, Instance] = {}
         self._stopping = False
         self.lock = threading.Lock()
@@ -251,7 +252,7 @@ class Pool:
             number, left = self.backpressure.pick(now, self.roles.for_workers(now))
             if number is not None:
                 return self.take(number)
-            ends = [SLOW_S if left else LOOK_S]
+            ends = [SLOW_S if left else self._look_s]
             if resting := self.backpressure.resting:
                 ends.append(min(resting.values()) - now)
             self._asleep += 1

@@ -46,6 +46,6 @@ def may_leave(db: sqlite3.Connection, key: Stream, number: int) -> bool:
     return number <= int(most)
 
 
-def leave(db: sqlite3.Connection, key: Stream, number: int) -> None:
-    """From now on it may be sent so far, and somewhat further."""
-    db.execute(f"UPDATE stream SET leaving = ? {_OF_STREAM}", (number + LEAVING_AHEAD, *key))
+def leave(db: sqlite3.Connection, key: Stream, number: int, ahead: int) -> None:
+    """From now on it may be sent so far, and `ahead` numbers further."""
+    db.execute(f"UPDATE stream SET leaving = ? {_OF_STREAM}", (number + ahead, *key))

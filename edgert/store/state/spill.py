@@ -20,12 +20,12 @@ QUOTA_BYTES: Final = 8_388_608
 """The most queued input that is owed an acknowledgement (`edgert.runtime.instance.source_queue.OWED_BYTES`)."""
 
 
-def put(db: sqlite3.Connection, spill: Spill) -> None:
+def put(db: sqlite3.Connection, spill: Spill, quota_bytes: int) -> None:
     """More of it; from now on all input up to its position is here."""
     flow = spill.flow
     query = "SELECT number, bytes, messages FROM spill WHERE flow = ? ORDER BY number"
     kept = db.execute(query, (flow,)).fetchall()
-    over, lost = sum(size for _, size, _ in kept) + spill.bytes - QUOTA_BYTES, 0
+    over, lost = sum(size for _, size, _ in kept) + spill.bytes - quota_bytes, 0
     for number, size, messages in kept:
         if over <= 0:
             break
@@ -43,10 +43,10 @@ def put(db: sqlite3.Connection, spill: Spill) -> None:
     )
 
 
-def room(db: sqlite3.Connection, flow: str) -> int:
+def room(db: sqlite3.Connection, flow: str, quota_bytes: int) -> int:
     """How many bytes more there may be before something is given up."""
     (kept,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM spill WHERE flow = ?", (flow,)).fetchone()
-    return QUOTA_BYTES - int(kept)
+    return quota_bytes - int(kept)
 
 
 def forget(db: sqlite3.Connection, flow: str) -> None:
