@@ -295,7 +295,7 @@ SLEEPS = {
     "tests/brokers.py": "waits for the port of a process",
     "tests/gateway/moving.py": "readings, looks and faults at moments by chance",
     "tests/gateway/test_input_spill.py": "a removal that is not over yet",
-    "tests/gateway/test_given_up.py": "a change that is not over yet",
+    "tests/gateway/test_end_without_state.py": "a change that is not over yet",
     "tests/gateway/test_retire_ending.py": "turns go on for longer than a turn that stands still is waited for",
     "tests/gateway/webdriver.py": "waits for a browser",
     "tests/mqtt/test_paho_client.py": "nothing more comes",

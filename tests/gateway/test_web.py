@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,68 +14,11 @@ import pytest
 from edgert.control.server import ControlServer, Handler
 from edgert.core.errors import EdgertError
 from edgert.core.text.hosts import is_loopback
-from gateway.web import connections
-from gateway.web.connections import PLACES
 from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
 from tests.gateway.status_example import example_status, judged
-
-TIMEOUT_S = 60.0
-
-
-@dataclass
-class Settings:
-    host: str = "127.0.0.1"
-    port: int = 0
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-async def connect(server: WebServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", int(server.url.rstrip("/").rpartition(":")[2]))
-
-
-def request(path: str, host: str, *more: str) -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", f"Host: {host}", *more, "", ""]).encode()
-
-
-async def read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().rstrip().split("\r\n")
-    pairs = (line.split(": ", 1) for line in lines)
-    return int(first.split()[1]), {name.lower(): value for name, value in pairs}
-
-
-async def get(server: WebServer, path: str, *more: str, host: str = "localhost") -> Answer:
-    reader, writer = await connect(server)
-    writer.write(request(path, host, "Connection: close", *more))
-    status, headers = await read_head(reader)
-    body = await reader.read()
-    writer.close()
-    return Answer(status, headers, body)
-
-
-def serve(
-    check: Callable[[WebServer], Awaitable[None]],
-    status: Callable[[], dict[str, Any]] = example_status,
-    host: str = "127.0.0.1",
-) -> None:
-    """Runs `check` against a started server, which is stopped afterwards."""
-
-    async def main() -> None:
-        server = WebServer(Settings(host), status)
-        assert await server.start()
-        try:
-            await asyncio.wait_for(check(server), TIMEOUT_S)
-        finally:
-            await server.stop()
-
-    asyncio.run(main())
+from tests.gateway.web_rig import TIMEOUT_S, Settings, get, serve
 
 
 def test_the_page_and_all_it_loads_come_from_the_gateway_itself() -> None:
@@ -246,50 +187,6 @@ def test_input_that_no_flow_takes_makes_the_gateway_unready() -> None:
     ]
 
 
-async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
-    while True:
-        line = await reader.readline()
-        assert line, "the stream ended"
-        if line.startswith(b"data: "):
-            found: dict[str, Any] = json.loads(line[6:])
-            return found
-
-
-def test_events_bring_a_new_status_again_and_again() -> None:
-    status = example_status()
-
-    async def check(server: WebServer) -> None:
-        reader, writer = await connect(server)
-        writer.write(request("/api/events", "localhost"))
-        code, headers = await read_head(reader)
-        assert code == 200
-        assert headers["content-type"].startswith("text/event-stream")
-        assert (await next_event(reader))["ingest"]["messages"] == 100
-        status["ingest"]["messages"] = 101
-        assert (await next_event(reader))["ingest"]["messages"] == 101
-        writer.close()
-
-    serve(check, lambda: judged(status))
-
-
-def test_a_stop_ends_open_event_streams_instead_of_waiting_for_them() -> None:
-    async def main() -> float:
-        server = WebServer(Settings(), example_status)
-        assert await server.start()
-        reader, writer = await connect(server)
-        writer.write(request("/api/events", "localhost"))
-        await read_head(reader)
-        await next_event(reader)
-        began = asyncio.get_running_loop().time()
-        await asyncio.wait_for(server.stop(), TIMEOUT_S)
-        took = asyncio.get_running_loop().time() - began
-        assert b"data" not in await asyncio.wait_for(reader.read(), TIMEOUT_S)
-        writer.close()
-        return took
-
-    assert asyncio.run(main()) < 2.0
-
-
 def test_a_taken_port_is_said_and_the_gateway_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -326,55 +223,6 @@ def test_host_headers_are_taken_apart() -> None:
     assert host_name_untrusted(b"\xff") == "ÿ"
     assert is_loopback("127.0.0.5")
     assert not is_loopback("0.0.0.0")
-
-
-async def silent(server: WebServer, count: int) -> list[asyncio.StreamWriter]:
-    """Connections that send half a request, and then nothing."""
-    writers = [(await connect(server))[1] for _ in range(count)]
-    for writer in writers:
-        writer.write(b"GET /healthz HT")
-        await writer.drain()
-    return writers
-
-
-def test_silent_connections_do_not_keep_anybody_from_health_metrics_and_page() -> None:
-    async def check(server: WebServer) -> None:
-        writers = await silent(server, 3 * PLACES)
-        for path in ("/healthz", "/metrics", "/"):
-            assert (await asyncio.wait_for(get(server, path), 8.0)).status == 200
-        for writer in writers:
-            writer.close()
-
-    serve(check)
-
-
-def test_open_event_streams_do_not_keep_this_machine_from_health() -> None:
-    async def check(server: WebServer) -> None:
-        streams = []
-        for _ in range(PLACES):
-            reader, writer = await connect(server)
-            writer.write(request("/api/events", "localhost"))
-            await read_head(reader)
-            streams.append(writer)
-        assert (await asyncio.wait_for(get(server, "/healthz"), 8.0)).status == 200
-        for writer in streams:
-            writer.close()
-
-    serve(check)
-
-
-@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
-def test_a_request_that_does_not_come_whole_ends_its_connection(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    monkeypatch.setattr(connections, "REQUEST_S", 0.1)
-
-    async def check(server: WebServer) -> None:
-        reader, writer = await connect(server)
-        writer.write(begun)
-        with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), TIMEOUT_S) == b""
-        writer.close()
-
-    serve(check)
 
 
 def scheduling(tmp_path: Path, handlers: dict[str, Handler], asked: int = 1) -> list[dict[str, Any]]:

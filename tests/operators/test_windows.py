@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -339,34 +338,6 @@ def test_more_groups_than_fit_end_the_oldest_window_early_and_what_is_shipped_me
         assert len([r for r in rows_at(later, RESULT) if r["window_start"] == 10.0]) == 3
 
 
-def test_long_keys_leave_room_for_fewer_groups_restored_ones_too() -> None:
-    """Of 50 kB each twenty are kept in 1 MB, of which those that may still be corrected are part."""
-    keys = (("source", "string"), ("room", "string"))
-    made, again = (window(keys=keys, lateness_s=100.0) for _ in range(2))
-    limit(1_000_000, made, again)
-    for number in range(18):
-        batch = at(11.0, row(1.0 if number < 10 else 12.0, source=f"{number:02d}" + "a" * 50_000, room="r"))
-        assert not rows_at(made.process(batch, 0, NOW), RESULT) or number < 10
-    assert (len(made.emitted[0.0]), len(made.windows[1.0]), made.drops) == (10, 8, {})
-    again.restore(unpack(pack(made.snapshot())))
-    for each in (made, again):
-        each.process(at(11.0, row(13.0), row(13.0, room="r")), 0, NOW)
-        assert not each.drops, "short ones have room"
-        each.process(at(11.0, *(row(13.0, source=s, room="r" * 50_000) for s in "abc")), 0, NOW)
-        assert (list(each.emitted), len(each.windows[1.0])) == ([], 13)
-        assert each.drops == {"window ended early (groups)": 10}
-
-
-@pytest.mark.parametrize("variances", [0, 20])
-def test_more_aggregates_and_windows_leave_room_for_fewer_groups(variances: int) -> None:
-    made = window((AGGREGATES[0], *(Aggregate(f"v{n}", "variance", f"f{n}") for n in range(variances))))
-    limit(1_000_000, made)
-    made.process(at(0.0, *(row(SIZE * n) for n in range(5_000))), 0, NOW)
-    kept = 1_000_000 // (WINDOW_BYTES + KEY_BYTES + SLOT_BYTES * (2 + 4 * variances))
-    assert list(made.windows) == list(range(5_000 - kept, 5_000))
-    assert made.drops == {"window ended early (groups)": 5_000 - kept}
-
-
 def test_what_left_is_not_kept_for_the_next_checkpoint() -> None:
     """Whose delta says the same of it, and of what came again."""
     made, source = window(lateness_s=10.0), "x" * (STALE_BYTES // 20)
@@ -424,20 +395,3 @@ def test_what_changed_is_told_again_where_it_could_not_be_packed() -> None:
     for _ in range(2):
         with pytest.raises(UnicodeEncodeError):
             made.delta()
-
-
-def test_a_turn_costs_no_more_where_one_device_has_sent_50_000_times_in_the_future() -> None:
-    """Each of them opens a window that stays open. A look at all in each turn costs a thousand times as much."""
-
-    def best_turn_s(made: TumblingWindow) -> float:
-        tries = []
-        for second in range(200):
-            begun = time.perf_counter()
-            made.process(at(float(second), row(float(second), 1.0)), 0, NOW)
-            tries.append(time.perf_counter() - begun)
-        return sorted(tries)[len(tries) // 4]
-
-    few, many = window(), window()
-    many.process(at(0.0, *(row(1e6 + 10.0 * n, 1.0) for n in range(50_000))), 0, NOW)
-    assert len(many.windows) == 50_000
-    assert best_turn_s(many) < 30 * best_turn_s(few)
