@@ -1,9 +1,10 @@
-"""Three boards of an image find each other, run one flow, and go on when one of them is lost.
+"""Boards of an image in containers: `python3 -m images.containers BOARD`, as root. No emulation, so it is fast.
 
-`python3 -m images.containers BOARD`, as root: the image's root file system three times, in containers.
-Each board has its certificate by `edgert fleet provision boards.csv`. A flow counts over all three: messages come to
-the broker of the first, the second counts, results leave from the third. The second is cut off amid messages, comes
-back, and is lost for good.
+Three boards find each other, run one flow, and go on when one of them is lost. Each has its certificate by
+`edgert fleet provision boards.csv`. Messages come to the broker of the first, the second counts, results leave from the
+third. The power of the second is cut amid messages; it comes back, and is lost for good.
+
+With `--cuts N` instead: one board, whose power is cut N times at random moments (`images/containers/cuts.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -23,7 +25,8 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from images.check import memory
-from images.containers.board import BRIDGE, Board, enter, wait
+from images.containers.board import BRIDGE, Board, enter, mounted, wait
+from images.containers.cuts import try_cuts
 from images.programs import BuildError, run
 from images.qemu.central import amiss
 from images.qemu.machine import FIRST_S, MINUTES_S, BootError
@@ -33,9 +36,11 @@ NET: Final = "10.77.0"
 NAMES: Final = ("g1", "g2", "g3")
 EDGERT: Final = "/opt/edgert/bin/edgert"
 MESSAGES: Final = 60
-"""Of a minute, one each second (event time)."""
+"""In a minute, one each second (event time)."""
 SPREAD_S: Final = 12.0
 """Messages of the minute in which a board is lost come for so long."""
+START_S: Final = 20.0
+"""The latest moment of a power cut amid a start: one takes some 12 s."""
 COMMON: Final = """
 [gateway]
 fleet = "farm"
@@ -124,11 +129,7 @@ class Boards:
     """Three of an image, provisioned by one command."""
 
     def __init__(self, images: Path, folder: Path, ending: ExitStack) -> None:
-        root, data = folder / "root", folder / "data"
-        for image, at in ((images / "root.ext4", root), (images / "data.ext4", data)):
-            at.mkdir()
-            run("mount", "-o", "loop,ro", image, at)
-            ending.callback(run, "umount", at)
+        root, data = mounted(images, folder, ending), images / "data.ext4"
         rows = [f"{name},{NET}.{number}/24,{NET}.{number},{NET}.{number}" for number, name in enumerate(NAMES, 11)]
         (folder / "boards.csv").write_text("\n".join(["id,network.address,agent.bind,links.listen", *rows]) + "\n")
         (folder / "common.toml").write_text(COMMON)
@@ -180,10 +181,9 @@ def _states(board: Board) -> dict[str, str]:
     return {one["gateway"]: one["state"] for one in json.loads(said)["members"]} if status == 0 else {}
 
 
-def try_boards(images: Path) -> None:
+def try_boards(images: Path, folder: Path) -> None:
     """Raises `BootError` for what does not happen in time."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgert-boards-", dir=memory())))
         boards = Boards(images, folder, stack)
         g1, g2, g3 = boards
         say("three boards are provisioned by one command, and their files wiped")
@@ -230,13 +230,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("images.containers", description="Three boards of an image run one flow.")
     parser.add_argument("board", help="of this machine's architecture")
     parser.add_argument("--images", type=Path, help="folder of the image (build/images/BOARD)")
+    parser.add_argument("--cuts", type=int, default=0, help="instead: power cuts of one board, so many")
+    parser.add_argument("--seed", type=int, default=1, help="of their random moments (default: 1)")
     args = parser.parse_args(argv)
     images = (args.images or ROOT / "build" / "images" / args.board).absolute()
     began = time.monotonic()
     try:
         enter("images.containers", sys.argv[1:] if argv is None else argv)
         say(f"{args.board}; load {os.getloadavg()[0]:.1f}")
-        try_boards(images)
+        with tempfile.TemporaryDirectory(prefix="edgert-boards-", dir=memory()) as folder:
+            if args.cuts:
+                chance = random.Random(args.seed)
+                try_cuts(images, Path(folder), [chance.random() for _ in range(args.cuts)], START_S)
+            else:
+                try_boards(images, Path(folder))
     except (BootError, BuildError) as error:
         print(f"boards: {error}", file=sys.stderr)
         return 1

@@ -6,13 +6,17 @@ device, mount or process stays when the program ends.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -35,6 +39,9 @@ PATH: Final = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 WAIT_S: Final = 600.0
 """The fleet forgets no board that died less than three minutes ago."""
 
+SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2
+"""The kernel's EXT4_IOC_SHUTDOWN: the file system writes nothing from now on, its journal included."""
+
 T = TypeVar("T")
 
 
@@ -48,10 +55,29 @@ def enter(module: str, arguments: Sequence[str]) -> None:
         own = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
         command = ["unshare", *own, sys.executable, "-m", module, *arguments]
         os.execvpe("unshare", command, {**os.environ, INSIDE: "yes"})
+    run("mount", "--make-rshared", "/")  # boards hold what was mounted when they started: they are to lose it, too
     run("mount", "-t", "cgroup2", "none", CGROUPS)  # a machine may have the older kind there
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "link", "set", BRIDGE, "up")
+
+
+def mounted(images: Path, folder: Path, ending: ExitStack) -> Path:
+    """The root file system of an image, until `ending`."""
+    root = folder / "root"
+    root.mkdir()
+    run("mount", "-o", "loop,ro", images / "root.ext4", root)
+    ending.callback(run, "umount", root)
+    return root
+
+
+def lose_power(folder: Path) -> None:
+    """Makes an ext4 lose all that is not on its disk, as by a power cut. It can then be unmounted only."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.ioctl(opened, SHUTDOWN, struct.pack("I", WITHOUT_LOG))
+    finally:
+        os.close(opened)
 
 
 def wait(look: Callable[[], T], what: str, within_s: float = WAIT_S) -> T:
@@ -65,16 +91,17 @@ def wait(look: Callable[[], T], what: str, within_s: float = WAIT_S) -> T:
 
 
 class Board:
-    """Of a root file system that is mounted at `root`; its data stay in `folder`."""
+    """One container: the root file system at `root`, which all boards share, with data in `folder`."""
 
     def __init__(self, name: str, address: str, root: Path, data: Path, folder: Path) -> None:
-        """`data` is a folder with the data of the image."""
+        """`data` is the file system of data of the image; the board has a copy."""
         self.name, self.address, self._root = name, address, root
-        self._var, self._log = folder / f"{name}.var", folder / f"{name}.log"
+        self._var, self._disk, self.log = (folder / f"{name}.{kind}" for kind in ("var", "ext4", "log"))
         self._device = f"to-{name}"
         self._cgroup = CGROUPS / f"edgert-{os.stat('/proc/self/ns/pid').st_ino}-{name}"
         self._process: subprocess.Popen[bytes] | None = None
-        run("cp", "-a", data, self._var)
+        self._var.mkdir()
+        run("cp", "--sparse=always", data, self._disk)
 
     def provision(self, boot: Path) -> None:
         """Takes the provisioning file of folder `boot`, which stands for the FAT partition of its card."""
@@ -82,7 +109,16 @@ class Board:
             *self._nspawn(), f"--bind={boot}:/mnt", "--setenv=PYTHONPATH=/opt/edgert/lib", "--as-pid2",
             "/usr/bin/python3", "-P", "-c", TAKE,
         ]  # fmt: skip
+        self._mount()
         run(*command)
+        run("umount", self._var)
+
+    def _mount(self) -> None:
+        """As the board's first script does."""
+        found = subprocess.run(["/sbin/e2fsck", "-p", self._disk], capture_output=True, text=True, check=False)
+        if found.returncode > 1:  # 1: mended
+            raise BootError(f"the data of {self.name} are broken: {found.stdout}")
+        run("mount", "-o", "loop,noatime", self._disk, self._var)
 
     def _nspawn(self) -> list[str]:
         where = (f"--directory={self._root}", f"--bind={self._var}:/var", "--tmpfs=/tmp", f"--machine={self.name}")
@@ -90,22 +126,30 @@ class Board:
 
     def start(self) -> None:
         wait(lambda: not _is_there(self._device), f"the end of {self.name}'s old network device")
+        self._mount()
         self._cgroup.mkdir(exist_ok=True)
         boot = ["--boot", f"--network-veth-extra={self._device}:eth0", "--console=pipe", CONFIRM]
         inside = ["sh", "-c", f'echo $$ >{self._cgroup}/cgroup.procs; exec "$@"', "sh", *self._nspawn(), *boot]
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait(lambda: _is_there(self._device), f"{self.name}'s network device")
         run("ip", "link", "set", self._device, "master", BRIDGE, "up")
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def cut(self) -> None:
-        """All its processes end at once. What they have written stays with this machine's kernel."""
-        if self._process is not None and self._process.poll() is None:
-            if leader := self._leader():
-                os.kill(leader, 9)
+        """As a power cut: all its processes end at once, and what was not on its disk by then is lost."""
+        if self.running:
+            wait(self._leader, f"{self.name}'s first process")
+            os.kill(self._leader(), signal.SIGKILL)
+        if self._process is not None and self._var.is_mount():
+            lose_power(self._var)
             self._process.wait()
-            for folder, _, _ in os.walk(self._cgroup, topdown=False):
-                os.rmdir(folder)
+            run("umount", self._var)
+            for group, _, _ in os.walk(self._cgroup, topdown=False):
+                os.rmdir(group)
 
     def _leader(self) -> int:
         """Its first process, as this machine numbers it; 0 before there is one."""

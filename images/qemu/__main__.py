@@ -8,7 +8,6 @@ Emulated, a boot takes some 20 to 90 s. Traffic goes to ports of loopback that Q
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import signal
 import sys
@@ -27,21 +26,17 @@ from images.check import memory
 from images.qemu.central import Central
 from images.qemu.cuts import Cuts
 from images.qemu.fleet import Fleet
-from images.qemu.machine import MINUTES_S, BootError, Machine
+from images.qemu.machine import BootError, Machine
 from images.qemu.outside import Outside
+from images.qemu.steps import BOARD_ID, counts, first_start, say, tell
 from images.qemu.updates import FLEET_SCENES, Updates
 from images.qemu.updates import SCENES as UPDATE_SCENES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BOARD_ID: Final = "probe-board"
 SCENES: Final = ("power", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts")
 CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
-
-
-def say(text: str) -> None:
-    print(f"boot: {text}", flush=True)
 
 
 def try_board(
@@ -59,24 +54,24 @@ def try_board(
         machine = Machine(board, images, folder, fleet.provisioning(), own_clock=own_clock)
         stack.callback(machine.cut)
         central = stack.enter_context(Central(folder / "central", fleet))
-        counts = partial(_counts, machine, central)
+        counted = partial(counts, machine, central)
         machine.start()
         if known:
-            counts()
+            counted()
         else:
-            _first_start(machine)
+            first_start(machine)
         if "power" in scenes and central.told is None:
             _power_cut(machine)
-        updates = Updates(board, images, folder, machine, fleet, counts, say) if machine.has_slots else None
+        updates = Updates(board, images, folder, machine, fleet, counted, say) if machine.has_slots else None
         if updates is not None:
             stack.enter_context(updates)
             updates.play(scenes)
         if {"central", "cuts", *FLEET_SCENES} & set(scenes) and central.told is None:
-            _tell(machine, central)
+            tell(machine, central)
         if updates is not None:
             updates.play_with_fleet(scenes, central)
         if "cuts" in scenes:
-            Cuts(machine, central, updates, counts, say).play(cuts.moments, cuts.within_s)
+            Cuts(machine, central, updates, counted, say).play(cuts.moments, cuts.within_s)
     say(sizes(images))
 
 
@@ -88,78 +83,6 @@ class Cutting:
     """Each from 0 to 1: a part of the time in which it may come."""
     within_s: float
     """The longest time after a start."""
-
-
-def _counts(machine: Machine, central: Central) -> None:
-    """The gateway is there, and its flow counts without being deployed again. With a central side, all messages have
-    landed once."""
-    own = Outside(machine)
-    say(f"CONNACK after {own.connect():.0f} s (emulated; load {os.getloadavg()[0]:.1f})")
-    own.client.loop_stop()
-    machine.wait(lambda status: status["ingest"]["subscribed"], "the gateway")
-    outside = Outside(machine, 0 if central.told is None else central.sensors)
-    outside.connect()
-    if central.told is None:
-        outside.measure()
-    else:
-        outside.send(machine.minute())
-        minutes = [minute for minute in machine.minutes() if minute >= central.told]
-        say(central.landed("counts", minutes))
-    outside.client.loop_stop()
-
-
-def _tell(machine: Machine, central: Central) -> None:
-    """Off, a new file on its card, on: it takes sensors from a broker that keeps what it has, and has a central side.
-    Results that wait since its first start land."""
-    first = machine.minutes()[-1] + MINUTES_S
-    machine.cut()
-    machine.provision(central.provisioning())
-    central.told = first
-    machine.start()
-    _counts(machine, central)
-    if "edgert.toml" in machine.left():
-        raise BootError(f"expected a wiped file, got {machine.left()}")
-    machine.wait(
-        lambda status: status["central"]["connected"] and not status["central"]["outbox_batches"], "the outbox"
-    )
-    old = sum(n for start, n in central.windows("counts").items() if start < first)
-    say(f"provisioned anew from its card: {old} messages that were counted before have landed, too")
-
-
-def _first_start(machine: Machine) -> None:
-    outside = Outside(machine)
-    load = os.getloadavg()[0]
-    say(f"CONNACK {outside.connect():.0f} s after power on (emulated; load {load:.1f})")
-    outside.wait(lambda: bool(outside.online()), "the gateway")
-    gateway = outside.online()
-    if gateway != BOARD_ID or "edgert.toml" in machine.left():
-        raise BootError(f"expected {BOARD_ID} and a wiped file, got {gateway} and {machine.left()}")
-    say(f"gateway {gateway} is online, and its provisioning file is wiped")
-    if machine.has_slots:
-        _agent(machine)
-    outside.deploy(gateway)
-    outside.measure()
-    say("results of the flow came out")
-    outside.client.loop_stop()
-
-
-def _agent(machine: Machine) -> None:
-    """The agent has the fleet's key, which its own account cannot read on the data partition."""
-    for _ in range(60):
-        status, said = machine.ask("systemctl is-active edgert-agent; /opt/edgert/bin/edgert fleet status 2>&1")
-        if status == 0 and BOARD_ID in said:
-            break
-        time.sleep(2.0)
-    else:
-        log = machine.ask("journalctl -u edgert-agent --no-pager | tail -n 20")[1]
-        raise BootError(f"expected the agent in its fleet, got:\n{said}\n{log}")
-    say("the agent runs, with the fleet's key")
-    _, said = machine.ask("grep -E '^Mem(Total|Available)' /proc/meminfo; stat -c '%a %U %G %n' /var/edgert/identity/*")
-    total, available = (int(line.split()[1]) / 1024 for line in said.splitlines()[:2])
-    modes = {line.split("/")[-1]: line.split()[:3] for line in said.splitlines()[2:]}
-    if (modes["fleet.key"], modes["board.key"]) != (["600", "root", "root"], ["640", "root", "edgert-board"]):
-        raise BootError(f"expected keys that few may read, got {modes}")
-    say(f"{total - available:.0f} MiB of memory are in use")
 
 
 def _power_cut(machine: Machine) -> None:

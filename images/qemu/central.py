@@ -22,11 +22,10 @@ from deltalake.exceptions import TableNotFoundError
 from edgert.central.tables.query import query
 from images.qemu.fleet import Fleet
 from images.qemu.machine import BootError, free_port
-from images.qemu.outside import MESSAGES, WINDOW_S
+from images.qemu.outside import LOCAL, MESSAGES, WINDOW_S
 
 HOST: Final = "10.0.2.2"
 """The address under which QEMU's own network has this machine."""
-LOCAL: Final = "127.0.0.1"
 START_S: Final = 60.0
 LANDED_S: Final = 600.0
 
@@ -34,8 +33,9 @@ LANDED_S: Final = 600.0
 class Central:
     """Runs for as long as its context lasts; its files stay in `folder`, and its ports stay the same."""
 
-    def __init__(self, folder: Path, fleet: Fleet) -> None:
-        self._folder, self._fleet = folder, fleet
+    def __init__(self, folder: Path, fleet: Fleet, host: str = HOST, listen: str = LOCAL) -> None:
+        """The board has this machine under the address `host`; the broker listens on `listen`."""
+        self._folder, self._fleet, self._host, self._listen = folder, fleet, host, listen
         self._processes: list[subprocess.Popen[bytes]] = []
         if not (folder / "ports.json").exists():
             self._make()
@@ -44,7 +44,7 @@ class Central:
     def _make(self) -> None:
         self._folder.mkdir()
         fleet, folder = self._fleet, self._folder
-        fleet.issue("server", folder / "broker", HOST, LOCAL)
+        fleet.issue("server", folder / "broker", self._host, LOCAL)
         for user in ("central", "ops"):
             fleet.issue("user", folder / user, user)
         (folder / "acl").write_text(fleet.rules("ops"))
@@ -53,10 +53,10 @@ class Central:
             "user root\nper_listener_settings true\n"
             f"persistence true\npersistence_location {folder}/\nautosave_interval 60\n"
             "max_queued_messages 0\nmax_inflight_messages 0\n"
-            f"listener {port} {LOCAL}\ncafile {folder}/broker/ca.pem\ncertfile {folder}/broker/server.pem\n"
+            f"listener {port} {self._listen}\ncafile {folder}/broker/ca.pem\ncertfile {folder}/broker/server.pem\n"
             f"keyfile {folder}/broker/server.key\ncrlfile {fleet.revoked}\nrequire_certificate true\n"
             f"use_identity_as_username true\nacl_file {folder}/acl\n"
-            f"listener {sensors} {LOCAL}\nallow_anonymous true\n"
+            f"listener {sensors} {self._listen}\nallow_anonymous true\n"
         )
         (folder / "collector.toml").write_text(
             f'[collector]\ntable_root = "{folder}/tables"\nmac_key_file = "{fleet.mac_key}"\n'
@@ -78,7 +78,8 @@ class Central:
     def provisioning(self) -> str:
         """The text of an edgert.toml by which the board takes sensors from, and sends results to, this broker."""
         return self._fleet.provisioning(
-            f'[sensors]\nhost = "{HOST}"\nport = {self.sensors}\n[central]\nhost = "{HOST}"\nport = {self._port}\n'
+            f'[sensors]\nhost = "{self._host}"\nport = {self.sensors}\n'
+            f'[central]\nhost = "{self._host}"\nport = {self._port}\n'
         )
 
     def __enter__(self) -> Central:

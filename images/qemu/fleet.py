@@ -22,8 +22,8 @@ host = "0.0.0.0"
 class Fleet:
     """Made by the commands of `edgert fleet`, in a folder; one that is there has the fleet already."""
 
-    def __init__(self, folder: Path, board: str) -> None:
-        self._folder, self._board = folder, board
+    def __init__(self, folder: Path, board: str, common: str = COMMON) -> None:
+        self._folder, self._board, self._common = folder, board, common
         if not folder.exists():
             self._make(folder, board)
 
@@ -35,7 +35,7 @@ class Fleet:
 
     def provisioning(self, settings: str = "") -> str:
         """The text of the board's edgert.toml, with further settings; the board's certificate stays the same."""
-        (self._folder / "common.toml").write_text(COMMON + settings)
+        (self._folder / "common.toml").write_text(self._common + settings)
         self._edgert("fleet", "provision", self._folder / "boards.csv", "--ca", self._ca,
                      "--out", self._folder / "boards", "--common", self._folder / "common.toml")  # fmt: skip
         return (self._folder / "boards" / self._board / "edgert.toml").read_text()

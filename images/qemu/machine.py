@@ -61,6 +61,9 @@ def free_port() -> int:
 class Machine:
     """One board in QEMU; its card is a copy, so the image stays as it is. A card that is in `folder` is used again."""
 
+    host = "127.0.0.1"
+    """Where its ports are reached."""
+
     def __init__(self, board: str, images: Path, folder: Path, provisioning: str, *, own_clock: bool = False) -> None:
         """`provisioning` is the text of edgert.toml."""
         spec = tomllib.loads((Path(__file__).parents[1] / "boards" / f"{board}.toml").read_text())
@@ -212,7 +215,7 @@ class Machine:
     def status(self) -> dict[str, Any]:
         """The gateway's, of its page; empty while it does not answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/api/status", timeout=STATUS_S) as answer:
+            with urllib.request.urlopen(f"http://{self.host}:{self.page}/api/status", timeout=STATUS_S) as answer:
                 found: dict[str, Any] = json.load(answer)
         except (OSError, http.client.HTTPException, ValueError):
             return {}

@@ -15,6 +15,7 @@ from images.qemu.machine import BootError, Machine
 BOOT_S: Final = 1800.0
 """Emulated on a busy machine; on an idle one a boot takes less than a minute."""
 ANSWER_S: Final = 900.0
+LOCAL: Final = "127.0.0.1"
 MESSAGES: Final = 60
 """Messages of a minute, one each second."""
 WINDOW_S: Final = 10
@@ -50,6 +51,7 @@ class Outside:
     def __init__(self, machine: Machine, port: int = 0) -> None:
         """`port` is that of a broker on this machine; 0: the board's own broker."""
         self._machine, self._port = machine, port or machine.broker
+        self._host = LOCAL if port else machine.host
         self.seen: list[tuple[str, bytes]] = []
         self.connected = False
         self.client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
@@ -68,7 +70,7 @@ class Outside:
         began = time.monotonic()
         # By the client's own thread alone: a second connection beside it would send messages anew, out of their order.
         self.client.reconnect_delay_set(1, 1)
-        self.client.connect_async("127.0.0.1", self._port, keepalive=30)
+        self.client.connect_async(self._host, self._port, keepalive=30)
         self.client.loop_start()
         while not self.connected:
             if not self._machine.running or time.monotonic() - began > BOOT_S:
