@@ -291,6 +291,7 @@ def test_no_module_imports_a_module_of_tests() -> None:
 REAL_TIME = {"tests/integration", "tests/faults", "tests/protocol", "tests/lab", "tests/agent/simulation"}
 """Rooms whose tests start processes, or run on a loop whose clock jumps to the next timer."""
 SLEEPS = {
+    "tests/agent/lease/test_leases.py": "a loop whose clock jumps to the next timer",
     "tests/waiting.py": "what others wait with",
     "tests/brokers.py": "waits for the port of a process",
     "tests/gateway/moving.py": "readings, looks and faults at moments by chance",

@@ -2,37 +2,47 @@
 
 A coordinator asks all boards for the lease with a number of its own (`agent.lease.fences`). A board grants it to one at
 a time, for `LEASE_S` from the last renewal, and takes nothing from a coordinator with a smaller number than the
-greatest one that it promised. What a majority has written, the next coordinator reads from its majority, since two
-majorities have a board in common (Lamport, "The Part-Time Parliament", 1998, with one register per flow): which boards
-may have a part of the flow. So no coordinator deploys a flow anew beside a part that it does not see.
+greatest one that it promised. A coordinator writes all its records by the number that a majority promised it. What a
+majority has written, the next coordinator reads from its majority, since two majorities have a board in common
+(Lamport, "The Part-Time Parliament", 1998, with one register per flow): which boards may have a part of the flow. So no
+coordinator deploys a flow anew beside a part that it does not see.
 
 The lease only keeps two coordinators from hindering each other. That a flow has one owner rests on the numbers.
+
+A board remembers `MOST_FLOWS` flows. Of one that it forgets it keeps the number, in a floor for all flows that it does
+not remember: so no number is promised again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 LEASE_S: Final = 15.0
 """A coordinator that renews nothing for so long has lost its lease. Longer: the next one waits longer after a death."""
 MAX_NUMBER: Final = 2**63
 MOST_BOARDS: Final = 4_096
+MOST_FLOWS: Final = 1_024
+"""That a board remembers. One more forgets the removed flow that was written longest ago; where there is none, the
+board grants nothing for a flow that it does not know."""
 STATES: Final = ("", "deploying", "runs", "removing", "removed")
 """States of a flow; empty: nothing is remembered."""
 
 
 class Record(NamedTuple):
-    """The memory of a flow. Of several records the one with the greatest number holds."""
+    """The memory of a flow. Of several records the greatest one holds."""
 
     number: int = 0
+    """Of the coordinator that wrote it, as a majority promised it."""
+    step: int = 0
+    """Counts the records of that coordinator."""
     state: str = ""
     boards: tuple[str, ...] = ()
     """Those that may have a part of it."""
 
     def plain(self) -> list[Any]:
-        return [self.number, self.state, list(self.boards)]
+        return [self.number, self.step, self.state, list(self.boards)]
 
 
 @dataclass(slots=True)
@@ -46,23 +56,33 @@ class Grant:
     written_at: float | None = None
     """None: not since this agent began."""
 
+    def held_by_another(self, coordinator: str, now: float) -> bool:
+        return self.holder != coordinator and now < self.until
+
+    def is_spare(self, now: float) -> bool:
+        """The flow is not there, and nobody changes it."""
+        return now >= self.until and self.record.state in ("", "removed")
+
 
 class Grants:
     """The votes of one board, by flow. What `plain` gives must be on the disk before anything is answered."""
 
-    def __init__(self, stored: Mapping[str, Grant], now: float) -> None:
+    def __init__(self, stored: Mapping[str, Grant], now: float, floor: int = 0) -> None:
         """A lease that was granted before a restart may last for `LEASE_S` more."""
         self._grants = dict(stored)
+        """Flows that were written longest ago first."""
+        self.floor = floor
+        """The greatest number that was promised for a flow that is forgotten."""
         for grant in self._grants.values():
             grant.until = now + LEASE_S if grant.holder else float("-inf")
 
     def take(self, flow: str, number: int, holder: str, now: float) -> dict[str, Any]:
         """`{"granted": bool, "promised": number, "record": [...]}`; where it is refused since another one has the lease
         the `holder`, where it is granted `age_s`, the time since the last write, if that is known."""
-        grant = self._grants.setdefault(flow, Grant())
-        if grant.holder != holder and now < grant.until:
+        grant = self._of(flow)
+        if grant.held_by_another(holder, now):
             return {"granted": False, "promised": grant.promised, "holder": grant.holder}
-        if number <= grant.promised:
+        if number <= grant.promised or not self._keeps(flow, grant, now):
             return {"granted": False, "promised": grant.promised}
         grant.promised, grant.holder, grant.until = number, holder, now + LEASE_S
         answer = {"granted": True, "promised": number, "record": grant.record.plain()}
@@ -70,32 +90,49 @@ class Grants:
 
     def renew(self, flow: str, number: int, holder: str, now: float) -> bool:
         """False if another coordinator has the lease now. Keeps nothing: a restart counts as a renewal."""
-        grant = self._grants.get(flow, Grant())
+        grant = self._of(flow)
         if grant.holder != holder or number < grant.promised:
             return False
         grant.until = now + LEASE_S
         return True
 
-    def write(self, flow: str, record: Record, now: float) -> bool:
-        """Remembers what a coordinator says; False if a greater number was promised. Each record has a number of its
-        own: of two, all boards take the same one for the newer."""
-        grant = self._grants.setdefault(flow, Grant())
-        if record.number < grant.promised:
+    def write(self, flow: str, record: Record, holder: str, now: float) -> bool:
+        """Remembers what a coordinator says; False if a greater number was promised, another one has the lease, or a
+        later record of the same one has come."""
+        grant = self._of(flow)
+        late = record.number < grant.promised or record < grant.record
+        if late or grant.held_by_another(holder, now) or not self._keeps(flow, grant, now):
             return False
         grant.promised, grant.record, grant.written_at = record.number, record, now
+        self._grants[flow] = self._grants.pop(flow)
         return True
 
     def release(self, flow: str, number: int, holder: str) -> None:
-        grant = self._grants.get(flow, Grant())
+        grant = self._of(flow)
         if grant.holder == holder and number >= grant.promised:
             grant.holder, grant.until = "", float("-inf")
 
     def promised(self, flow: str) -> int:
-        return self._grants.get(flow, Grant()).promised
+        return self._of(flow).promised
 
     def record(self, flow: str) -> Record:
         """The record that this board remembers; others may have a newer one."""
-        return self._grants.get(flow, Grant()).record
+        return self._of(flow).record
+
+    def _of(self, flow: str) -> Grant:
+        """What is remembered of a flow; of one that is not known, or was forgotten, the floor."""
+        return self._grants.get(flow) or Grant(self.floor)
+
+    def _keeps(self, flow: str, grant: Grant, now: float) -> bool:
+        """Remembers the grant from now on; False where there is no room."""
+        if flow not in self._grants and len(self._grants) >= MOST_FLOWS:
+            spare = [name for name, other in self._grants.items() if other.is_spare(now)]
+            if not spare:
+                return False
+            gone = min(spare, key=lambda name: self._grants[name].record.state != "")  # the first one without a record
+            self.floor = max(self.floor, self._grants.pop(gone).promised)
+        self._grants[flow] = grant
+        return True
 
     def plain(self) -> dict[str, list[Any]]:
         """Returns the grants as JSON types, for the disk."""
@@ -104,13 +141,18 @@ class Grants:
 
 def record_untrusted(plain: Any) -> Record:
     """Raises `ValueError`."""
-    if not isinstance(plain, list) or len(plain) != 3:
-        raise ValueError("expected a number, a state and boards")
-    number, state, boards = plain
+    if not isinstance(plain, list) or len(plain) != 4:
+        raise ValueError("expected a number, a step, a state and boards")
+    number, step, state, boards = plain
     fits = isinstance(boards, list) and len(boards) <= MOST_BOARDS and all(isinstance(one, str) for one in boards)
-    if type(number) is not int or not 0 <= number < MAX_NUMBER or state not in STATES or not fits:
-        raise ValueError(f"expected a number, one of the states {', '.join(STATES[1:])}, and boards")
-    return Record(number, state, tuple(boards))
+    if not is_number(number) or not is_number(step) or state not in STATES or not fits:
+        raise ValueError(f"expected a number, a step, one of the states {', '.join(STATES[1:])}, and boards")
+    return Record(number, step, state, tuple(boards))
+
+
+def is_number(plain: Any) -> TypeGuard[int]:
+    """One that a coordinator can have."""
+    return type(plain) is int and 0 <= plain < MAX_NUMBER
 
 
 def grants_untrusted(plain: Any) -> dict[str, Grant]:
@@ -119,7 +161,7 @@ def grants_untrusted(plain: Any) -> dict[str, Grant]:
         raise ValueError("expected grants by flow")
     found: dict[str, Grant] = {}
     for flow, told in plain.items():
-        fits = isinstance(told, list) and len(told) == 3 and type(told[0]) is int and isinstance(told[1], str)
+        fits = isinstance(told, list) and len(told) == 3 and is_number(told[0]) and isinstance(told[1], str)
         if not isinstance(flow, str) or not fits:
             raise ValueError("expected of each flow a number, a holder and a record")
         found[flow] = Grant(told[0], told[1], record=record_untrusted(told[2]))

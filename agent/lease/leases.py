@@ -15,12 +15,13 @@ from random import Random
 from typing import Any, Final
 
 from agent.lease.fences import next_fence
-from agent.lease.grants import LEASE_S, Grants, Record, grants_untrusted, record_untrusted
+from agent.lease.grants import LEASE_S, Grants, Record, grants_untrusted, is_number, record_untrusted
 from agent.lease.known import Known, Standing, is_majority, standings_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
+from edgert.core.ids import FLOW_NAME
 
 log = logging.getLogger(__name__)
 Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
@@ -51,16 +52,21 @@ class LeaseError(EdgertError):
 class Lease:
     """Lease of one flow, held by this agent."""
 
-    def __init__(self, flow: str, number: int, record: Record, age_s: float | None, leases: Leases) -> None:
+    def __init__(
+        self, flow: str, number: int, record: Record, age_s: float | None, until: float, leases: Leases
+    ) -> None:
         self.flow, self.number, self.record, self._leases = flow, number, record, leases
         self.age_s = age_s
         """Since a coordinator wrote of the flow last, as far as a board remembers it."""
+        self.until = until
+        """Monotonic seconds; renewed by a majority."""
+        self._step = 0
 
     async def write(self, state: str, boards: Iterable[str]) -> None:
-        """A majority remembers this of the flow from now on. Raises `LeaseError`."""
-        self.number = next_fence([self.number], self._leases.name)
-        record = Record(self.number, state, tuple(sorted(set(boards))))
-        await self._leases.write(self.flow, record)
+        """A majority remembers this of the flow from now on. Raises `LeaseError`, also where the lease is lost."""
+        self._step += 1
+        record = Record(self.number, self._step, state, tuple(sorted(set(boards))))
+        await self._leases.write(self, record)
         self.record = record
 
     async def note(self, state: str, boards: Iterable[str]) -> None:
@@ -87,7 +93,9 @@ class Leases:
         if not isinstance(plain, dict):
             raise ValueError("expected boards and grants")
         self._known = Known(name, standings_untrusted(plain.get("known")))
-        self._grants = Grants(grants_untrusted(plain.get("grants")), clock.monotonic())
+        if not is_number(floor := plain.get("floor", 0)):
+            raise ValueError("expected a number as floor")
+        self._grants = Grants(grants_untrusted(plain.get("grants")), clock.monotonic(), floor)
         self._on_disk = stored
         self._storing = asyncio.Lock()
 
@@ -174,11 +182,13 @@ class Leases:
     async def _taken(self, flow: str) -> Lease:
         began, greatest = self._clock.monotonic(), self._grants.promised(flow)
         while True:
-            number = next_fence([greatest], self.name)
+            number, asked_at = next_fence([greatest], self.name), self._clock.monotonic()
             answers = await self._ask("take", flow, number)
             granted = {name: answer for name, answer in answers.items() if answer.get("granted") is True}
             if is_majority(granted, self.members):
-                return self._read(flow, number, granted.values())
+                ages = [age for answer in granted.values() if isinstance(age := answer.get("age_s"), int | float)]
+                record = _newest(flow, granted.values())
+                return Lease(flow, number, record, min(ages, default=None), asked_at + LEASE_S, self)
             await self._ask("release", flow, number)
             over = self._clock.monotonic() - began >= PATIENCE_S
             if over or not self.has_majority():  # else the network, or a card, was slow for a moment
@@ -190,16 +200,11 @@ class Leases:
             greatest = max([number, *(n for n in told if type(n) is int)])
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
 
-    def _read(self, flow: str, number: int, granted: Collection[Mapping[str, Any]]) -> Lease:
-        try:
-            record = max(record_untrusted(answer.get("record")) for answer in granted)
-        except ValueError as error:
-            raise LeaseError(f"flow {flow}: a board remembers what is nothing: {error}") from error
-        ages = [age for answer in granted if isinstance(age := answer.get("age_s"), int | float)]
-        return Lease(flow, number, record, min(ages, default=None), self)
-
-    async def write(self, flow: str, record: Record) -> None:
+    async def write(self, lease: Lease, record: Record) -> None:
         """Has a majority remember it. Raises `LeaseError`."""
+        flow = lease.flow
+        if self._clock.monotonic() >= lease.until:
+            raise LeaseError(f"flow {flow}: the lease of {self.name} is over, as no majority renewed it; try again")
         answers = await self._ask("write", flow, record.number, {"record": record.plain()})
         wrote = [name for name, answer in answers.items() if answer.get("wrote") is True]
         if not is_majority(wrote, self.members):
@@ -210,12 +215,20 @@ class Leases:
         """Returns the record of a flow that a majority remembers. Raises `LeaseError`."""
         answers = await self._ask("read", flow, 0)
         self._check_majority(flow, answers)
-        return self._read(flow, 0, answers.values()).record
+        return _newest(flow, answers.values())
 
     async def _renew(self, lease: Lease) -> None:
         while True:
             await asyncio.sleep(LEASE_S / 3)
-            await self._ask("renew", lease.flow, lease.number)
+            asked_at = self._clock.monotonic()
+            answers = await self._ask("renew", lease.flow, lease.number)
+            renewed = [name for name, answer in answers.items() if answer.get("renewed") is True]
+            refused = [name for name, answer in answers.items() if answer.get("renewed") is False]
+            if is_majority(renewed, self.members):
+                lease.until = asked_at + LEASE_S
+            elif not is_majority(self.members - set(refused), self.members):
+                lease.until = float("-inf")
+                return
 
     def _check_majority(self, flow: str, answered: Collection[str]) -> None:
         members = self.members
@@ -256,7 +269,7 @@ class Leases:
         await self._merge(args)
         answer: dict[str, Any] = {}
         if verb != "known":
-            if not isinstance(flow, str) or type(number) is not int:
+            if not (isinstance(flow, str) and FLOW_NAME.fullmatch(flow) and is_number(number)):
                 raise EdgertError(f"expected a flow and a number, got {show(flow)}, {show(number)}")
             answer = self._vote(verb, flow, number, sender, args)
         if verb in ("take", "write"):
@@ -277,7 +290,7 @@ class Leases:
                 return {}
             case "write":
                 try:
-                    return {"wrote": grants.write(flow, record_untrusted(args.get("record")), now)}
+                    return {"wrote": grants.write(flow, record_untrusted(args.get("record")), sender, now)}
                 except ValueError as error:
                     raise EdgertError(f"record of flow {show(flow)}: {error}") from error
         raise EdgertError(f"expected take, renew, write, read, release or known, got {show(verb)}")
@@ -289,7 +302,8 @@ class Leases:
     async def _keep(self) -> None:
         """Stores all, before anybody is answered. Raises `EdgertError`."""
         async with self._storing:
-            text = json.dumps({"known": self._known.plain(), "grants": self._grants.plain()})
+            grants = self._grants
+            text = json.dumps({"known": self._known.plain(), "grants": grants.plain(), "floor": grants.floor})
             if text == self._on_disk:
                 return
             try:
@@ -303,3 +317,11 @@ def _answer(answer: Any) -> Mapping[str, Any]:
     if not isinstance(answer, Mapping):
         raise EdgertError(f"expected an answer to {VERB}, got {show(answer)}")
     return answer
+
+
+def _newest(flow: str, answers: Collection[Mapping[str, Any]]) -> Record:
+    """The greatest record of those that boards told."""
+    try:
+        return max(record_untrusted(answer.get("record")) for answer in answers)
+    except ValueError as error:
+        raise LeaseError(f"flow {flow}: a board remembers what is nothing: {error}") from error
