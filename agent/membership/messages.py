@@ -16,9 +16,11 @@ from edgert.core.ids import GATEWAY_NAME
 from edgert.core.packing import pack, unpack_untrusted
 
 MAX_ITEMS: Final = 65_536
-"""Most messages of a body, and most items of a message."""
-MAX_TABLE_BYTES: Final = 1 << 20
-"""Most bytes of an exchanged table."""
+"""Most messages of a body or of an exchanged table, and most items of a message."""
+MAX_PIECE_BYTES: Final = 1 << 20
+"""Most bytes of a piece of an exchanged table, before it is compressed."""
+MAX_PIECES: Final = 8
+"""Of a table: 2 kB for each of 4,096 members."""
 MAX_COORDINATE: Final = 16
 MAX_NUMBER: Final = 2**63 - 1
 

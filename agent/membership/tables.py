@@ -1,17 +1,20 @@
 """Exchanged tables (anti-entropy): what a member believes of all, and in the answer to it what it lacks.
 
-A table is a body of messages, compressed (zlib): a fleet's names, epochs and addresses are alike.
+A table is up to `MAX_PIECES` bodies of messages in a row, each compressed (zlib): a fleet's names, epochs and addresses
+are alike. What has no room comes with the next exchange.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent.membership.members import Version
 from agent.membership.messages import (
-    MAX_TABLE_BYTES,
+    MAX_ITEMS,
+    MAX_PIECE_BYTES,
+    MAX_PIECES,
     Claim,
     Known,
     MembershipMessage,
@@ -24,6 +27,8 @@ from agent.membership.roster import Roster, claim_of, known_of, section_of
 from edgert.core.errors import ProtocolError
 
 LEVEL: Final = 6
+_HEAD: Final = 5
+"""Bytes of a body beside its messages, at most."""
 
 
 def table(roster: Roster) -> bytes:
@@ -32,7 +37,7 @@ def table(roster: Roster) -> bytes:
     parts = [encode(claim_of(member, own.name)) for member in roster]
     parts += [encode(section_of(own, name)) for name in own.sections]
     parts += [encode(known) for member in roster if member is not own for known in known_of(member)]
-    return zlib.compress(body(parts), LEVEL)
+    return _packed(parts)
 
 
 def answer(roster: Roster, messages: Sequence[MembershipMessage]) -> bytes:
@@ -40,24 +45,54 @@ def answer(roster: Roster, messages: Sequence[MembershipMessage]) -> bytes:
     claims = {m.name: m for m in messages if isinstance(m, Claim)}
     known = {(m.name, m.section): (m.epoch, m.version) for m in messages if isinstance(m, Known | SectionUpdate)}
     parts: list[bytes] = []
+    sections: list[bytes] = []
+    """Behind the claims: who has room for a part of all should know all members."""
     for member in roster:
         claim = claims.get(member.name)
         if claim is None or Version(claim.epoch, claim.incarnation, claim.state) < member.version:
             parts.append(encode(claim_of(member, roster.own.name)))
         for name, section in member.sections.items():
             if known.get((member.name, name), (-1, -1)) < (section.epoch, section.version):
-                parts.append(encode(section_of(member, name)))
-    return zlib.compress(body(parts), LEVEL)
+                sections.append(encode(section_of(member, name)))
+    return _packed([*parts, *sections])
+
+
+def _packed(parts: Iterable[bytes]) -> bytes:
+    pieces: list[list[bytes]] = [[]]
+    size = _HEAD
+    for part in list(parts)[:MAX_ITEMS]:
+        if size + len(part) > MAX_PIECE_BYTES:
+            if len(pieces) == MAX_PIECES:
+                break
+            pieces.append([])
+            size = _HEAD
+        pieces[-1].append(part)
+        size += len(part)
+    return b"".join(zlib.compress(body(piece), LEVEL) for piece in pieces)
 
 
 def read_untrusted(payload: bytes) -> list[MembershipMessage]:
-    """The messages of a table, or of the answer to one. Raises `ProtocolError`; takes no more memory than
-    `MAX_TABLE_BYTES` whatever the bytes say."""
-    unpacking = zlib.decompressobj()
-    try:
-        plain = unpacking.decompress(payload, MAX_TABLE_BYTES + 1)
-    except zlib.error as error:
-        raise ProtocolError(f"expected a compressed table, got {len(payload)} bytes that are none: {error}") from None
-    if len(plain) > MAX_TABLE_BYTES or not unpacking.eof or unpacking.unused_data:
-        raise ProtocolError(f"expected a whole table of at most {MAX_TABLE_BYTES} bytes, got {len(payload)} others")
-    return decode_untrusted(plain, MAX_TABLE_BYTES)
+    """The messages of a table, or of the answer to one. Raises `ProtocolError`; unpacks no more than `MAX_PIECES` of
+    `MAX_PIECE_BYTES` with `MAX_ITEMS` messages in all, whatever the bytes say."""
+    found: list[MembershipMessage] = []
+    rest = payload
+    for _ in range(MAX_PIECES):
+        unpacking = zlib.decompressobj()
+        try:
+            plain = unpacking.decompress(rest, MAX_PIECE_BYTES + 1)
+        except zlib.error as error:
+            raise ProtocolError(
+                f"expected a compressed table, got {len(payload)} bytes that are none: {error}"
+            ) from None
+        if len(plain) > MAX_PIECE_BYTES or not unpacking.eof:
+            break
+        found += decode_untrusted(plain, MAX_PIECE_BYTES)
+        if len(found) > MAX_ITEMS:
+            break
+        rest = unpacking.unused_data
+        if not rest:
+            return found
+    raise ProtocolError(
+        f"expected a whole table of at most {MAX_PIECES} pieces of {MAX_PIECE_BYTES} bytes and {MAX_ITEMS} messages,"
+        f" got {len(payload)} bytes of another"
+    )
