@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from edgert.boards.files import sync
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
 from edgert.core.text.key_lines import KeyFileError, parse_keys
@@ -91,3 +92,4 @@ def replace_file(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+    sync(path.parent)

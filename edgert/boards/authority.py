@@ -69,6 +69,7 @@ def create(folder: Path, fleet: str, now: datetime) -> None:
     files.write(part / "fleet.key", key_line(secrets.token_bytes(KEY_BYTES)).encode() + b"\n")
     files.write(part / "mac.key", key_line(secrets.token_bytes(KEY_BYTES)).encode() + b"\n")
     part.rename(folder)
+    files.sync(folder.parent)
 
 
 class Authority:

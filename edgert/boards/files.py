@@ -1,8 +1,9 @@
-"""The door to the CA's files: whole or not there, and for their owner alone."""
+"""The door to the CA's files: whole or not there, across a power cut too, and for their owner alone."""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -28,8 +29,21 @@ def write(path: Path, content: bytes, mode: int = PRIVATE) -> None:
             file.flush()
             os.fsync(descriptor)
         part.replace(path)
+        sync(path.parent)
     except OSError as error:
         raise EdgertError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def sync(folder: Path) -> None:
+    """Has the folder's names on the disk: else a power cut brings the file back that was replaced. Raises `OSError`."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system without it, as a share of another machine
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path, what: str) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from edgert.boards.board_state import BoardState, UpdateProgress, after_start
-from edgert.boards.files import PUBLIC, folder, write
+from edgert.boards.files import PUBLIC, folder, sync, write
 from edgert.boards.requests import MOST_BYTES, UpdateRequest, read_request_untrusted
 from edgert.cli.board import slots
 from edgert.core.errors import EdgertError
@@ -65,7 +65,6 @@ def accept(request: UpdateRequest, attempts: int) -> None:
     """Notes a request and how often it was begun."""
     folder(slots.NOTES)
     write(slots.NOTES / ACCEPTED, json.dumps({"request": request.text(), "attempts": attempts}).encode())
-    slots.sync(slots.NOTES)
 
 
 def accepted() -> tuple[UpdateRequest, int] | None:
@@ -81,7 +80,7 @@ def done() -> None:
     """Nothing of the request is left to do."""
     (slots.NOTES / ACCEPTED).unlink(missing_ok=True)
     if slots.NOTES.is_dir():
-        slots.sync(slots.NOTES)
+        sync(slots.NOTES)
 
 
 def start_unit() -> None:

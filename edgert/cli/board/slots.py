@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.boards.files import PUBLIC, folder, write
+from edgert.boards.files import PUBLIC, folder, sync, write
 from edgert.boards.slots import Pending, Unit, booted, pending_untrusted
 from edgert.core.errors import EdgertError
 
@@ -65,7 +64,6 @@ def pending() -> Pending | None:
 def note(update: Pending) -> None:
     folder(NOTES)
     write(NOTES / PENDING, update.text().encode())
-    sync(NOTES)
 
 
 def forget() -> None:
@@ -81,7 +79,6 @@ def record(event: str, **details: Any) -> None:
     folder(NOTES)
     lines = [*history_lines(), line][-HISTORY_LINES:]
     write(NOTES / HISTORY, "".join(f"{line}\n" for line in lines).encode(), PUBLIC)
-    sync(NOTES)
 
 
 def history() -> list[dict[str, Any]]:
@@ -189,11 +186,3 @@ def _rauc(*arguments: str) -> str:
 def _failed(verb: str, said: str, status: int) -> EdgertError:
     lines = [line for line in said.splitlines() if line.strip()]
     return EdgertError(f"rauc {verb}: {'; '.join(lines[-LAST_LINES:]) or f'status {status}'}")
-
-
-def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.boards.files import sync
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.results.macs import gateway_key
@@ -75,6 +76,7 @@ def _change(args: argparse.Namespace) -> int:
     temporary.unlink(missing_ok=True)
     _write(temporary, keys)
     temporary.replace(args.file)
+    sync(args.file.parent)
     print(f"{args.file}: {len(keys)} keys; {args.whither}", file=sys.stderr)
     return 0
 
