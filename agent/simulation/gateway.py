@@ -75,6 +75,11 @@ class Run:
 
 
 Handler = Callable[[Mapping[str, Any]], Any]
+OF_COORDINATORS: Final = frozenset(
+    f"part.{verb}"
+    for verb in ("deploy", "remove", "stop", "copy", "ahead", "prepare", "commit", "abort", "rules", "fence")
+)
+"""Verbs with a fencing number."""
 
 
 class VirtualGateway:
@@ -84,6 +89,8 @@ class VirtualGateway:
         self.name, self.path = name, f"the control socket of {name}"
         self.disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
         self._busy = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        """Held while a coordinator's request is carried out: a later one is obeyed after it."""
         self.counted_at = clock.monotonic()
         """When counters were counted last."""
         self.runs: dict[str, Run] = {flow: self._run(part) for flow, part in disk.parts.items()}
@@ -106,7 +113,10 @@ class VirtualGateway:
         """As `edgert.control.client.ControlClient`. Raises `EdgertError`."""
         if verb not in self._verbs:
             raise EdgertError(f"expected a verb of a gateway, got {show(verb)}")
-        return await self._verbs[verb](args or {})
+        if verb not in OF_COORDINATORS:
+            return await self._verbs[verb](args or {})
+        async with self._turn:
+            return await self._verbs[verb](args or {})
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.clock import Clock
@@ -179,17 +180,17 @@ class Commands:
         assignment = assignment_untrusted(arguments.get("assignment"))
         if self._links is None and any(at.gateway != self._gateway for at in assignment.values()):
             raise EdgertError("links to other gateways are off: set links.enabled")
-        await self._fence(flow.name, arguments)
-        await self._rules(flow.name, arguments)
-        version = await flows.deploy(flow, FLEET, assignment, number)
+        async with self._obeying(flow.name, arguments):
+            await self._rules(flow.name, arguments)
+            version = await flows.deploy(flow, FLEET, assignment, number)
         return {"flow": flow.name, "version": version, "plan": number}
 
     async def remove_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`: ends this gateway's part of a flow; what its operators hold goes to the other gateways."""
         flow = _text(arguments, "flow")
-        await self._fence(flow, arguments)
-        await self._parts.resume(flow)  # what a suspended part holds is shipped, as that of any other
-        return {"flow": flow, "removed": await self._flows.remove(flow)}
+        async with self._obeying(flow, arguments):
+            await self._parts.resume(flow)  # what a suspended part holds is shipped, as that of any other
+            return {"flow": flow, "removed": await self._flows.remove(flow)}
 
     async def part_status(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """This gateway's parts of flows, by flow: plan, assignment, state, fencing number."""
@@ -203,8 +204,8 @@ class Commands:
     async def stop_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `gateway.flows.parts`; so are the next ones. `{"flow": name, "fence": number}`."""
         flow = _text(arguments, "flow")
-        await self._fence(flow, arguments)
-        return await self._parts.stop(flow)
+        async with self._obeying(flow, arguments):
+            return await self._parts.stop(flow)
 
     async def export_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "operators": [copy, ...], "taken": {gateway: [epoch, sequence]}, "since": token}`."""
@@ -218,8 +219,8 @@ class Commands:
     async def copy_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `gateway.flows.precopy`. `{"flow": name, "operators": [copy, ...], "fence": number}`."""
         flow, operators = _text(arguments, "flow"), _operators(arguments)
-        await self._fence(flow, arguments)
-        return await self._parts.copy(flow, operators)
+        async with self._obeying(flow, arguments):
+            return await self._parts.copy(flow, operators)
 
     async def ahead_of_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document", "assignment", "plan", "copies": {gateway: what it said to `part.copy`}, "fence"}`."""
@@ -228,9 +229,9 @@ class Commands:
             raise EdgertError(f"expected a document with a name, got {show(document)}")
         if not isinstance(copies, Mapping) or not all(map(_is_copy, copies.values())):
             raise EdgertError(f"expected copies: {{gateway: what it said}}, got {show(copies)}")
-        await self._fence(document["name"], arguments)
         assignment, plan = assignment_untrusted(arguments.get("assignment")), _number(arguments, "plan")
-        await self._parts.ahead(document, assignment, plan, copies)
+        async with self._obeying(document["name"], arguments):
+            await self._parts.ahead(document, assignment, plan, copies)
         return {"plan": plan}
 
     async def prepare_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -240,23 +241,23 @@ class Commands:
             raise EdgertError(f"expected a document with a name, got {show(document)}")
         if not isinstance(imports, list) or not all(map(_is_export, imports)):
             raise EdgertError(f"expected imports, each as a gateway exported it, got {show(imports)}")
-        await self._fence(document["name"], arguments)
-        await self._rules(document["name"], arguments)
         assignment, plan = assignment_untrusted(arguments.get("assignment")), _number(arguments, "plan")
-        await self._parts.prepare(document, assignment, plan, imports)
+        async with self._obeying(document["name"], arguments):
+            await self._rules(document["name"], arguments)
+            await self._parts.prepare(document, assignment, plan, imports)
         return {"plan": plan}
 
     async def commit_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "plan": number, "fence": number}`."""
         flow = _text(arguments, "flow")
-        await self._fence(flow, arguments)
-        return await self._parts.commit(flow, _number(arguments, "plan"))
+        async with self._obeying(flow, arguments):
+            return await self._parts.commit(flow, _number(arguments, "plan"))
 
     async def abort_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "plan": number, "fence": number}`."""
         flow = _text(arguments, "flow")
-        await self._fence(flow, arguments)
-        await self._parts.abort(flow, _number(arguments, "plan"))
+        async with self._obeying(flow, arguments):
+            await self._parts.abort(flow, _number(arguments, "plan"))
         return {"flow": flow}
 
     async def suspend_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -276,8 +277,8 @@ class Commands:
     async def put_rules(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "rules": {...}, "fence": number}`: keeps the rules of the flow's placement for the agents."""
         flow = _text(arguments, "flow")
-        await self._fence(flow, arguments)
-        await self._rules(flow, arguments)
+        async with self._obeying(flow, arguments):
+            await self._rules(flow, arguments)
         return {"flow": flow}
 
     async def _rules(self, flow: str, arguments: Mapping[str, Any]) -> None:
@@ -287,8 +288,8 @@ class Commands:
         elif rules is not None:
             raise EdgertError(f"expected rules as a map, got {show(rules)}")
 
-    async def _fence(self, flow: str, arguments: Mapping[str, Any]) -> None:
-        await self._parts.fence(flow, _number(arguments, "fence", 0))
+    def _obeying(self, flow: str, arguments: Mapping[str, Any]) -> AbstractAsyncContextManager[None]:
+        return self._parts.obeying(flow, _number(arguments, "fence", 0))
 
 
 def assignment_untrusted(plain: Any) -> dict[str, Location]:

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
@@ -75,7 +77,8 @@ class Parts:
         self._changes = flows.flow_registry.plan_changes
         self.prepared = self._changes.prepared
         self._fences: dict[str, int] = {}
-        self._fencing = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By flow, while a coordinator's request is carried out or waits for another one's."""
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
@@ -164,19 +167,29 @@ class Parts:
 
     # -- the steps
 
-    async def fence(self, flow: str, fence: int) -> None:
-        """Obeys coordinators with this fencing number, and greater ones, from now on."""
-        if fence < (known := await self.obey(flow, fence)):
-            raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
+    @asynccontextmanager
+    async def obeying(self, flow: str, fence: int) -> AsyncIterator[None]:
+        """Obeys coordinators with this fencing number, and greater ones, from now on. What this one asks is to be done
+        inside: a greater number is obeyed after it, so that a later coordinator sees what an earlier one did."""
+        async with self._turn(flow):
+            if fence < (known := await self._obey(flow, fence)):
+                raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
+            yield
 
     async def obey(self, flow: str, fence: int) -> int:
         """The fencing number that the flow obeys here from now on: the given one, unless it obeys a greater one. It is
         told of flows without a part here, too: they may have had one."""
-        async with self._fencing:  # of two that come at once the greater one stays
-            if fence > self._fences.get(flow, 0):
-                await self._store(lambda: self._database.put_fence(flow, fence))
-                self._fences[flow] = fence
-            return self._fences.get(flow, 0)
+        async with self._turn(flow):
+            return await self._obey(flow, fence)
+
+    def _turn(self, flow: str) -> asyncio.Lock:
+        return self._turns.setdefault(flow, asyncio.Lock())
+
+    async def _obey(self, flow: str, fence: int) -> int:
+        if fence > self._fences.get(flow, 0):
+            await self._store(lambda: self._database.put_fence(flow, fence))
+            self._fences[flow] = fence
+        return self._fences.get(flow, 0)
 
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""

@@ -37,7 +37,7 @@ async def test_after_a_start_with_a_prepared_plan_batches_of_others_wait_for_the
     first = Gateway(tmp_path / "db")
     await first.flows.deploy(document(), FLEET, AT, 1)
     parts, links = parts_of(first)
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     await parts.stop("f")
     assert links.held == {"f"}
     exported = await parts.export("f", [], {})
@@ -63,7 +63,7 @@ async def prepared(path: Path) -> tuple[Gateway, Parts, Links]:
     await gateway.flows.deploy(document(), FLEET, AT, 1)
     parts, links = parts_of(gateway)
     gateway.feed(1, 1.0)
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     await parts.stop("f")
     exported = await parts.export("f", [], {})
     await parts.prepare(dict(document().document), AT, 2, [exported])
@@ -131,7 +131,7 @@ async def test_a_deployment_while_a_plan_is_prepared_waits_and_is_refused(tmp_pa
     """Else two runs of one flow would share its messages."""
     gateway = Gateway(tmp_path / "db")
     parts, _ = parts_of(gateway)
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     plans, go_on = gateway.flows.plans, threading.Event()
     made = plans.planned
 
@@ -183,7 +183,7 @@ async def test_what_waits_in_front_of_a_chain_goes_where_its_first_operator_goes
     parts = {name: parts_of(gateway)[0] for name, gateway in gateways.items()}
     exports = []
     for name, part in parts.items():
-        await part.fence("f", 2)
+        await part.obey("f", 2)
         await part.stop("f")
         leaving = [operator for operator, at in before.items() if at.gateway == name != after[operator].gateway]
         exports.append(await part.export("f", leaving, {}))
@@ -219,7 +219,7 @@ async def test_what_fails_in_the_midst_of_a_chain_that_a_plan_joins_is_counted_a
     rows = [{"time": 1.0, "source": "s", "n": n} for n in (0, 5, 0)]
     gateway.host.deliver(run, [(run.instances["b"], 0, 0, Batch(rows, 0.0, 1.0, 10))])
     parts, _ = parts_of(gateway)
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     await parts.stop("f")
     await parts.prepare(dict(flow.document), after, 2, [await parts.export("f", [], {})])
     assert unpack_queues(parts.prepared["f"].queue, 0.0).keys() == {"b"}
@@ -264,13 +264,14 @@ async def test_a_removed_flow_says_which_coordinator_it_obeys_and_a_later_one_ge
     """A coordinator that begins anew finds no part of the flow, and so no number to go beyond."""
     gateway = Gateway(tmp_path / "db")
     parts, _ = parts_of(gateway)
-    await parts.fence("gone", 7)
+    await parts.obey("gone", 7)
     assert await parts.obey("gone", 3) == 7
     with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 7, got 3"):
-        await parts.fence("gone", 3)
+        async with parts.obeying("gone", 3):
+            pass
     assert await parts.obey("gone", 9) == 9
-    told = await asyncio.gather(parts.fence("gone", 12), parts.fence("gone", 11), return_exceptions=True)
-    assert [type(one) for one in told] == [type(None), EdgertError], "of two at once the greater one stays"
+    told = await asyncio.gather(parts.obey("gone", 12), parts.obey("gone", 11))
+    assert [*told] == [12, 12], "of two at once the greater one stays"
     assert await parts.obey("gone", 0) == 12 == gateway.database.fences()["gone"]
 
 
@@ -294,7 +295,7 @@ async def test_a_board_that_a_plan_names_for_a_key_only_keeps_its_part_across_a_
     parts, _ = parts_of(gateway)
 
     async def change(plan: int, after: dict[str, Location]) -> None:
-        await parts.fence("f", plan)
+        await parts.obey("f", plan)
         await parts.stop("f")
         exports = [await parts.export("f", [o for o in after if at[o] == here != after[o]], {})]
         await parts.prepare(dict(flow.document), after, plan, exports)
@@ -319,7 +320,7 @@ async def test_a_source_does_not_leave_its_board(tmp_path: Path) -> None:
     here = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
     await gateway.flows.deploy(document(), FLEET, here, 1)
     parts, _ = parts_of(gateway)
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     await parts.stop("f")
     exported = await parts.export("f", ["in", "minute", "out"], {})
     there = dict.fromkeys(here, Location("g2", -1))

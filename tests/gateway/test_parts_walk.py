@@ -105,7 +105,7 @@ class Walk:
         concerned = sorted({at.gateway for at in (*self.at.values(), *new.values())})
         taken: dict[str, Mapping[str, Any]] = {}
         for name in concerned:
-            await self.parts[name].fence("f", self.number)
+            await self.parts[name].obey("f", self.number)
             if "f" in self.gateways[name].flows.runs:
                 taken[name] = (await self.parts[name].stop("f"))["links"]
         exports = []

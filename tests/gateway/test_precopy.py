@@ -44,7 +44,7 @@ async def ahead_of_plan_2(path: Path, kept_s: float = KEPT_S) -> tuple[Gateway, 
     parts.precopy.kept_s = kept_s
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     await parts.ahead(DOCUMENT, AT, 2, {"g2": OTHER})
     gateway.feed(2, 2.0)
     assert await gateway.checkpoint()

@@ -30,7 +30,7 @@ async def test_a_part_does_not_go_on_by_itself_while_its_next_plan_is_being_prep
     await gateway.flows.deploy(document(), FLEET, AT, 1)
     parts, _ = parts_of(gateway)
     gateway.feed(1, 1.0)
-    await parts.fence("f", 2)
+    await parts.obey("f", 2)
     loop, plans, go_on = asyncio.get_running_loop(), gateway.flows.plans, threading.Event()
     made = plans.planned
 

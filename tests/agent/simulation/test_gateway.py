@@ -80,6 +80,19 @@ def test_a_coordinator_with_a_smaller_fencing_number_is_refused() -> None:
     run(test)
 
 
+def test_a_later_coordinator_is_obeyed_after_what_an_earlier_one_began() -> None:
+    async def test(world: World) -> None:
+        deploying = asyncio.create_task(world.deploy(fence=5))
+        await asyncio.sleep(0)
+        assert await world.at["a"].call("part.fence", {"flow": "air", "fence": 6}) == {"fence": 6}
+        assert (await world.part("a"))["state"] == "running"
+        with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 6, got 5"):
+            await world.at["a"].call("part.stop", {"flow": "air", "fence": 5})
+        await deploying
+
+    run(test)
+
+
 def test_a_stopped_part_goes_on_by_itself_unless_its_next_plan_is_prepared() -> None:
     async def test(world: World) -> None:
         await world.deploy()
