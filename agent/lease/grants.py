@@ -34,7 +34,7 @@ class Record(NamedTuple):
     """The memory of a flow. Of several records the greatest one holds."""
 
     number: int = 0
-    """Of the coordinator that wrote it, as a majority promised it."""
+    """The number that a majority promised the coordinator that wrote it."""
     step: int = 0
     """Counts the records of that coordinator."""
     state: str = ""
@@ -120,7 +120,7 @@ class Grants:
         return self._of(flow).record
 
     def _of(self, flow: str) -> Grant:
-        """What is remembered of a flow; of one that is not known, or was forgotten, the floor."""
+        """The grant of a flow; of one that is not known, or was forgotten, one with the floor."""
         return self._grants.get(flow) or Grant(self.floor)
 
     def _keeps(self, flow: str, grant: Grant, now: float) -> bool:
