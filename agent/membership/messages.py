@@ -20,7 +20,7 @@ MAX_ITEMS: Final = 65_536
 MAX_PIECE_BYTES: Final = 1 << 20
 """Most bytes of a piece of an exchanged table, before it is compressed."""
 MAX_PIECES: Final = 8
-"""Of a table: 2 kB for each of 4,096 members."""
+"""Most pieces of a table: 2 kB for each of 4,096 members."""
 MAX_COORDINATE: Final = 16
 MAX_NUMBER: Final = 2**63 - 1
 

@@ -8,7 +8,8 @@ A packet opens only where its sender meant it to; the associated data, which are
     over UDP    version, fleet, receiver and the receiver's epoch: not at another board, nor after its restart. Each
                 sender counts its packets; the receiver takes each number of the newest epoch once.
     over TCP    version, fleet, receiver, place in the exchange, and the 16 random bytes with which the answering side
-                answers the first frame, the hello: in no other connection. The hello itself asks for nothing but them.
+                answers the first frame, the hello: in no other connection. The hello asks for nothing but them, and is
+                taken once, as a packet over UDP.
 """
 
 from __future__ import annotations
@@ -152,9 +153,12 @@ class Sealer:
 
     def open_frame_untrusted(self, packet: bytes, *frames: Frame) -> Opened:
         """Raises `Dropped`, and counts it, unless a member of the fleet sealed the packet for one of these places. As
-        each place has one packet, it is new where the greeting of its connection is; a hello may be old."""
+        each place has one packet, it is new where the greeting of its connection is; a hello is taken once."""
         with self._counting():
-            return self._open(packet, MAX_FRAME, {frame.to: self._of_frame(frame) for frame in frames})
+            opened = self._open(packet, MAX_FRAME, {frame.to: self._of_frame(frame) for frame in frames})
+            if any(frame.part == "hello" for frame in frames):
+                self._accept(opened)
+            return opened
 
     def new_token(self) -> str:
         """A token that ties an answer to its request."""

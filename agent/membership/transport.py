@@ -1,9 +1,9 @@
 """The door to the network: UDP for the protocol, TCP for exchanges of tables, pings that UDP loses, and requests.
 
-The asking side of a connection begins with a hello, a frame without content. The answering side then greets it with 16
-random bytes, to which all frames that follow are bound. Request and answer are two frames each; a frame is its length
-(4 bytes, little-endian) and a sealed packet. The first of the two is small: only after it opened does the second,
-larger one get room. A connection serves one request. Packets that do not open are counted and never answered.
+The asking side of a connection begins with a hello, a frame without content. The answering side greets a hello that is
+new with 16 random bytes, to which all frames that follow are bound. Request and answer are two frames each; a frame is
+its length (4 bytes, little-endian) and a sealed packet. The first of the two is small: only after it opened does the
+second, larger one get room. A connection serves one request. Packets that do not open are counted and never answered.
 """
 
 from __future__ import annotations

@@ -76,6 +76,17 @@ def test_frame_opens_in_its_connection_and_place_only() -> None:
     assert (opened.sender, opened.body, opened.to) == ("a", b"hello", "b")
 
 
+def test_hello_is_taken_once() -> None:
+    asker, receiver, hello = sealer(), sealer("b"), Frame(b"", "b", "hello")
+    recorded = [asker.seal_frame(b"", hello) for _ in range(2)]
+    for packet in reversed(recorded):  # connections made at once come in any order
+        assert receiver.open_frame_untrusted(packet, hello, Frame(b"", ANYBODY, "hello")).sender == "a"
+    for packet in recorded:
+        with pytest.raises(Dropped, match="replay"):
+            receiver.open_frame_untrusted(packet, hello)
+    assert receiver.drops == {"replay": 2}
+
+
 @pytest.mark.parametrize(
     ("packet", "reason"),
     [
