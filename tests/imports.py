@@ -38,10 +38,12 @@ def _imported(text: str, files: Mapping[str, Path]) -> set[str]:
 
 
 def between_packages(files: Mapping[str, Path], graph: Graph) -> dict[str, set[str]]:
-    """By package those that its files import from. A `__main__` is a package of its own: nobody imports it."""
+    """By package those that its files import from. A `__main__` is a package of its own, as only tests import it; in
+    `tests` it belongs to its folder."""
 
     def package(name: str) -> str:
-        own = files[name].stem == "__init__" or files[name].stem == "__main__"
+        stem = files[name].stem
+        own = stem == "__init__" or (stem == "__main__" and not name.startswith("tests."))
         return name if own else name.rpartition(".")[0]
 
     found: dict[str, set[str]] = {package(name): set() for name in graph}

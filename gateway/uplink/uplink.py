@@ -81,7 +81,6 @@ class Uplink:
     macs: Macs = field(default_factory=Macs)
     pause_s: float = PAUSE_S
     _cap: TokenBucket = field(init=False)
-    """Limit on all that leaves."""
     _backlog: TokenBucket = field(init=False)
     _streams: dict[Stream, SendWindow] = field(default_factory=dict)
     _left: dict[Stream, int] = field(default_factory=dict)

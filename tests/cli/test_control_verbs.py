@@ -23,8 +23,8 @@ from edgert.cli.top import view
 from edgert.control.server import ControlServer
 from gateway.status.conditions import Condition, Level
 from tests.cli.worlds import FIGURES
-from tests.gateway.status_example import example_status, judged
 from tests.integration.rig import ROOT
+from tests.status_example import example_status, judged
 from tests.waiting import wait_until
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from edgert.demo.observe import Watcher, cell, fetch_status, shown
 from gateway.web.server import WebServer
-from tests.gateway.status_example import example_status
+from tests.status_example import example_status
 from tests.waiting import in_loop, wait_until
 
 

@@ -10,7 +10,7 @@ from edgert.demo.observe import FleetRows
 from edgert.demo.run import progress
 from edgert.demo.screen import Stage, View, clock, plain_line, render, size
 from edgert.demo.show import DemoLines
-from tests.gateway.status_example import example_status, judged, operator
+from tests.status_example import example_status, judged, operator
 
 FLEET = FleetRows(
     ("window_start", "window_end", "source", "n", "mean", "gateways", "day"),

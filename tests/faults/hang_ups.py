@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from tests.faults.fault import Fault
-from tests.faults.proxy import is_publish
+from tests.proxy import is_publish
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath

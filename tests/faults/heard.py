@@ -10,9 +10,9 @@ from typing import Any
 
 import paho.mqtt.client as paho
 
-from tests.faults.proxy import is_publish
 from tests.faults.publisher import OUT, Publisher
 from tests.integration.harms import dropped
+from tests.proxy import is_publish
 from tests.waiting import wait_until
 
 HUNG_UP = "hung up at a message of"

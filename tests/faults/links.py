@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from tests.faults.circumstances import HopName
 from tests.faults.fault import Fault, seconds
-from tests.faults.proxy import Direction, is_publish, with_dup
 from tests.faults.routes import Kind
+from tests.proxy import Direction, is_publish, with_dup
 
 if TYPE_CHECKING:
     from tests.faults.path import WholePath

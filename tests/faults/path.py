@@ -21,7 +21,6 @@ from tests.faults.circumstances import Circumstances, HopName
 from tests.faults.harms import Harms
 from tests.faults.heard import Heard, is_poison
 from tests.faults.peer import Peer
-from tests.faults.proxy import Hop, Loop
 from tests.faults.publisher import FLOW, WINDOW_S, Publisher, document
 from tests.faults.routes import Routes, address
 from tests.faults.spark import Cluster, Job
@@ -29,6 +28,7 @@ from tests.faults.untimed import UntimedPublisher
 from tests.faults.wall_clock import environment
 from tests.integration.harms import keep
 from tests.integration.rig import FLEET, Gateway, Process, Rig
+from tests.proxy import Hop, Loop
 from tests.waiting import wait_until
 
 Program = Literal["gateway", "collector", "second collector", "fleet job"]

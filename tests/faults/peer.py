@@ -18,8 +18,8 @@ from edgert.core.results.results import (
     unpack_result_untrusted,
 )
 from tests.faults.circumstances import HopName
-from tests.faults.proxy import Hop, is_publish, publish_of
 from tests.integration.rig import Process
+from tests.proxy import Hop, is_publish, publish_of
 
 HONEST: Final = "g1"
 WITHIN_S: Final = 2.0

@@ -35,10 +35,10 @@ from tests.faults.harmed import FIRST_S, HarmFile
 from tests.faults.heard import problems
 from tests.faults.hostile import Flood
 from tests.faults.plan import JOB_KINDS, KINDS, LEAST_PLANS, PAIR_KINDS, SURE
-from tests.faults.proxy import packets, with_dup
 from tests.faults.publisher import WINDOW_S, compare
 from tests.faults.run import Outcome, too_few
 from tests.integration.harms import HARMS, messages_said
+from tests.proxy import packets, with_dup
 
 
 def test_a_summary_says_which_faults_there_were_and_which_seeds_failed() -> None:

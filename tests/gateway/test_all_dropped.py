@@ -19,8 +19,8 @@ from edgert.runtime.instance.report import Report
 from edgert.runtime.instance.report import report as made
 from gateway.status.all_dropped import CLOCK, DropsAll
 from gateway.web.health import reasons
-from tests.gateway.status_example import example_status, judged
 from tests.operators.worlds import WALL, Way
+from tests.status_example import example_status, judged
 
 
 def report(second: float, rows: int, dropped: int, reason: str = "late", out: int = 0) -> dict[str, Report]:

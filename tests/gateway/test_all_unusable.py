@@ -10,8 +10,8 @@ import pytest
 from edgert.flow.physical import Fusion
 from edgert.runtime.instance.report import report
 from gateway.status.all_unusable import UnusableFields
-from tests.gateway.status_example import example_status, judged
 from tests.operators.worlds import WALL, Way
+from tests.status_example import example_status, judged
 
 OPERATORS: dict[str, dict[str, Any]] = {
     "tumbling_window": {"size_s": 60, "aggregates": {"t": "mean(temp)", "h": "mean(hum)"}},

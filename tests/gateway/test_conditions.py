@@ -16,8 +16,8 @@ from edgert.runtime.instance.report import Report
 from gateway.status.all_dropped import CLOCK
 from gateway.status.conditions import Condition, conditions, of_broker, worst
 from gateway.status.recently import Achieved, AcknowledgementWait, Looks, MessageRate
-from tests.gateway.status_example import example_status
 from tests.runtime.worlds import DOCUMENT, flow_run
+from tests.status_example import example_status
 
 BAD = {"operator": "in", "topic": "tele/x", "beginning": "21.5 C", "reason": "expected JSON, got 6 bytes", "age_s": 1.0}
 

@@ -16,9 +16,9 @@ from edgert.operators.base.logic import Message
 from edgert.runtime.instance.report import lost_of
 from gateway.ingest.publishing import SENDER_BLAMES
 from gateway.status.conditions import conditions
-from tests.gateway.status_example import example_status
 from tests.gateway.whole_gateway import Gateway
 from tests.gateway.worlds import alarms
+from tests.status_example import example_status
 from tests.waiting import in_loop
 
 

@@ -17,8 +17,8 @@ from edgert.core.text.hosts import is_loopback
 from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
-from tests.gateway.status_example import example_status, judged
 from tests.gateway.web_rig import TIMEOUT_S, Settings, get, serve
+from tests.status_example import example_status, judged
 
 
 def test_the_page_and_all_it_loads_come_from_the_gateway_itself() -> None:

@@ -12,8 +12,8 @@ import pytest
 from gateway.web import connections
 from gateway.web.connections import PLACES
 from gateway.web.server import WebServer
-from tests.gateway.status_example import example_status, judged
 from tests.gateway.web_rig import TIMEOUT_S, Settings, connect, get, read_head, request, serve
+from tests.status_example import example_status, judged
 
 
 async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.web.server import WebServer
-from tests.gateway.status_example import example_status
+from tests.status_example import example_status
 
 TIMEOUT_S = 60.0
 

@@ -17,8 +17,8 @@ from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.hang_ups.forbidden import FIRST_S
 from gateway.ingest.publishing import SENDER_BLAMES
-from tests.faults.proxy import Hop, Loop
 from tests.integration.rig import Gateway, Rig
+from tests.proxy import Hop, Loop
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

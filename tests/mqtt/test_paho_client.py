@@ -13,7 +13,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from edgert.mqtt.clients.paho_client import PahoClient
-from tests.faults.proxy import is_publish, packets
+from tests.proxy import is_publish, packets
 from tests.waiting import wait_until
 
 CONNACK = b"\x20\x02\0\0"

@@ -4,7 +4,7 @@ from pathlib import Path
 from edgert.runtime.metrics import METRICS, samples
 from edgert.runtime.metrics.__main__ import markdown
 from edgert.runtime.metrics.bounded import MOST_SERIES, OTHERS
-from tests.gateway.status_example import example_status, judged
+from tests.status_example import example_status, judged
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
