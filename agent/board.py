@@ -167,16 +167,16 @@ def _text(file: Path) -> str:
 def interfaces() -> Iterator[Interface]:
     """Interfaces that are up and have an address other than loopback and link-local ones; by name."""
     try:
-        found = _by_netlink()
+        found = by_netlink()
     except (ImportError, OSError):  # pyroute2 comes with the extra `agent`; a sandbox may forbid netlink
-        found = _by_psutil()
+        found = by_psutil()
     for name in sorted(found):
         addresses = tuple(sorted(a for a in found[name] if not a.startswith(("127.", "::1", "169.254.", "fe80:"))))
         if addresses:
             yield Interface(name, addresses)
 
 
-def _by_netlink() -> dict[str, list[str]]:
+def by_netlink() -> dict[str, list[str]]:
     from pyroute2 import IPRoute
 
     with IPRoute() as route:
@@ -188,7 +188,7 @@ def _by_netlink() -> dict[str, list[str]]:
         return found
 
 
-def _by_psutil() -> dict[str, list[str]]:
+def by_psutil() -> dict[str, list[str]]:
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
     families = (socket.AF_INET, socket.AF_INET6)
     return {

@@ -33,14 +33,14 @@ class InThisProcess(SlotProcess):
     @classmethod
     def close_all(cls) -> None:
         for process in cls.made:
-            process._leave_slot()
+            process.leave_slot()
             process.activity.close()
             process.link.close()
             process._theirs.close()
         cls.made.clear()
         cls.clock = VirtualClock()
 
-    def _leave_slot(self) -> None:
+    def leave_slot(self) -> None:
         slot = self.slot
         if slot is None:
             return
@@ -83,7 +83,7 @@ class InThisProcess(SlotProcess):
     def die(self) -> None:
         """With all its links; the daemon notices at once."""
         assert self.slot is not None
-        self._leave_slot()
+        self.leave_slot()
         self.link.close()
         self._theirs.close()
         self._died()

@@ -42,7 +42,7 @@ def measure(options: Options, report: Report) -> None:
     """Fills the report."""
     minutes, size = (40, SMALL) if options.quick else (60, PAPERS)
     for repetition in range(options.repetitions):
-        _looks(report, 2 * SEASON)
+        looks_and_scores(report, 2 * SEASON)
         seed = repetition + 1
         options.say(f"seed {seed}: {minutes} simulated minutes of {size.boards} boards")
         for kind in ("fixed", "variable"):
@@ -59,7 +59,7 @@ def measure(options: Options, report: Report) -> None:
             report.add(f"the same in the third hour, sine of {period_s:g} s", made[2], "", limit=MOVES)
         settled = scenarios.moves_under_constant_load(seed, 3)
         report.add("moves per board in the second and third hour, constant load", sum(settled[1:]), "", limit=0.0)
-        report.add("memory after a day / after 2 h", _growth(2 if options.quick else DAY_H), "", limit=GROWTH)
+        report.add("memory after a day / after 2 h", growth(2 if options.quick else DAY_H), "", limit=GROWTH)
 
 
 def _tell(report: Report, name: str, result: Result) -> None:
@@ -72,7 +72,7 @@ def _tell(report: Report, name: str, result: Result) -> None:
     report.add(f"{name}: spread of the network after 25 min", result.spread_25.link, "")
 
 
-def _looks(report: Report, warm: int, instances: int = INSTANCES, looks: int = LOOKS) -> None:
+def looks_and_scores(report: Report, warm: int, instances: int = INSTANCES, looks: int = LOOKS) -> None:
     """A board with so many instances that is crowded, so that every look makes footprints and scores."""
     rng = random.Random(1)
     rows, forecasts, exchange = [0.0] * instances, Forecasts(), Exchange(Rules(warm_s=0.0))
@@ -105,7 +105,7 @@ def _figures(rows: list[float], at: float) -> dict[str, Any]:
     return {"monotonic": at, "flows": {"f": {"instances": instances, "edges": edges}}}
 
 
-def _growth(hours: int) -> float:
+def growth(hours: int) -> float:
     """Two boards on a virtual clock: memory blocks of the process at the end, divided by those after two hours (in
     short: after half of the time)."""
     rng = random.Random(1)

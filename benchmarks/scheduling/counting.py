@@ -122,7 +122,7 @@ def measure(rows: int, fusion: Fusion, rounds: int = ROUNDS, segments: int = SEG
             busy = sum(instance.counters.busy_s for instance in run.all)
             ready = sum(instance.counters.scheduling_s for instance in run.all)
             began, cpu = time.monotonic(), time.process_time()
-            _work(pool, run, batches)
+            work(pool, run, batches)
             spent.append(time.process_time() - cpu)
             passed = time.monotonic() - began
             shares.append(spent[-1] / passed)
@@ -148,7 +148,7 @@ def _told(rows: int, fusion: Fusion, batches: Sequence[RawBatch]) -> list[tuple[
     pool = Pool(SystemClock(), workers=0, consumption=at_most(rows), policy=policy)
     pool.add(run.all)
     policy.calls.clear()
-    _work(pool, run, batches)
+    work(pool, run, batches)
     return policy.calls
 
 
@@ -164,7 +164,7 @@ def _again(told: Sequence[tuple[str, tuple[Any, ...]]]) -> float:
     return time.monotonic() - began
 
 
-def _work(pool: Pool, run: Any, batches: Sequence[RawBatch]) -> None:
+def work(pool: Pool, run: Any, batches: Sequence[RawBatch]) -> None:
     ((_, (source,)),) = run.sources()
     for batch in batches:
         pool.put([(source, 0, batch)], wake=False)

@@ -58,7 +58,7 @@ class Peers:
         """`fell_behind`: the stream's flow has to open an epoch later than the number's. Raises `LinkError`."""
         self._ours, self._settings = ours, settings
         self._store, self._deliver, self._fell_behind = store, deliver, fell_behind
-        self._backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
+        self.backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
         self._server, self._context = _contexts(settings)
         self._crl_stamp = _stamp(settings.crl)
         self._listener = Listener(ours, self._server, self._called)
@@ -205,8 +205,8 @@ class Peers:
             else:
                 peer.attach(link)
                 await asyncio.wait([link.ended])
-                attempt = 0 if self._clock() - began >= self._backoff.stable_s else attempt
-            await asyncio.sleep(self._backoff.delay(attempt, self._draw))
+                attempt = 0 if self._clock() - began >= self.backoff.stable_s else attempt
+            await asyncio.sleep(self.backoff.delay(attempt, self._draw))
             attempt += 1
 
     def _own_fault(self) -> str:

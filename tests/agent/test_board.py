@@ -96,7 +96,7 @@ def test_trying_to_raise_priority_leaves_it_as_it_was() -> None:
 
 def test_both_ways_to_find_interfaces_agree() -> None:
     pytest.importorskip("pyroute2", reason="pyroute2 is not installed (extra agent)")
-    by_netlink, by_psutil = module._by_netlink(), module._by_psutil()
+    by_netlink, by_psutil = module.by_netlink(), module.by_psutil()
     assert set(by_netlink) <= set(by_psutil)
     for name, addresses in by_netlink.items():
         assert set(addresses) <= set(by_psutil[name])
@@ -107,8 +107,8 @@ def test_interfaces_without_pyroute2_leave_loopback_out(monkeypatch: pytest.Monk
         raise ImportError("pyroute2")
 
     found = {"lo": ["127.0.0.1", "::1"], "wlan0": ["fe80::1", "2001:db8::1", "192.0.2.1"], "eth0": ["169.254.0.1"]}
-    monkeypatch.setattr(module, "_by_netlink", absent)
-    monkeypatch.setattr(module, "_by_psutil", lambda: found)
+    monkeypatch.setattr(module, "by_netlink", absent)
+    monkeypatch.setattr(module, "by_psutil", lambda: found)
     assert list(module.interfaces()) == [Interface("wlan0", ("192.0.2.1", "2001:db8::1"))]
 
 

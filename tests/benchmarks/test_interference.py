@@ -14,7 +14,7 @@ from benchmarks.report import Report
 
 def test_looks_and_scores_cost_something() -> None:
     report = Report("interference", BENCHMARK.about, machine.describe(), 1)
-    measured._looks(report, warm=3, instances=3, looks=2)
+    measured.looks_and_scores(report, warm=3, instances=3, looks=2)
     assert "scores of 3 instances" in report.figures
     assert all(figure.median > 0 for figure in report.figures.values())
 
@@ -46,7 +46,7 @@ def test_under_a_constant_load_nothing_moves_after_settling() -> None:
 
 
 def test_a_day_leaves_no_memory_behind() -> None:
-    assert measured._growth(1) < 1.05
+    assert measured.growth(1) < 1.05
 
 
 def test_what_is_recovered_is_a_part_of_what_was_lost() -> None:

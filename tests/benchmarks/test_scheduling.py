@@ -38,7 +38,7 @@ def test_what_counts_nothing_counts_nothing() -> None:
         pool = Pool(SystemClock(), workers=0)
         pool.add(run.all)
         for _ in range(20):
-            counting._work(pool, run, [engine.Feed(1.0, 1.0).batch(0, 100, 0.0)])
+            counting.work(pool, run, [engine.Feed(1.0, 1.0).batch(0, 100, 0.0)])
     regions = [[i.region for i in run.all if i.region] for run in (counted, uncounted)]
     assert regions[0]
     for one, other in zip(*regions, strict=True):

@@ -42,7 +42,7 @@ class Others:
     """A lease that others have, one after the other."""
 
     def __init__(self, *holders: str) -> None:
-        self._holders = list(holders)
+        self.holders = list(holders)
         self.held = False
         self.stop: Callable[[], None] = lambda: None
 
@@ -51,17 +51,17 @@ class Others:
         yield
 
     def acquire(self) -> None:
-        if not self._holders:
+        if not self.holders:
             self.held = True
             return
-        holder = self._holders.pop(0)
-        raise LeaseLost(f"held by {holder} until {len(self._holders)}", holder)
+        holder = self.holders.pop(0)
+        raise LeaseLost(f"held by {holder} until {len(self.holders)}", holder)
 
     def hold(self) -> None:
         self.stop()
         if not self.held:
             raise LeaseLost("ran out")
-        if self._holders:
+        if self.holders:
             self.held = False
             raise LeaseLost("taken by another")
 
@@ -90,7 +90,7 @@ def test_a_job_that_lost_its_lease_says_so_once_and_waits(caplog: pytest.LogCapt
     job = Idle(cast(Lease, lease), LOG, Supervisor())
     job.retry_s = 0.0
     job._wait_for_lease()
-    lease._holders = ["b", "b", "b"]
+    lease.holders = ["b", "b", "b"]
     job._round()
     assert [r.getMessage() for r in caplog.records] == [
         "taken by another; its streams stop here",

@@ -248,7 +248,7 @@ def test_a_table_of_an_older_version_gets_columns_and_properties(world: World) -
     lease.acquire()
     WindowsTable(uri, lease).widen(SCHEMA)
     made = DeltaTable(uri)
-    assert made.metadata().configuration.items() >= windows_table._PROPERTIES.items()
+    assert made.metadata().configuration.items() >= windows_table.PROPERTIES.items()
     assert {f.name for f in made.schema().fields} == {name for name, _ in recompute.fleet_columns(SCHEMA)}
 
 
@@ -280,10 +280,10 @@ def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: 
 
 @pytest.mark.parametrize(
     "bits",
-    [pytest.param(recompute._MOST_BITS, id="by bits"), pytest.param(0, id="by names", marks=pytest.mark.long)],
+    [pytest.param(recompute.MOST_BITS, id="by bits"), pytest.param(0, id="by names", marks=pytest.mark.long)],
 )
 def test_gateways_of_a_window_are_counted_each_once(world: World, monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
-    monkeypatch.setattr(recompute, "_MOST_BITS", bits)
+    monkeypatch.setattr(recompute, "MOST_BITS", bits)
     gateways = [Gateway(f"g{number:03}") for number in range(130)]
     world.landing.land([gateway.open() for gateway in gateways])
     for gateway in (*gateways[60:], *gateways[::3], gateways[0]):

@@ -62,7 +62,7 @@ class Board(Gateway):
         self.links = FlowLinks(
             "test", self.name, settings, self.database, self.store, self.host, self.ingest, self.clock
         )
-        self.links.peers._backoff = Backoff(0.01, 0.1)
+        self.links.peers.backoff = Backoff(0.01, 0.1)
         self.parts = Parts(self.name, self.flows, self.host, self.database, self.store, self.clock, self.links)
         self.flow_registry.on_change, self.checkpointer.on_written = self.links.sync, self.links.committed
         self.parts.load()

@@ -121,7 +121,8 @@ async def test_another_flows_input_in_front_is_still_worth_a_checkpoint(tmp_path
 async def test_shedding_is_said_when_it_begins_and_when_it_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = Gateway(tmp_path / "db")
+    now = 0.0
+    gateway = Gateway(tmp_path / "db", monotonic=lambda: now)
     await gateway.flows.deploy(document(), "mqtt")
     gateway.database.quota_bytes = 2_000
     for n in range(1, 40):
@@ -138,7 +139,7 @@ async def test_shedding_is_said_when_it_begins_and_when_it_ends(
     gateway.database.quota_bytes = 1e9
     for n in (50, 51):
         feed(gateway, n, 1_000.0 * n)
-        gateway.database._started -= outbox_room.CALM_S / 2
+        now += outbox_room.CALM_S / 2
         assert await gateway.checkpoint()
     assert [r.message for r in caplog.records if r.name.endswith("outbox_room")][1:] == [
         f"flow f: no more results are dropped ({FULL}); {shed} rows were, and a gap says so"
@@ -150,10 +151,8 @@ async def test_shedding_is_said_when_it_begins_and_when_it_ends(
 async def test_results_that_wait_too_long_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = Gateway(tmp_path / "db")
     now = 0.0
-    gateway.database._monotonic, gateway.database._started = lambda: now, 0.0
-    gateway.checkpointer._greatest_age_s = 100.0
+    gateway = Gateway(tmp_path / "db", greatest_age_s=100.0, monotonic=lambda: now)
     await gateway.flows.deploy(document(), "mqtt")
     for n in (1, 2):
         feed(gateway, n, 1_000.0 * n)
@@ -179,9 +178,8 @@ async def test_results_that_wait_too_long_are_dropped(
 
 @in_loop
 async def test_however_many_results_are_too_old_none_of_them_waits_for_another_look(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "db")
     now = 0.0
-    gateway.database._monotonic, gateway.database._started = lambda: now, 0.0
+    gateway = Gateway(tmp_path / "db", monotonic=lambda: now)
     await gateway.flows.deploy(document(), "mqtt")
     for n in range(3 * quota.AT_ONCE + 1):
         gateway.database.commit([results("f", n)], {}, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,9 +42,12 @@ class Gateway:
         subscriptions: str | None = None,
         name: str = "g1",
         fission: bool = True,
+        greatest_age_s: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`monotonic`: the clock of the database, which is no virtual one otherwise."""
         self._store_thread = ThreadPoolExecutor(1)  # as in the daemon: a database bears no two at once
-        self.database = Database(path, name)
+        self.database = Database(path, name, monotonic=monotonic)
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
         self.host = InProcess(self.pool, self.clock)
@@ -54,7 +58,7 @@ class Gateway:
             wants_checkpoint=lambda: None, save_subscriptions=lambda text: self.nothing(),
             lock=self.flow_registry.feeding,
         )  # fmt: skip
-        self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, lambda: None)
+        self.checkpointer = Checkpointer(self.flow_registry, self.host, self.ingest, lambda: None, greatest_age_s)
         self.flows = Flows(
             REGISTRY, self.flow_registry, self.host, self.ingest, self.checkpointer, fission=fission
         )  # fmt: skip

@@ -21,7 +21,7 @@ def slow(most: list[int]) -> Any:
 
     def received(data: bytes, now: float) -> int:
         most.append(len(data))
-        clock.advance(2 * wire._LONG_READ_S if len(most) % 2 else 0.0)
+        clock.advance(2 * wire.LONG_READ_S if len(most) % 2 else 0.0)
         return 0
 
     made.received_untrusted = received

@@ -95,7 +95,7 @@ def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and
     devices.too_many()
     assert len(devices.latest) <= 100 - 5 * 5_000 // DEVICE_BYTES
     devices.remove(list(devices.latest))
-    assert devices._beyond_bytes == 0
+    assert devices.memory.own_bytes == 0
 
 
 def test_names_that_come_and_go_between_two_checkpoints_leave_nothing() -> None:

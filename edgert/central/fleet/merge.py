@@ -35,7 +35,7 @@ log = logging.getLogger("edgert.central.fleet")
 APPLICATION: Final = "edgert.fleet"
 _COMPACT_AFTER: Final = 50
 """Writes to a day, each of which makes small files. Days that rest are `edgert.central.upkeep.upkeep`'s."""
-_PROPERTIES: Final = {
+PROPERTIES: Final = {
     # Delta's own 10 would make every tenth trigger at low rate write one; to read 50 commits costs little.
     "delta.checkpointInterval": "50",
     # By these files are left out; each further column would cost every write, and every file has all keys.
@@ -76,7 +76,7 @@ class WindowsTable:
         if names <= self._columns:
             return
         self._table.refresh()
-        self._table.make(columns, _PROPERTIES)
+        self._table.make(columns, PROPERTIES)
         if not self._columns:
             self._append(pa.schema(self._table.fields()).empty_table())  # from here on no older token writes
         self._columns |= names

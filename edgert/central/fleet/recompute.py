@@ -50,7 +50,7 @@ _TOLD: Final = pa.schema(
 _LAST_STREAM: Final = 2**31 - 1
 _WORD: Final = 63
 """Bits of a long that are no sign."""
-_MOST_BITS: Final = 8 * _WORD
+MOST_BITS: Final = 8 * _WORD
 
 
 def window_columns(schema: Schema) -> list[str]:
@@ -157,7 +157,7 @@ Of = Callable[[str], Any]
 def _gateways(known: int, of: Of) -> Column:
     """How many gateways contribute: a bit for each, as long as these are few. To count different names doubles the
     cost of a window."""
-    if known > _MOST_BITS:
+    if known > MOST_BITS:
         return F.count_distinct(of("gateway"))
     number = of(f"`{_LINEAGE}`.number")
     bit = F.expr(f"shiftleft(1L, `{_LINEAGE}`.number % {_WORD})")

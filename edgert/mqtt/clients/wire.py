@@ -15,7 +15,7 @@ _MOST_UNWRITTEN = 1 << 20
 whatever it would oblige us to answer."""
 _UNWRITTEN_S = 60.0
 """After so long such a broker is left."""
-_LONG_READ_S = 0.02
+LONG_READ_S = 0.02
 _YIELD_S = 0.002
 """After what took so long, whatever was in it, the loop has so long for everything else; and the next is shorter."""
 _LEAST_BYTES = 1 << 12
@@ -86,8 +86,8 @@ class Wire(asyncio.Protocol):
         messages = client.received_untrusted(data, now)
         pause_s = self._coalescer.pause_s(messages, len(data), now)
         took_s = client.clock() - now
-        if took_s >= _LONG_READ_S:
-            self._at_once = max(_LEAST_BYTES, int(len(data) * _LONG_READ_S / took_s))
+        if took_s >= LONG_READ_S:
+            self._at_once = max(_LEAST_BYTES, int(len(data) * LONG_READ_S / took_s))
             pause_s = max(pause_s, _YIELD_S)
         else:
             self._at_once = min(_MOST_BYTES, 2 * self._at_once)
