@@ -254,14 +254,14 @@ def test_collector_that_lost_a_race_decides_again(tmp_path: Path, monkeypatch: p
     g = Gateway("g1")
     batches: list[LandingBatch] = [g.open(), g.rows(contribution(0, "a", 1.0)), g.rows(contribution(0, "b", 1.0))]
     mine, other = Landing(str(tmp_path)), Landing(str(tmp_path))
-    append, races = Table.append, iter([1, 2])
+    append, races, racing = Table.append, iter([1, 2]), False
 
     def raced(table: Table, *arguments: Any) -> None:
-        n = next(races, None)
-        monkeypatch.setattr(Table, "append", append)
-        if n is not None:
+        nonlocal racing
+        if not racing and (n := next(races, None)) is not None:
+            racing = True
             other.land(batches[: n + 1])
-        monkeypatch.setattr(Table, "append", raced)
+            racing = False
         append(table, *arguments)
 
     monkeypatch.setattr(Table, "append", raced)

@@ -313,11 +313,12 @@ def test_what_nobody_foresaw_is_told_and_the_next_round_comes(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     schedule = UpkeepSchedule(str(site.root), Settings(every_s=0.01))
-    real = Upkeep.round
+    real, faults = Upkeep.round, iter([TypeError("no such column")])
 
     def once_wrong(upkeep: Upkeep, thorough: bool) -> Iterator[Work]:
-        monkeypatch.setattr(Upkeep, "round", real)
-        raise TypeError("no such column")
+        if fault := next(faults, None):
+            raise fault
+        return real(upkeep, thorough)
 
     monkeypatch.setattr(Upkeep, "round", once_wrong)
     schedule.start()
