@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import EdgertError, StoreError
+from edgert.mqtt.clients.transport import MqttClient
 from edgert.mqtt.packets.packets import Publish
 from edgert.mqtt.session.events import Subscribed
 from edgert.mqtt.topics import covers
@@ -222,15 +223,31 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     gateway.crash()
 
 
+class AgreeingClient(MqttClient):
+    """A client whose broker takes each subscription under token 7. It has no connection."""
+
+    def __init__(self) -> None:
+        self.has: set[str] = set()
+        self.moments: list[set[str]] = []
+        """What it had after each change."""
+
+    def subscribe(self, subscriptions: Any) -> int:
+        self.has.update(s.filter for s in subscriptions)
+        self.moments.append(set(self.has))
+        return 7
+
+    def unsubscribe(self, filters: Any) -> int:
+        self.has.difference_update(filters)
+        self.moments.append(set(self.has))
+        return 8
+
+
 @in_loop
-async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscription(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscription(tmp_path: Path) -> None:
     """Or what a sensor sends right after the answer might be lost."""
     gateway = Gateway(tmp_path / "db")
     ingest = gateway.ingest
-    ingest.subscriber.open = True
-    monkeypatch.setattr(ingest.client, "subscribe", lambda subscriptions: 7)
+    ingest.subscriber.open, ingest.subscriber.client = True, AgreeingClient()
     deploying = asyncio.ensure_future(gateway.flows.deploy(document(), "mqtt"))
     async with asyncio.timeout(10.0):
         while not ingest.subscriber.unanswered:  # noqa: ASYNC110 - nothing says when
@@ -243,13 +260,11 @@ async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscripti
 
 @in_loop
 async def test_a_subscription_that_is_refused_or_gets_a_lower_qos_is_an_error_until_it_gets_its_own_or_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateway = Gateway(tmp_path / "db")
     ingest = gateway.ingest
-    ingest.subscriber.patience_s, ingest.subscriber.open = 0.01, True
-    monkeypatch.setattr(ingest.client, "subscribe", lambda subscriptions: 7)
-    monkeypatch.setattr(ingest.client, "unsubscribe", lambda filters: None)
+    ingest.subscriber.patience_s, ingest.subscriber.open, ingest.subscriber.client = 0.01, True, AgreeingClient()
     await gateway.flows.deploy(document(), "mqtt")
     for _ in range(2):  # at each connection
         ingest.subscriber.answered(Subscribed(7, (("x/+", 0),)))
@@ -270,33 +285,18 @@ async def test_a_subscription_that_is_refused_or_gets_a_lower_qos_is_an_error_un
 
 @pytest.mark.parametrize("by_id", [False, True])
 @in_loop
-async def test_in_3_1_1_what_others_read_is_subscribed_at_every_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_id: bool
-) -> None:
+async def test_in_3_1_1_what_others_read_is_subscribed_at_every_moment(tmp_path: Path, by_id: bool) -> None:
     """There filters are merged, so that a flow's may change with another flow."""
     gateway = Gateway(tmp_path / "db")
-    ingest, has = gateway.ingest, set[str]()
-    moments: list[set[str]] = []
-
-    def subscribe(subscriptions: Any) -> int:
-        has.update(s.filter for s in subscriptions)
-        moments.append(set(has))
-        return 1
-
-    def unsubscribe(filters: Any) -> None:
-        has.difference_update(filters)
-        moments.append(set(has))
-
-    ingest.subscriber.patience_s, ingest.subscriber.open = 0.01, True
+    ingest, client = gateway.ingest, AgreeingClient()
+    ingest.subscriber.patience_s, ingest.subscriber.open, ingest.subscriber.client = 0.01, True, client
     ingest.subscriber.by_id = by_id
-    monkeypatch.setattr(ingest.client, "subscribe", subscribe)
-    monkeypatch.setattr(ingest.client, "unsubscribe", unsubscribe)
     await gateway.flows.deploy(document("a", "", "x/a"), "mqtt")
     await gateway.flows.deploy(document("b", "", "x/{source}"), "mqtt")
     await gateway.flows.remove("b")
     await ingest.subscriber.subscribe()
-    assert has - {ingest.drops.topic} == {"x/a"}
-    assert all(any(covers(f, "x/a") for f in moment) for moment in moments)
+    assert client.has - {ingest.drops.topic} == {"x/a"}
+    assert all(any(covers(f, "x/a") for f in moment) for moment in client.moments)
     gateway.crash()
 
 
