@@ -21,6 +21,7 @@ from agent.fleet.auto import FleetAuto
 from agent.fleet.deploy import FleetDeploy
 from agent.fleet.drain import FleetDrain
 from agent.fleet.flows import FleetFlows
+from agent.fleet.history import MoveHistory
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.mend import FleetMend
 from agent.fleet.moves import SECTION as MOVES
@@ -100,7 +101,8 @@ class Agent:
             self.control |= self.sched.handlers
         roster, moving = self.membership.roster, settings.moves
         self.leases = self._leases(random)
-        self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases)
+        history = MoveHistory(self.clock, self._data)
+        self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases, history)
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
         self.presence = FleetPresence(roster, self.gateway, self.flows, self.leases, self.clock)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))

@@ -72,6 +72,14 @@ def _moves(key: str) -> Callable[[Status], Iterator[Labelled]]:
     return read
 
 
+def _changes(figure: str) -> Callable[[Status], Iterator[Labelled]]:
+    def read(status: Status) -> Iterator[Labelled]:
+        for by, number in status["moves"]["changes"][figure].items():
+            yield (by,), number
+
+    return read
+
+
 def _same_scale(status: Status) -> Iterator[Labelled]:
     if sched := status.get("sched"):
         yield (), sum(board["shares"] for board in sched["cooperation"]["boards"].values())
@@ -107,6 +115,14 @@ METRICS: Final = (
            "placed anew by a heuristic.", (), at("replacements")),
     Metric("edgert_agent_moves_total", "counter", "moves", "Instances that this board handed to another one by itself "
            "(made), and those that it found no board for (refused).", ("end",), _moves("counts")),
+    Metric("edgert_agent_plan_changes_total", "counter", "changes", "Changes of plan that moved operators, which this "
+           "agent made as the coordinator of their flows.", ("by",), _changes("moves")),
+    Metric("edgert_agent_plan_changes_pause_seconds_total", "counter", "seconds", "Time for which flows stood still "
+           "for them.", ("by",), _changes("pause_s")),
+    Metric("edgert_agent_plan_changes_bytes_total", "counter", "bytes", "State and waiting batches that travelled for "
+           "them.", ("by",), _changes("bytes")),
+    Metric("edgert_agent_plan_changes_delayed_rows_total", "counter", "rows", "Rows that waited meanwhile.", ("by",),
+           _changes("rows_delayed")),
     Metric("edgert_agent_drained", "gauge", "", "1 while this board is drained.", (), at("moves", "drained")),
     Metric("edgert_agent_load_ratio", "gauge", "", "Part of its room that this board needs now.", ("resource",),
            _moves("load")),

@@ -11,6 +11,7 @@ from typing import Final
 
 from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.guarded import guarded
+from agent.fleet.history import Why
 from agent.fleet.plans import FleetPlans
 from agent.placement.proposal import Proposal
 from agent.placement.replacement import Hysteresis, Replacement
@@ -84,13 +85,14 @@ class FleetAuto:
                 return
             moves = ", ".join(f"{operator} to {to}" for operator, to in proposal.moves.items())
             now, then = proposal.now, proposal.then
-            log.info(
-                "flow %s is placed anew: %s (violation %.2f to %.2f, score %.3f to %.3f, latency %.0f to %.0f ms)",
-                flow, moves, now.rank.violation, then.rank.violation, now.rank.score, then.rank.score,
-                now.terms.latency_ms, then.terms.latency_ms,
-            )  # fmt: skip
+            gain = (
+                f"violation {now.rank.violation:.2f} to {then.rank.violation:.2f}, score {now.rank.score:.3f} to"
+                f" {then.rank.score:.3f}, latency {now.terms.latency_ms:.0f} to {then.terms.latency_ms:.0f} ms"
+            )
+            log.info("flow %s is placed anew: %s (%s)", flow, moves, gain)
             try:
-                await self._flows.change(flow, parts, proposal.after)
+                why = Why("placement", f"placed anew by {proposal.heuristic}: {gain}")
+                await self._flows.change(flow, parts, proposal.after, why)
                 self.made += 1
             finally:
                 state.changed(self._clock.monotonic())

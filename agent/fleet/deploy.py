@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
 
 from agent.fleet.flows import FleetFlows, listed, placed
+from agent.fleet.history import Why
 from agent.fleet.status import labels_untrusted, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import Lease
@@ -19,6 +20,8 @@ from edgert.core.errors import EdgertError, show
 log = logging.getLogger(__name__)
 Parts = Mapping[str, Mapping[str, Any]]
 FENCE_TRIES: Final = 5
+DEPLOYED: Final = Why("person", "deployed with other rules")
+NEXT: Final = Why("version", "the flow's next version")
 
 
 class FleetDeploy:
@@ -115,7 +118,7 @@ class FleetDeploy:
             await lease.write("runs", {*lease.record.boards, *now.values()})
         if not same:
             return await self._next_version(flow, document, on, parts, rules)
-        return await flows.change(flow, await flows.write_rules(flow, parts, rules), on)
+        return await flows.change(flow, await flows.write_rules(flow, parts, rules), on, DEPLOYED)
 
     async def _next_version(
         self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
@@ -134,11 +137,11 @@ class FleetDeploy:
             )
         home = homes.pop()
         if set(before.values()) != {home}:
-            await flows.change(flow, parts, dict.fromkeys(before, home))
+            await flows.change(flow, parts, dict.fromkeys(before, home), NEXT)
             parts = await flows.running(flow)
         fence, gathered = flows.next_fence(parts.values()), dict.fromkeys(on, home)
         await self.deploy_parts(document, gathered, {home}, fence, fence, rules, undo=False)
-        return await flows.change(flow, await flows.running(flow), on)
+        return await flows.change(flow, await flows.running(flow), on, NEXT)
 
     async def deploy_parts(
         self, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int,

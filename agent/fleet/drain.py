@@ -99,7 +99,7 @@ class FleetDrain:
         if not moves:
             return 0.0
         own = self._roster.own.name
-        asked = {"flow": flow, "moves": moves, "from": own, "drain": True}
+        asked = {"flow": flow, "moves": moves, "from": own, "drain": True, "reason": f"drain of {own}"}
         # first: a move may be made though its coordinator, or this agent, dies before it can say so
         self._remember(True, {**self.moved, flow: {**self.moved.get(flow, {}), **moves}})
         return float((await self._flows.control["fleet.relieve"](asked))["pause_s"])
@@ -129,7 +129,10 @@ class FleetDrain:
                 on = await self._places(flow)
                 for giver in sorted(set(moves.values()) - {own}):
                     back = [operator for operator, to in moves.items() if to == giver == on.get(operator)]
-                    asked = {"flow": flow, "moves": dict.fromkeys(back, own), "from": giver, "drain": True}
+                    asked = {
+                        "flow": flow, "moves": dict.fromkeys(back, own), "from": giver, "drain": True,
+                        "reason": f"fill of {own}",
+                    }  # fmt: skip
                     if back:
                         pause_s = max(pause_s, (await self._flows.control["fleet.relieve"](asked))["pause_s"])
             except EdgertError as error:

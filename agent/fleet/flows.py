@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from agent.fleet.history import MoveHistory, Why
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import with_keys
 from agent.fleet.status import section_untrusted
@@ -46,9 +47,11 @@ DRAIN_S: Final = 30.0
 class FleetFlows:
     """The agent's part that places flows."""
 
-    def __init__(self, name: str, roster: Roster, gateway: LocalGateway, request: Request, leases: Leases) -> None:
+    def __init__(
+        self, name: str, roster: Roster, gateway: LocalGateway, request: Request, leases: Leases, history: MoveHistory
+    ) -> None:
         self.name, self._roster, self._gateway, self._request = name, roster, gateway, request
-        self.leases = leases
+        self.leases, self.history = leases, history
         self.control: dict[str, Handler] = {"fleet.flows": self._flows, "fleet.figures": self._figures}
         self._do: dict[str, Handler] = {}
         for verb, do in (("move", self._move), ("remove", self._remove)):
@@ -171,7 +174,8 @@ class FleetFlows:
             rules = newest(parts.values())
             after = with_keys({**before, **moves}, moves, operators, rules)
             rules = rules.pinned(moves)  # first: else another placement could undo the move
-            return await self.change(flow, await self.write_rules(flow, parts, rules), after)
+            why = Why("person", f"asked for at {args.get('asked')}")
+            return await self.change(flow, await self.write_rules(flow, parts, rules), after, why)
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
@@ -188,7 +192,8 @@ class FleetFlows:
             operators = await self.check(next(iter(parts.values()))["document"])
             sources = {before[name] for name, operator in operators.items() if operator["source"]}
             if boards <= parts.keys() and len(sources) == 1 and set(before.values()) != sources:
-                await self.change(flow, await self.running(flow), dict.fromkeys(before, *sources))
+                together, why = dict.fromkeys(before, *sources), Why("version", "the flow is removed")
+                await self.change(flow, await self.running(flow), together, why)
                 parts = await self.running(flow)
                 before = placed(parts)
             await lease.write("removing", boards | parts.keys())
@@ -255,7 +260,7 @@ class FleetFlows:
     # -- changes of plan
 
     async def change(
-        self, flow: str, parts: Mapping[str, Mapping[str, Any]], after: Mapping[str, str]
+        self, flow: str, parts: Mapping[str, Mapping[str, Any]], after: Mapping[str, str], why: Why
     ) -> Mapping[str, Any]:
         before = placed(parts)
         if after == before:
@@ -274,9 +279,9 @@ class FleetFlows:
         made = (await change_plan(change, self.ask)).plain()
         await lease.note("runs", {*after.values(), *others})
         log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, short(fence), 1e3 * made["pause_s"])
-        return {
-            "flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made,
-        }  # fmt: skip
+        told = {"flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made}
+        self.history.note(before, why, told)
+        return told
 
     async def write_rules(
         self, flow: str, parts: Mapping[str, Mapping[str, Any]], rules: Rules

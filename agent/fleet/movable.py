@@ -48,11 +48,12 @@ def movable(
     runs = _instances(figures)
     before = _markers(runs, operators, {copy for copy, at in on.items() if at == board and copy not in stay})
     found: dict[str, Movable] = {}
+    copies_of, markers_of = _grouped(runs), _grouped(before)
     for name in figures.get("instances", {}):
-        copies = tuple(copy for copy, of in runs.items() if of == name)
+        copies = copies_of.get(name, ())
         here = all(on.get(copy) == board for copy in copies)
         if name in rings and copies and here and stay.isdisjoint(copies):
-            with_keys = (*copies, *(marker for marker, of in before.items() if of == name))
+            with_keys = (*copies, *markers_of.get(name, ()))
             found[f"{flow}/{name}"] = Movable(flow, with_keys, rings[name], edges, on)
     return found
 
@@ -87,16 +88,25 @@ def _instances(figures: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _grouped(of: Mapping[str, str]) -> dict[str, list[str]]:
+    """Instance -> operator copies, of operator copy -> instance."""
+    found: dict[str, list[str]] = {}
+    for copy, name in of.items():
+        found.setdefault(name, []).append(copy)
+    return found
+
+
 def _markers(
     runs: Mapping[str, str], operators: Mapping[str, Mapping[str, Any]], here: Collection[str]
 ) -> dict[str, str]:
     """Operator copy of `here` that runs in no instance, as a `key_by` does -> the instance here that reads it. Left
     behind alone it would keep a board in a flow of which the board runs nothing."""
     found: dict[str, str] = {}
-    for copy in reversed(list(operators)):  # a marker may read another one
+    markers = [copy for copy in operators if copy in here and copy not in runs]
+    for copy in reversed(markers):  # a marker may read another one
         readers = [reader for reader, told in operators.items() if copy in told["inputs"] and reader in here]
         of = next((name for reader in readers if (name := runs.get(reader) or found.get(reader))), None)
-        if copy in here and copy not in runs and of is not None:
+        if of is not None:
             found[copy] = of
     return found
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.guarded import guarded
+from agent.fleet.history import KEPT, Why
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import Movable, check_leaving, crossing, movable
 from agent.fleet.rings import SECTION as RING
@@ -37,13 +38,15 @@ from edgert.core.settings.agent import Moves
 log = logging.getLogger(__name__)
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 SECTION: Final = "moves"
-REST_S: Final = 60.0
-"""Least time between two moves of one flow that this board asks for: each makes the flow stand still."""
 EXPECTED_S: Final = 120.0
 """An instance that was admitted and did not come in so long does not come."""
 ADMIT_S: Final = 5.0
-KEPT: Final = 100
-"""Moves that are kept for people to read."""
+MOST_ASKED: Final = 5
+"""Boards that are asked to admit one instance, one after the other."""
+TOLD_S: Final = 5.0
+"""Longest wait for what another board tells of its moves."""
+MOST_REASON: Final = 300
+"""Characters of a reason that another board gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,8 @@ class FleetMoves:
         """Moves of instances of this board since the agent began."""
         self.foretold = Foretold()
         self._expected: dict[str, Expected] = {}
-        self._rest: dict[str, float] = {}
         self._operators: dict[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {}
-        self.history: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self.refusals: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.control: dict[str, Handler] = {"fleet.moves": self._moves}
         flows.add("relieve", self._relieve)
 
@@ -85,6 +87,7 @@ class FleetMoves:
             "room": [round(room.cpu, 4), round(room.link)],
             "high": [round(high.cpu, 2), round(high.link, 2)],
             "takes": self._takes(),
+            "spent": self.exchange.spent(self._clock.monotonic()),
             "drained": self.drained,
         }
 
@@ -100,17 +103,17 @@ class FleetMoves:
 
     async def serve_admission(self, sender: str, args: Mapping[str, Any]) -> Any:
         """Another board offers an instance: `{"instance": name, "ring": packed, "most": part of its room that this one
-        may need then}`."""
+        may need then, "urgent": bool}`."""
         instance, packed, most = args.get("instance"), args.get("ring"), args.get("most")
         if not isinstance(instance, str) or not isinstance(packed, bytes) or not isinstance(most, int | float):
             raise EdgertError(f"expected an instance, its ring and a part of the room, got {show(dict(args))}")
-        now, crowd = self._clock.monotonic(), self._crowd()
+        now, crowd, urgent = self._clock.monotonic(), self._crowd(), args.get("urgent") is True
         footprint = Footprint(unpack_untrusted(packed))
-        if not self._takes() or not self.exchange.admits(footprint, crowd, most, now):
+        if not self._takes() or not self.exchange.admits(footprint, crowd, most, now, urgent):
             return {"admitted": False}
         load = crowd.share(footprint.ring)
         self._expected[instance] = Expected(load, now + EXPECTED_S)
-        self.exchange.took(instance, load, now)
+        self.exchange.took(instance, load, now, urgent)
         log.info("%s of %s is admitted", instance, sender)
         return {"admitted": True}
 
@@ -121,36 +124,43 @@ class FleetMoves:
         while True:
             await self._rings.changed.wait()
             self._rings.changed.clear()
-            await guarded(self._look, log, "moves could not be looked after")
+            await guarded(self.look, log, "moves could not be looked after")
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """One evaluation, and the move that comes of it."""
         now, crowd = self._clock.monotonic(), self._crowd()
         self.foretold.observe(crowd, now)
-        found = await self._movable(now) if self.exchange.crowded(crowd, now) else {}
-        footprints = {name: Footprint(one.ring) for name, one in found.items()}
+        found = await self._movable() if self.exchange.crowded(crowd, now) else {}
+        footprints = {name: Footprint(one.ring) for name, one in found.items() if self.exchange.free(name, now)}
         name = self.exchange.offer(crowd, footprints, now)
         await self._settle_expected(now)
         if name is None or not self._settings.enabled:
             return
-        candidates = self._candidates(found[name])
-        move = self.exchange.choose(name, footprints[name], crowd, candidates)
-        if move is None:
-            self._refuse(name, f"none of {len(candidates)} other boards has room for it: add capacity, or shed")
-        elif not await self._admitted(move, footprints[name]):
-            self._refuse(name, f"{move.to} does not admit it")
+        candidates, footprint = self._candidates(found[name]), footprints[name]
+        asked: list[str] = []
+        while len(asked) < MOST_ASKED:
+            left = [one for one in candidates if one.gateway not in asked]
+            move = self.exchange.choose(name, footprint, crowd, left)
+            if move is None:
+                break
+            if await self._admitted(move, footprint):
+                await self._make(move, found[name], crowd.share(footprint.ring))
+                return
+            asked.append(move.to)  # it cools down, perhaps: another crowded board was faster
+        if asked:
+            self._refuse(name, f"{', '.join(asked)}: not admitted there")
         else:
-            await self._make(move, found[name], crowd.share(footprints[name].ring))
+            self._refuse(name, f"none of {len(candidates)} other boards has room for it: add capacity, or shed")
 
     def _crowd(self) -> Crowd:
         return Crowd(self._rings.board, self.room)
 
-    async def _movable(self, now: float) -> dict[str, Movable]:
+    async def _movable(self) -> dict[str, Movable]:
         """Instances that may leave this board, by `flow/instance`."""
-        self._rest = {flow: until for flow, until in self._rest.items() if until > now}
         parts = await self._gateway.client.call("part.status")
         found: dict[str, Movable] = {}
         for flow, part in parts.items():
-            if part.get("state") == "running" and part.get("assignment") and flow not in self._rest:
+            if part.get("state") == "running" and part.get("assignment"):
                 operators = await self._operators_of(flow, part)
                 figures = self._gateway.figures.get("flows", {}).get(flow, {})
                 rings = {name: ring for (of, name), ring in self._rings.rings.items() if of == flow}
@@ -172,7 +182,8 @@ class FleetMoves:
 
     async def _admitted(self, move: Move, footprint: Footprint) -> bool:
         most = self.exchange.most_there(footprint, self._crowd())
-        asked = {"instance": move.instance, "ring": pack(footprint.ring), "most": most}
+        packed, urgent = pack(footprint.ring), self.exchange.urgent
+        asked = {"instance": move.instance, "ring": packed, "most": most, "urgent": urgent}
         try:
             answer = await self._request(move.to, "fleet.admit", asked, ADMIT_S)
         except EdgertError as error:
@@ -183,25 +194,25 @@ class FleetMoves:
     async def _make(self, move: Move, one: Movable, load: Load) -> None:
         moves, own = dict.fromkeys(one.operators, move.to), self._roster.own.name
         asked = {"flow": one.flow, "moves": moves, "from": own, "reason": move.reason}
-        self._rest[one.flow] = self._clock.monotonic() + REST_S
         try:
             made = await self._flows.control["fleet.relieve"](asked)
         except EdgertError as error:
             self._refuse(move.instance, f"it was not moved to {move.to}: {error}")
             return
         self.exchange.gave(load, self._clock.monotonic())
+        self.counts["made"] += 1
         log.info("%s; its flow stood still for %.0f ms", move.reason, 1e3 * made["pause_s"])
-        told = {name: made[name] for name in ("pause_s", "rows_delayed", "ahead_bytes", "paused_bytes") if name in made}
-        self._note(instance=move.instance, to=move.to, reason=move.reason, plan=made["plan"], **told)
 
     def _refuse(self, instance: str, why: str) -> None:
         self.exchange.refused(instance, self._clock.monotonic())
         log.warning("%s is crowded and %s stays: %s", self._roster.own.name, instance, why)
-        self._note(instance=instance, to=None, reason=why)
-
-    def _note(self, **told: Any) -> None:
-        self.counts["made" if told["to"] is not None else "refused"] += 1
-        self.history.append({"at": self._clock.wall(), "from": self._roster.own.name, **told})
+        self.counts["refused"] += 1
+        own, (flow, _, name) = self._roster.own.name, instance.partition("/")
+        reason = f"{name} stays: {why}"
+        self.refusals.append({
+            "at": self._clock.wall(), "flow": flow, "instance": instance, "from": own, "to": None, "by": "board",
+            "reason": reason,
+        })  # fmt: skip
 
     async def _settle_expected(self, now: float) -> None:
         """Forgets instances that were admitted and did not come."""
@@ -215,44 +226,56 @@ class FleetMoves:
     # -- as the flow's coordinator
 
     async def _relieve(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name, "moves": {operator: gateway}, "from": gateway, "drain": bool}`: the move, if `check_leaving`
-        lets it. Unlike a move that people ask for it pins nothing."""
-        flow, moves, giver = str(args["flow"]), args.get("moves"), args.get("from")
+        """`{"flow": name, "moves": {operator: gateway}, "from": gateway, "drain": bool, "reason": text}`: the move, if
+        `check_leaving` lets it. Unlike a move that people ask for it pins nothing."""
+        flow, moves, giver, drain = str(args["flow"]), args.get("moves"), args.get("from"), args.get("drain") is True
+        why = Why("drain" if drain else "board", str(args.get("reason", ""))[:MOST_REASON])
         if not isinstance(moves, Mapping) or not moves:
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
         async with self._flows.changing(flow):
             parts = await self._flows.running(flow)
             before = placed(parts)
-            check_leaving(flow, before, newest(parts.values()), moves, giver, args.get("drain") is True)
-            return await self._flows.change(flow, parts, {**before, **moves})
+            check_leaving(flow, before, newest(parts.values()), moves, giver, drain)
+            return await self._flows.change(flow, parts, {**before, **moves}, why)
 
     # -- for people
 
     def measured(self) -> Mapping[str, Any]:
         """For Prometheus. Loads by resource, as parts of the board's room."""
+        return {"counts": self.counts, "drained": self.drained, "changes": self._flows.history.totals, **self._load()}
+
+    def _load(self) -> dict[str, dict[str, float]]:
+        """By resource, as parts of the board's room: of now, what was predicted for now, and the greatest to come."""
         before = self.foretold.before
         return {
-            "counts": self.counts,
-            "drained": self.drained,
             "load": self.foretold.now._asdict(),
             "load_predicted_before": {} if before is None else before._asdict(),
             "load_predicted": self._crowd().load._asdict(),
         }
 
     async def _moves(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"all": bool}`: the moves that this board gave away and the ones refused, newest last; of all boards that
-        answer where asked for."""
-        found = list(self.history)
+        """`{"all": bool}`: the moves that this agent made as a coordinator, and those that its board found no other one
+        for, newest last, and the board's load; of all boards that answer where asked for."""
+        own = self._roster.own.name
+        answers = {own: self._told_here()}
         if args.get("all", True):
             others = [m.name for m in self._roster if m.state is State.ALIVE and m is not self._roster.own]
-            asked = (self._request(name, "fleet.moves", {}, ADMIT_S) for name in others)
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-            found += [move for answer in answers if isinstance(answer, dict) for move in answer.get("moves", [])]
-        return {"moves": sorted(found, key=lambda move: move["at"]), "enabled": self._settings.enabled}
+            asked = (self._request(name, "fleet.moves", {}, TOLD_S) for name in others)
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            answers |= {name: one for name, one in zip(others, told, strict=True) if isinstance(one, dict)}
+        found = [move for answer in answers.values() for move in answer.get("moves", [])]
+        return {
+            "moves": sorted(found, key=lambda move: move["at"]),
+            "loads": {name: answer["load"] for name, answer in answers.items() if "load" in answer},
+            "enabled": self._settings.enabled,
+        }
+
+    def _told_here(self) -> dict[str, Any]:
+        return {"moves": [*self._flows.history.kept, *self.refusals], "load": self._load()}
 
     async def serve_moves(self, _: str, __: Mapping[str, Any]) -> Any:
         """Another agent asks for this board's moves."""
-        return {"moves": list(self.history)}
+        return self._told_here()
 
 
 def candidate_untrusted(member: Member, cooling: bool = False) -> Candidate | None:
@@ -265,7 +288,8 @@ def candidate_untrusted(member: Member, cooling: bool = False) -> Candidate | No
         return None
     try:
         room, high = Room(*_numbers(told.get("room"))), Load(*_numbers(told.get("high")))
-        return Candidate(member.name, Crowd(unpack_untrusted(ring.payload), room), high)
+        crowd = Crowd(unpack_untrusted(ring.payload), room)
+        return Candidate(member.name, crowd, high, spent=told.get("spent") is True)
     except (ValueError, ProtocolError):
         return None
 

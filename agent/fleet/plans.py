@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
 from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.history import Why
 from agent.fleet.rings import BYTES_PER_MBIT, REFERENCE_SPEED
 from agent.fleet.status import coordinate_of, labels_untrusted, section_untrusted
 from agent.membership.members import Member
@@ -68,7 +69,8 @@ class FleetPlans:
             found = _plain(flow, proposal)
             if not proposal.better or not proposal.moves:
                 return {**found, "changed": False}
-            return {**found, **await self._flows.change(flow, parts, proposal.after), "changed": True}
+            why = Why("person", f"placed anew by {proposal.heuristic}, asked for at {args.get('asked')}")
+            return {**found, **await self._flows.change(flow, parts, proposal.after, why), "changed": True}
 
     async def _trace(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`: see `agent.placement.trace`."""

@@ -2,14 +2,16 @@
 
 Every board decides by itself: it offers one instance, looks at the rings that the others gossip, and picks; the other
 board admits or refuses by its own state. Against moves to and fro stand a threshold on the gain, several evaluations in
-a row, a cool-down of both boards, a pause for a refused instance, a stay for one that moved, and the peaks of the last
-half hour: the other board must have needed less, with the instance added, than this one, by half of what the instance
-needs. So every move lowers the sum over boards of the n-th power of these peaks, and moves come to an end under a load
-that repeats.
+a row, a cool-down of both boards, a budget of moves in an hour, a pause for a refused instance, a stay for one that
+moved, and the peaks of the last half hour: the other board must have needed less, with the instance added, than this
+one, by half of what the instance needs. So every move lowers the sum over boards of the n-th power of these peaks, and
+moves come to an end under a load that repeats within half an hour. Under one that repeats more slowly the budget
+bounds them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -22,6 +24,8 @@ THRESHOLDS: Final = ((0.3, 0.02), (0.05, 0.05), (0.0, 0.1))
 """(spread at least, least gain ΔI), a step function (section 4.2.1): where boards differ, a small gain is enough; where
 they are even, only a great one pays. 5 % is the paper's default."""
 
+
+HOUR_S: Final = 3_600.0
 
 NEAR: Final = 0.9
 """An instance stays the most disturbed one while its score is at least this part of the highest: those that are
@@ -49,7 +53,13 @@ class Rules:
     """Evaluations in which an instance must be the most disturbed one."""
     cool_down_s: float = 15.0
     """Time after a move in which neither board takes part in another; predictions settle in it, and evaluations are
-    counted. It is the limit on the rate of moves."""
+    counted. It is the limit on the rate of moves of a board that is over its room."""
+    moves: int = 3
+    """Moves, given and taken, in an hour. After these a board takes part in no other before an hour has passed since
+    the first of them. Urgent moves, of a board that is over its room, count and are not limited."""
+    urgent_each: int = 2
+    """So many urgent moves in the hour allow one that is not: a board that came below its room by many goes on until it
+    is as free as the others."""
     refused_s: float = 120.0
     """Time for which a refused instance is not offered again."""
     stay_s: float = 1_800.0
@@ -65,6 +75,8 @@ class Candidate(NamedTuple):
     """The board's peaks of the last half hour."""
     cost: float = 0.0
     """The change of the placement's score by the move; the interference score there counts 1 + cost times."""
+    spent: bool = False
+    """It has made its moves of the hour."""
 
 
 class Move(NamedTuple):
@@ -115,10 +127,28 @@ class Exchange:
     """The most disturbed instance of the last evaluation."""
     times: int = 0
     """Evaluations in a row in which it was that."""
+    moved: deque[tuple[float, bool]] = field(default_factory=deque)
+    """When this board gave or took an instance within the hour, and whether that was urgent."""
+
+    def spent(self, now: float) -> bool:
+        """True if the board has made its moves of the hour."""
+        while self.moved and self.moved[0][0] <= now - HOUR_S:
+            self.moved.popleft()
+        urgent = sum(urgent for _, urgent in self.moved)
+        return len(self.moved) >= max(self.rules.moves, urgent + urgent // self.rules.urgent_each)
+
+    @property
+    def urgent(self) -> bool:
+        """True if the board was over its room within the last half hour, with the instances that it has now."""
+        return self.peaks.load.most > self.rules.full
 
     def cooling(self, now: float) -> bool:
         """True if the board may neither offer nor take an instance."""
         return now < self.cool_until
+
+    def free(self, instance: str, now: float) -> bool:
+        """False while an instance is left alone: no footprint need be made."""
+        return self.left_alone.get(instance, now) <= now
 
     def crowded(self, crowd: Crowd, now: float) -> bool:
         """True if the board needs so much that it may offer an instance; else no footprint need be made."""
@@ -131,7 +161,7 @@ class Exchange:
         self.since = min(self.since, now)
         self.peaks.observe(crowd.now, now)  # what came true, not what was feared
         self.left_alone = {i: until for i, until in self.left_alone.items() if until > now}
-        free = {name: instance for name, instance in instances.items() if name not in self.left_alone}
+        free = {name: instance for name, instance in instances.items() if self.free(name, now)}
         if not free or not self.crowded(crowd, now):
             self.leading, self.times = "", 0
             return None
@@ -140,7 +170,8 @@ class Exchange:
         if scores.get(self.leading, float("-inf")) < NEAR * highest:
             self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
         self.times += 1
-        return self.leading if self.times >= self.rules.in_a_row and not self.cooling(now) else None
+        may = not self.cooling(now) and (self.urgent or not self.spent(now))
+        return self.leading if self.times >= self.rules.in_a_row and may else None
 
     def choose(self, instance: str, footprint: Footprint, crowd: Crowd, others: Sequence[Candidate]) -> Move | None:
         """The best move of an offered instance, if it gains enough. `others`: boards that may run it and do not cool
@@ -151,6 +182,7 @@ class Exchange:
             other.gateway: 1 + other.cost
             for other in others
             if self.bearable(other.high.plus(other.crowd.share(footprint.ring)), most)
+            and (self.urgent or not other.spent)
         }
         if not costs:
             return None
@@ -163,16 +195,17 @@ class Exchange:
         """The part of its room below which another board has to stay, the instance included, for a move to be worth
         it."""
         high = self.peaks.load.most
-        return high if high > self.rules.full else high - WORTH * crowd.share(footprint.ring).most
+        return high if self.urgent else high - WORTH * crowd.share(footprint.ring).most
 
     def bearable(self, there: Load, most: float) -> bool:
         """True if a board that will need `there` can take an instance of one that allows it `most`."""
         return there.most <= self.rules.full and there.most < most
 
-    def admits(self, footprint: Footprint, crowd: Crowd, most: float, now: float) -> bool:
+    def admits(self, footprint: Footprint, crowd: Crowd, most: float, now: float, urgent: bool = False) -> bool:
         """True if this board takes an instance that another offers, by its own newest state. `most`: the other one's
-        `most_there`."""
-        return not self.cooling(now) and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), most)
+        `most_there`; `urgent`: the move is."""
+        may = not self.cooling(now) and (urgent or not self.spent(now))
+        return may and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), most)
 
     def refused(self, instance: str, now: float) -> None:
         """No board takes `instance`, or the one chosen did not admit it: a signal to add capacity, or to shed."""
@@ -181,15 +214,17 @@ class Exchange:
 
     def gave(self, load: Load, now: float) -> None:
         """This board gave an instance away that needed `load` of its room."""
+        urgent = self.urgent
         self.peaks.left(load)
-        self._cool_down(now)
+        self._cool_down(now, urgent)
 
-    def took(self, instance: str, load: Load, now: float) -> None:
+    def took(self, instance: str, load: Load, now: float, urgent: bool = False) -> None:
         """This board took an instance."""
         self.peaks.arrived(load)
         self.left_alone[instance] = now + self.rules.stay_s
-        self._cool_down(now)
+        self._cool_down(now, urgent)
 
-    def _cool_down(self, now: float) -> None:
+    def _cool_down(self, now: float, urgent: bool) -> None:
+        self.moved.append((now, urgent))
         self.cool_until = now + self.rules.cool_down_s
         self.leading, self.times = "", 0

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, repeat
+from itertools import accumulate
 from math import isfinite
-from operator import add, itemgetter, mul
+from operator import itemgetter
 from typing import Final
 
 from edgert.core.errors import ProtocolError
@@ -36,6 +36,8 @@ class Ring:
 
     cpu: tuple[float, ...]
     link: tuple[float, ...]
+    ratio: float | None = None
+    """`link` is so many times `cpu` in all windows, as with one instance; None: not known."""
 
 
 NOTHING: Final = Ring((0.0,) * WINDOWS, (0.0,) * WINDOWS)
@@ -56,7 +58,8 @@ def windows_of(rates: Sequence[float], period_s: float = 1.0) -> tuple[float, ..
 def instance_ring(rates: Sequence[float], cpu_s: float, row_bytes: float, period_s: float = 1.0) -> Ring:
     """Predicted arrivals × time per row (reference core-seconds), and × bytes per row. `period_s`: at least 0.1."""
     windows = windows_of(rates, period_s)
-    return Ring(tuple(map(mul, windows, repeat(cpu_s))), tuple(map(mul, windows, repeat(row_bytes))))
+    cpu, link = tuple([rate * cpu_s for rate in windows]), tuple([rate * row_bytes for rate in windows])
+    return Ring(cpu, link, row_bytes / cpu_s if cpu_s > 0 else None)
 
 
 def board_ring(rings: Iterable[Ring], external_cpu: float = 0.0, external_link: float = 0.0) -> Ring:
@@ -65,12 +68,11 @@ def board_ring(rings: Iterable[Ring], external_cpu: float = 0.0, external_link: 
     The paper multiplies these windows by shares that are 0 on a board that runs nothing else. Load of other
     programs adds up here as that of instances does; like the paper's it is believed for 30 s only.
     """
-    cpu, link = [0.0] * WINDOWS, [0.0] * WINDOWS
-    cpu[:INNER], link[:INNER] = [external_cpu] * INNER, [external_link] * INNER
-    for ring in rings:
-        cpu = list(map(add, cpu, ring.cpu))
-        link = list(map(add, link, ring.link))
-    return Ring(tuple(cpu), tuple(link))
+    far = [0.0] * (WINDOWS - INNER)
+    parts = list(rings)
+    cpu = zip([external_cpu] * INNER + far, *(ring.cpu for ring in parts), strict=True)
+    link = zip([external_link] * INNER + far, *(ring.link for ring in parts), strict=True)
+    return Ring(tuple(map(sum, cpu)), tuple(map(sum, link)))
 
 
 def later(ring: Ring, seconds: float) -> Ring:

@@ -55,6 +55,11 @@ def _powers(values: list[float], highest: int) -> list[list[float]]:
     return list(accumulate(repeat(values, highest), lambda power, factor: list(map(mul, power, factor))))
 
 
+def _highest(values: list[float], powers: list[list[float]]) -> float:
+    """Weighted sum of the power behind the last of `powers`."""
+    return _dot(NEARNESS, list(map(mul, values, powers[-1])))
+
+
 class Footprint:
     """An instance's ring, ready for scores. `ring` and the footprint stand for each other: make a new one for a new
     prediction."""
@@ -63,11 +68,14 @@ class Footprint:
 
     def __init__(self, ring: Ring, amplifier: int = AMPLIFIER) -> None:
         self.ring = ring
-        self.smoothed = smooth(ring.cpu), smooth(ring.link)
-        of_cpu, of_link = _powers(self.smoothed[0], amplifier), _powers(self.smoothed[1], amplifier)
-        self.powers = list(map(add, of_cpu[:-1], of_link[:-1]))
+        cpu, ratio = smooth(ring.cpu), ring.ratio
+        link = smooth(ring.link) if ratio is None else [ratio * value for value in cpu]
+        self.smoothed = cpu, link
+        of_cpu, of_link = _powers(cpu, amplifier - 1), _powers(link, amplifier - 1)
+        self.powers = list(map(add, of_cpu, of_link))
         """All below the highest, both resources one behind the other."""
-        self.own = sum(map(mul, NEARNESS, of_cpu[-1])), sum(map(mul, NEARNESS, of_link[-1]))
+        own = _highest(cpu, of_cpu)
+        self.own = own, _highest(link, of_link) if ratio is None else own * ratio**amplifier
         """Weighted sum of the highest power, by resource."""
 
 

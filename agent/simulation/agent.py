@@ -20,6 +20,7 @@ from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.fleet.auto import FleetAuto
 from agent.fleet.deploy import FleetDeploy
 from agent.fleet.flows import FleetFlows
+from agent.fleet.history import MoveHistory
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.mend import FleetMend
 from agent.fleet.plans import FleetPlans
@@ -88,7 +89,7 @@ class VirtualAgent:
         ask: Request = lambda *asked: request(self.name, *asked)  # noqa: E731
         leases = Leases(self.name, roster, ask, clock, Random(random.getrandbits(64)), gateway.disk.leases,
                         gateway.disk.store_leases)  # fmt: skip
-        self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases)
+        self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases, MoveHistory(clock))
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
         self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)), _budget)

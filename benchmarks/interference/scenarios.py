@@ -194,4 +194,4 @@ def _by_hour(fleet: Fleet, hours: int) -> list[float]:
     for _ in fleet.run(0.0, 3_600.0 * hours):
         pass
     boards = len(fleet.boards)
-    return [2 * sum(hour == int(now // 3_600) for now, _, _ in fleet.moves) / boards for hour in range(hours)]
+    return [2 * sum(hour == int(now // 3_600) for now, *_ in fleet.moves) / boards for hour in range(hours)]

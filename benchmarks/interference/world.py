@@ -1,27 +1,34 @@
-"""A simulated fleet on a virtual clock: boards with counters, decided for by the product's own code.
+"""A simulated fleet on a virtual clock, in which the product's own code (`agent.fleet.moves`) decides and moves.
 
 Every board reads its counters, predicts, tells the others its packed ring and its peaks, and decides by what the others
-told a look ago; the other board admits by its own state. A board that is asked for more than it has serves all its
-instances more slowly by the same factor, and counts what it served.
+told a look ago; the other board admits by its own state. All instances are of one flow, and its coordinator changes the
+plan at once. A board that is asked for more than it has serves all its instances more slowly by the same factor, and
+counts what it served.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
-from agent.interference.exchange import Candidate, Exchange, Move
+from agent.fleet.history import MoveHistory
+from agent.fleet.moves import SECTION, FleetMoves
+from agent.fleet.rings import SECTION as RING
 from agent.interference.forecasts import Forecasts
 from agent.interference.peaks import Load
-from agent.interference.ring import NOTHING, pack, unpack_untrusted
-from agent.interference.score import Crowd, Footprint, Room
+from agent.interference.ring import NOTHING, Ring, pack
+from agent.interference.score import Room
+from agent.membership.members import Member, Section, State, Version
+from edgert.core.clock import VirtualClock
+from edgert.core.packing import pack as pack_section
+from edgert.core.settings.agent import Moves
 
 LOOK_S: Final = 5.0
-ROOM: Final = Room(0.95, 0.95e6)
-"""95 % of one core and of 1 MB/s."""
 CAPACITY: Final = Room(1.0, 1e6)
 QUEUED_S: Final = 1.0
 """What waits on a board that is asked for too much: sources stop when so many seconds of work are queued."""
@@ -48,11 +55,10 @@ class Board:
     work: dict[str, Work]
     external: Load = Load()
     """Parts of its capacity that other programs use."""
-    exchange: Exchange = field(default_factory=Exchange)
     forecasts: Forecasts = field(default_factory=Forecasts)
-    crowd: Crowd = field(default_factory=lambda: Crowd(NOTHING, ROOM))
-    footprints: dict[str, Footprint] = field(default_factory=dict)
-    told: tuple[bytes, Load] = (pack(NOTHING), Load())
+    ring: Ring = NOTHING
+    rings: Mapping[tuple[str, str], Ring] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
     used: Load = Load()
     """Parts of its capacity that its instances used since the last look."""
     asked: float = 0.0
@@ -73,26 +79,93 @@ class Board:
         self.used = Load(cpu * factor, link * factor)
 
     def predict(self, now: float) -> None:
-        """Reads the counters and tells the others."""
-        self.forecasts.observe(self._figures(now))
-        rings = self.forecasts.rings(1.0)
+        """Reads the counters."""
+        self.figures = self._figures(now)
+        self.forecasts.observe(self.figures)
+        self.rings = self.forecasts.rings(1.0)
         load, link = (self.used.cpu + self.external.cpu) * CAPACITY.cpu, self.external.link * CAPACITY.link
-        self.crowd = Crowd(self.forecasts.board(rings.values(), 1.0, load, link), ROOM)
-        crowded = self.exchange.crowded(self.crowd, now)
-        self.footprints = {name: Footprint(ring) for (_, name), ring in rings.items()} if crowded else {}
-
-    def tell(self) -> None:
-        self.told = pack(self.crowd.ring), self.exchange.peaks.load
+        self.ring = self.forecasts.board(self.rings.values(), 1.0, load, link)
 
     def _figures(self, now: float) -> dict[str, Any]:
-        instances = {name: {"rows_in": one.rows, "busy_s": one.rows * one.cpu_s} for name, one in self.work.items()}
+        instances = {
+            name: {"rows_in": one.rows, "busy_s": one.rows * one.cpu_s, "operators": (name,)}
+            for name, one in self.work.items()
+        }
         edges = [{"from": name, "bytes": one.rows * one.row_bytes} for name, one in self.work.items()]
         return {"monotonic": now, "flows": {FLOW: {"instances": instances, "edges": edges}}}
 
-    def candidate(self) -> Candidate:
-        """As the others know it."""
-        packed, high = self.told
-        return Candidate(self.name, Crowd(unpack_untrusted(packed), ROOM), high)
+
+class BoardAgent:
+    """What `FleetMoves` of one board needs of the parts of its agent, beside the board's figures and rings."""
+
+    connected = True
+
+    def __init__(self, fleet: Fleet, board: Board) -> None:
+        self.fleet, self.runs = fleet, board
+        self.own = self.member = Member(board.name, ("sim", 1), Version(1, 1, State.ALIVE), 0.0)
+        self.cores, self.bandwidth = CAPACITY
+        self.client = SimpleNamespace(call=self._call)
+        self.control: dict[str, Any] = {}
+        self.history = MoveHistory(fleet.clock)
+        me = cast(Any, self)
+        self.moves = FleetMoves(Moves(), me, me, me, me, self._request, fleet.clock)
+        self.tell()
+
+    def look(self, now: float) -> None:
+        """Predicts, and moves an instance if that pays."""
+        self.runs.predict(now)
+        _at_once(self.moves.look())
+
+    # of the rings and the gateway
+
+    @property
+    def rings(self) -> Mapping[tuple[str, str], Ring]:
+        return self.runs.rings
+
+    @property
+    def board(self) -> Ring:
+        return self.runs.ring
+
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        return self.runs.figures
+
+    async def _call(self, verb: str) -> Any:
+        return {FLOW: self.fleet.part}
+
+    # of the roster, and of other boards
+
+    def __iter__(self) -> Iterator[Member]:
+        return (agent.member for agent in self.fleet.agents.values())
+
+    def tell(self) -> None:
+        told = {
+            SECTION: pack_section(self.moves.told()), RING: pack(self.board),
+            "board": pack_section({"link": ["sim", 1]}),
+        }  # fmt: skip
+        self.member.sections = {name: Section(1, 1, payload) for name, payload in told.items()}
+
+    async def _request(self, to: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
+        return await self.fleet.agents[to].moves.serve_admission(self.own.name, args)
+
+    # of the flow's coordinator
+
+    def add(self, verb: str, do: Any) -> None:
+        self.control[f"fleet.{verb}"] = do
+
+    @asynccontextmanager
+    async def changing(self, flow: str) -> AsyncIterator[None]:
+        yield
+
+    async def check(self, document: Any) -> Mapping[str, Any]:
+        return self.fleet.operators
+
+    async def running(self, flow: str) -> Mapping[str, Any]:
+        return {"any": self.fleet.part}
+
+    async def change(self, flow: str, parts: Any, after: Mapping[str, str], why: Any) -> Mapping[str, Any]:
+        self.fleet.change(after)
+        return {"plan": len(self.fleet.moves), "pause_s": 0.0}
 
 
 class Fleet:
@@ -100,45 +173,45 @@ class Fleet:
 
     def __init__(self, boards: Iterable[Board], random: Random, moving: bool = True) -> None:
         self.boards = {board.name: board for board in boards}
-        self.moves: list[tuple[float, str, Move]] = []
-        """When, from, and the decision."""
-        self.refused = 0
+        self.moves: list[tuple[float, str, str, str]] = []
+        """When, instance, from, to."""
         self._random, self._moving = random, moving
+        self.clock = VirtualClock()
+        on = {name: [board.name, -1] for board in self.boards.values() for name in board.work}
+        self.part: dict[str, Any] = {"state": "running", "version": 1, "plan": 1, "document": {}, "assignment": on}
+        self.operators = {name: {"type": "map", "source": False, "inputs": ()} for name in on}
+        self.agents: dict[str, BoardAgent] = {}
+        for name, board in self.boards.items():
+            self.agents[name] = BoardAgent(self, board)
 
     def run(self, start: float, end: float) -> Iterator[float]:
         """Yields the time after each look."""
         now = start
+        self.clock.advance(start - self.clock.monotonic())
         while now < end:
             now += LOOK_S
+            self.clock.advance(LOOK_S)
             for board in self.boards.values():
                 board.serve(now)
             if self._moving:
-                for board in self._random.sample(list(self.boards.values()), len(self.boards)):
-                    board.predict(now)
-                    self._decide(board, now)
-                for board in self.boards.values():
-                    board.tell()
+                for agent in self._random.sample(list(self.agents.values()), len(self.agents)):
+                    agent.look(now)
+                for agent in self.agents.values():
+                    agent.tell()
             yield now
 
-    def _decide(self, board: Board, now: float) -> None:
-        name = board.exchange.offer(board.crowd, board.footprints, now)
-        if name is None:
-            return
-        footprint, others = board.footprints[name], [b for b in self.boards.values() if b is not board]
-        candidates = [other.candidate() for other in others if not other.exchange.cooling(now)]
-        move = board.exchange.choose(name, footprint, board.crowd, candidates)
-        most = board.exchange.most_there(footprint, board.crowd)
-        if move is None or not self.boards[move.to].exchange.admits(footprint, self.boards[move.to].crowd, most, now):
-            board.exchange.refused(name, now)
-            self.refused += 1
-            return
-        target, load = self.boards[move.to], board.crowd.share(footprint.ring)
-        work = target.work[name] = board.work.pop(name)
-        work.rows = 0.0
-        del board.footprints[name]
-        board.exchange.gave(load, now)
-        target.exchange.took(name, load, now)
-        self.moves.append((now, board.name, move))
+    def change(self, after: Mapping[str, str]) -> None:
+        """The next plan."""
+        for name, (giver, _) in self.part["assignment"].items():
+            if giver != after[name]:
+                work = self.boards[after[name]].work[name] = self.boards[giver].work.pop(name)
+                work.rows = 0.0
+                self.part["assignment"][name] = [after[name], -1]
+                self.moves.append((self.clock.monotonic(), name, giver, after[name]))
+
+    @property
+    def refused(self) -> int:
+        return sum(agent.moves.counts["refused"] for agent in self.agents.values())
 
     @property
     def served(self) -> float:
@@ -162,6 +235,15 @@ class Fleet:
             over = sum(row * math.exp(-rate * middle) for row, rate in zip(rows, rates, strict=True)) / sum(rows)
             low, high = (middle, high) if over > share else (low, middle)
         return high
+
+
+def _at_once(look: Coroutine[Any, Any, None]) -> None:
+    """Runs what waits for nothing in this world."""
+    try:
+        look.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("expected a look that waits for nothing")
 
 
 def steady(rate: float) -> Callable[[float], float]:

@@ -17,6 +17,7 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "sched.status": {"operators": list},
     "fleet.status": {"members": list},
     "fleet.flows": {"flows": dict},
+    "fleet.moves": {"moves": list},
 }
 """Verbs that the page may ask, and the fields that it needs of the answer."""
 

@@ -21,6 +21,8 @@ from gateway.web.guard import App, WebGuard
 from gateway.web.health import reasons
 
 JSON = "application/json"
+PAGE_MOVES = 10
+"""Moves of operators that the page shows, the newest."""
 STATIC = Path(__file__).parent / "static"
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -141,8 +143,9 @@ def make(
     async def api_fleet(request: Request) -> Response:
         told = await agent("fleet.status")
         if "members" in told:
-            flows = await agent("fleet.flows")
+            flows, moves = await asyncio.gather(agent("fleet.flows"), agent("fleet.moves"))
             told = {**told, "flows": flows.get("flows", {}), "flows_error": flows.get("error", "")}
+            told |= {"moves": moves.get("moves", [])[-PAGE_MOVES:], "loads": moves.get("loads", {})}
         return Response(msgspec.json.encode(told), headers=_NO_STORE, media_type=JSON)
 
     routes = [

@@ -29,7 +29,10 @@ STATUS: dict[str, Any] = {
     },
     "replacements": 2,
     "moves": {
-        "counts": {"made": 3, "refused": 1}, "drained": True, "load": {"cpu": 0.5, "link": 0.1},
+        "counts": {"made": 3, "refused": 1}, "drained": True, "changes": {
+            "moves": {"person": 2, "drain": 5}, "pause_s": {"person": 0.5}, "bytes": {"person": 10_000},
+            "rows_delayed": {"person": 40},
+        }, "load": {"cpu": 0.5, "link": 0.1},
         "load_predicted_before": {"cpu": 0.4, "link": 0.1}, "load_predicted": {"cpu": 0.9, "link": 0.2},
     },
     "sched": {
@@ -61,6 +64,8 @@ def test_prometheus_reads_every_metric() -> None:
     assert found["edgert_agent_rtt_measured_seconds", "g2"] == pytest.approx(0.003)
     assert ("edgert_agent_rtt_measured_seconds", "g3") not in found
     assert found["edgert_agent_moves_total", "refused"] == 1
+    assert found["edgert_agent_plan_changes_total", "drain"] == 5
+    assert found["edgert_agent_plan_changes_pause_seconds_total", "person"] == 0.5
     assert found["edgert_agent_load_predicted_ratio", "cpu"] == pytest.approx(0.9)
     assert found["edgert_agent_dropped_packets_total", 'odd "reason"\n'] == 1
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
 import pytest
 
 from agent.interference.peaks import Load
@@ -9,6 +13,7 @@ from benchmarks import machine
 from benchmarks.interference import BENCHMARK, scenarios
 from benchmarks.interference import measure as measured
 from benchmarks.interference.scenarios import SMALL, Result, Size
+from benchmarks.interference.world import Board, Fleet, Work, steady
 from benchmarks.report import Report
 
 
@@ -27,6 +32,33 @@ def test_hot_boards_hand_over_until_the_throughput_is_ideal() -> None:
     assert result.short <= 0.00413
     assert result.p99_s < 0.1 * result.p99_first_s
     assert 0 < result.moves <= 40
+
+
+def _over_its_room() -> Fleet:
+    """A board that needs twice what it has, in instances of one flow, and two that have nothing to do."""
+    works = {f"i{n}": Work(steady(20.0), 0.01, 100.0) for n in range(10)}
+    return Fleet([Board("a", works), Board("b", {}), Board("c", {})], Random(1))
+
+
+def test_instances_of_one_flow_leave_a_board_that_is_over_its_room_one_after_the_other() -> None:
+    fleet = _over_its_room()
+    for _ in fleet.run(0.0, 120.0):
+        pass
+    first, second, *_ = (at for at, *_ in fleet.moves)
+    assert second - first <= 30.0, "no rest of a minute between moves of one flow"
+
+
+def test_an_instance_that_the_best_board_does_not_admit_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = _over_its_room()
+
+    async def refuse(sender: str, args: Mapping[str, Any]) -> Any:
+        return {"admitted": False}
+
+    monkeypatch.setattr(fleet.agents["b"].moves, "serve_admission", refuse)
+    for _ in fleet.run(0.0, 30.0):
+        pass
+    assert [to for *_, to in fleet.moves] == ["c"]
+    assert fleet.refused == 0
 
 
 def test_under_a_sinusoidal_load_few_instances_move() -> None:

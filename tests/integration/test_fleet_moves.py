@@ -54,7 +54,7 @@ def test_a_crowded_board_hands_an_instance_to_a_freer_one_by_itself(
     asked = ["--config", str(narrow.agents["g3"].config)]
     assert main(["fleet", "moves", "--json", *asked]) == 0
     told = json.loads(capsys.readouterr().out)["moves"]
-    moved = [move for move in told if move["to"] is not None]
+    moved = [move for move in told if move["to"] is not None and "moves to" in move["reason"]]
     assert len(moved) == 1, told
     assert moved[0]["from"] == "g2"
     assert "moves to g" in moved[0]["reason"]
@@ -85,4 +85,9 @@ def test_a_drained_board_is_empty_through_a_restart_and_is_filled_again(
     assert "flow city-air: window to g2" in capsys.readouterr().out
     assert fleet.where("g1")["assignment"]["window"] == "g2"
     publishing.join()
+    capsys.readouterr()
+    assert main(["fleet", "moves", *asked]) == 0
+    told = capsys.readouterr().out
+    assert "(drain of g2); its flow stood still for" in told
+    assert "(fill of g2); its flow stood still for" in told
     _end(fleet, packs)

@@ -1,7 +1,7 @@
 """Every board of a laboratory in turn is drained, restarted and filled again, while flows over all of them run.
 
-A window is on time if it is shipped once and whole: rows that come after their window was shipped stand in a second
-contribution."""
+A window is on time if it is shipped once and whole (rows that come after their window was shipped stand in a second
+contribution), and if its result arrives within the bound of `tests.lab.on_time` after its end."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.integration import truth
 from tests.integration.rig import Message
 from tests.lab.faults import KEYED, differences, document, reading
 from tests.lab.lab import Lab
+from tests.lab.on_time import Delays, Down, Sent, with_arrival
 from tests.waiting import wait_until
 
 FILE: Final = Path(__file__).parent / "eleven.toml"
@@ -28,6 +29,10 @@ SENSORS: Final = 5
 """Of each flow."""
 RATE: Final = 20.0
 """Messages per second of each flow: a window of ten seconds of their time takes five."""
+STEP_S: Final = 0.1
+"""Event time from one message to the next."""
+BEFORE: Final = 400
+"""Messages of each flow before the first drain: windows to compare with."""
 MOVABLE: Final = (("valid",), KEYED, ("central",))
 """Operators that go together; the source stays with its sensors."""
 
@@ -48,6 +53,7 @@ class Turn:
     down_s: float = 0.0
     pause_s: float = 0.0
     """Longest time for which a flow stood still, of the drain and the fill."""
+    down: Down | None = None
 
     @property
     def good(self) -> bool:
@@ -71,10 +77,12 @@ class Outcome:
     doubled: int = 0
     late: int = 0
     """Windows that were shipped more often than once."""
+    delays: Delays = field(default_factory=Delays)
 
     @property
     def good(self) -> bool:
-        return all(turn.good for turn in self.turns) and not (self.lost or self.doubled or self.late)
+        wrong = self.lost or self.doubled or self.late or self.delays.slow
+        return all(turn.good for turn in self.turns) and not wrong
 
     @property
     def moves(self) -> int:
@@ -82,11 +90,12 @@ class Outcome:
 
     def plain(self) -> dict[str, Any]:
         """Of JSON types only."""
-        return {"good": self.good, "moves": self.moves, **asdict(self)}
+        return {"good": self.good, "moves": self.moves, **asdict(self), "delays": self.delays.plain()}
 
     def __str__(self) -> str:
         end = f"lost {self.lost}, doubled {self.doubled}, late {self.late} of {self.windows} windows"
         lines = ["good" if self.good else "BAD", *map(str, self.turns), f"{self.messages} messages; {end}"]
+        lines.append(str(self.delays))
         return "\n  ".join(lines) + "\n"
 
 
@@ -101,6 +110,8 @@ class Flow:
         places = [boards[(len(MOVABLE) * number + n) % len(boards)] for n in range(len(MOVABLE))]
         self.pins = {operator: at for some, at in zip(MOVABLE, places, strict=True) for operator in some}
         self.packs: list[dict[str, Any]] = []
+        self.published: list[float] = []
+        """When each was, seconds since 1970."""
         self._draw = random.Random(f"{self.name} of {seed}")
 
     def messages(self, ends: threading.Event) -> Iterator[Message]:
@@ -109,10 +120,15 @@ class Flow:
             number = len(self.packs)
             pack = reading(self._draw, number, number % SENSORS)
             self.packs.append(pack)
+            self.published.append(time.time())
             for topic, payload in truth.as_messages([pack]):
                 yield f"{self.name}/{topic.split('/', 1)[1]}", payload
             if (ahead := began + number / RATE - time.monotonic()) > 0.01:
                 time.sleep(ahead)
+
+    @property
+    def sent(self) -> Sent:
+        return Sent(self.source, self.packs[0]["bt"] / 1e3, STEP_S, STEP_S * SENSORS, self.published)
 
 
 class DrainRun:
@@ -131,6 +147,8 @@ class DrainRun:
             board = self.lab.boards[flow.source]
             with board.namespace.inside():
                 publishing.append(board.rig.publishing(flow.messages(self.ends), 0.0))
+        some = "messages of all flows before the first drain"
+        wait_until(lambda: all(len(flow.packs) >= BEFORE for flow in self.flows.values()), some, 120.0, poll_s=0.5)
         return publishing
 
     def turn(self, name: str) -> Turn:
@@ -143,12 +161,13 @@ class DrainRun:
         made.drain_s, made.stays = round(time.monotonic() - began, 1), drained["stays"]
         made.moved, made.pause_s = sum(map(len, drained["moved"].values())), drained["pause_s"]
         made.left = self._on(name)
-        began = time.monotonic()
+        began, since = time.monotonic(), time.time()
         for process in (board.agent, board.gateway):
             assert process is not None
             process.terminate()
         board.start_programs()
         board.wait_ready()
+        made.down = Down(name, since, time.time())
         wait_until(self._all_known, f"{name} to be back", 180.0, poll_s=0.5)
         made.down_s = round(time.monotonic() - began, 1)
         made.left += self._on(name)
@@ -228,6 +247,7 @@ def run(seed: int, folder: Path, file: Path = FILE) -> Outcome:
         made = DrainRun(lab, seed)
         try:
             publishing = made.begin()
+            began = time.time()
             for name in lab.boards:
                 outcome.turns.append(made.turn(name))
                 print(f"  {outcome.turns[-1]}", flush=True)
@@ -237,11 +257,11 @@ def run(seed: int, folder: Path, file: Path = FILE) -> Outcome:
             thread.join()
         made.end()
         for flow in made.flows.values():
-            _compare(lab, flow, outcome)
+            _compare(lab, flow, outcome, began)
     return outcome
 
 
-def _compare(lab: Lab, flow: Flow, outcome: Outcome) -> None:
+def _compare(lab: Lab, flow: Flow, outcome: Outcome, began: float) -> None:
     expected = {key: row["n"] for key, row in truth.expected(flow.packs, 10.0).items()}
     rig = lab.central.rig
     deadline = time.monotonic() + 60
@@ -254,3 +274,5 @@ def _compare(lab: Lab, flow: Flow, outcome: Outcome) -> None:
     outcome.windows += len(expected)
     outcome.lost, outcome.doubled = outcome.lost + lost, outcome.doubled + doubled
     outcome.late += sum(number > 1 for number in times.values())
+    arrived = with_arrival(rows, rig.tables / "landing" / flow.name)
+    outcome.delays.add(flow.sent, arrived, began, [turn.down for turn in outcome.turns if turn.down is not None])

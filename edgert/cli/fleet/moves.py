@@ -1,4 +1,4 @@
-"""`edgert fleet moves | drain | fill`: what the fleet moved by itself, and boards that are emptied for a while."""
+"""`edgert fleet moves | drain | fill`: what was moved in the fleet, and boards that are emptied for a while."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 
 def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
     """Adds the actions."""
-    text = "moves that the fleet made by itself, and those that it found no board for, with the reason"
+    text = "moves of operators, whoever asked for them, and those that found no board: reason, pause and cost"
     action(actions, "moves", text, add_socket).set_defaults(act=lambda args: _moves(args, call))
     for verb, text in (
         ("drain", "move the operators of a board to the others and keep it empty, for an update or a repair"),

@@ -1,7 +1,7 @@
 // The card of the fleet: boards around this one, as far away as their round trips are long, and what runs on each.
 
 import { fill, make } from "/elements.js";
-import { DASH, count, milliseconds, significant } from "/format.js";
+import { DASH, bytes, cell, count, milliseconds, percent, significant } from "/format.js";
 import { set } from "/graph.js";
 
 const EVERY_MS = 5000;
@@ -13,7 +13,9 @@ const WIDE = 1.5;
 const RINGS = 3;
 const NAME = 18;
 const $ = (id) => document.getElementById(id);
-const COLUMNS = ["Board", "State", "Round trip", "Estimated", "Load", "Cores", "Runs"];
+const COLUMNS = ["Board", "State", "Round trip", "Estimated", "Load", "Cores", "Needs now", "As predicted", "In 3 min", "Runs"];
+const TEXTS = ["Board", "State", "Runs", "Time", "From", "To", "Reason"];
+const MOVES = ["Time", "From", "To", "Reason", "Pause", "Sent", "Rows delayed"];
 
 export async function watch() {
   let wait = EVERY_MS;
@@ -40,7 +42,22 @@ function show(told) {
   const runs = operators(told.flows ?? {});
   draw(members, runs);
   $("fleet-table").parentElement.hidden = members.length === 0;
-  fill($("fleet-table").tBodies[0], members.map((m) => row(m, runs)));
+  fill($("fleet-table").tBodies[0], members.map((m) => row(m, runs, told.loads?.[m.gateway] ?? {})));
+  const moves = [...(told.moves ?? [])].reverse();
+  $("fleet-moves").parentElement.hidden = moves.length === 0;
+  fill($("fleet-moves").tBodies[0], moves.map(move));
+}
+
+// Of the scarcer resource, as a part of what operators may use.
+const need = (load) => percent(load && Math.max(load.cpu, load.link));
+
+function move(m) {
+  const made = m.to !== null;
+  return [
+    [cell("time", m.at), ""], [m.from, ""], [m.to ?? "stays", ""], [m.reason, "reason-of-move"],
+    [made ? milliseconds(m.pause_s * 1000) : DASH, "number"],
+    [made ? bytes(m.ahead_bytes + m.paused_bytes) : DASH, "number"], [made ? count(m.rows_delayed) : DASH, "number"],
+  ];
 }
 
 const many = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
@@ -57,11 +74,12 @@ function operators(flows) {
   return found;
 }
 
-function row(m, runs) {
+function row(m, runs, { load, load_predicted_before: before, load_predicted: ahead }) {
   return [
     [m.self ? `${m.gateway} (this board)` : m.gateway, ""], [m.state, ""],
     [m.self ? DASH : milliseconds(m.measured_ms), "number"], [m.self ? DASH : milliseconds(m.estimated_ms), "number"],
     [significant(m.load?.load), "number"], [significant(m.board?.cores), "number"],
+    [need(load), "number"], [need(before), "number"], [need(ahead), "number"],
     [(runs.get(m.gateway) ?? []).join(", ") || DASH, ""],
   ];
 }
@@ -118,5 +136,7 @@ function shape(tag, attributes, text = "") {
   return element;
 }
 
-$("fleet-table").tHead.rows[0].append(
-  ...COLUMNS.map((c, i) => make("th", { scope: "col", class: i >= 2 && i <= 5 ? "number" : "" }, c)));
+for (const [table, columns] of [["fleet-table", COLUMNS], ["fleet-moves", MOVES]]) {
+  $(table).tHead.rows[0].append(
+    ...columns.map((c) => make("th", { scope: "col", class: TEXTS.includes(c) ? "" : "number" }, c)));
+}

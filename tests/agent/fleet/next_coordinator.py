@@ -8,8 +8,10 @@ from typing import Any, cast
 
 from agent.fleet.deploy import FleetDeploy
 from agent.fleet.flows import FleetFlows
+from agent.fleet.history import MoveHistory
 from agent.fleet.mend import FleetMend
 from agent.membership.members import State
+from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from tests.agent.migration.worlds import BOARDS, CHANGE, Gateways
 
@@ -57,5 +59,5 @@ def next_coordinator(gateways: Fenced) -> FleetMend:
     members = [SimpleNamespace(name=board, state=State.ALIVE) for board in BOARDS]
     own = SimpleNamespace(client=SimpleNamespace(call=call))
     leases = SimpleNamespace(members=frozenset(BOARDS))
-    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, leases))
+    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, leases), MoveHistory(VirtualClock()))
     return FleetMend(flows, FleetDeploy(cast(Any, members), flows))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.fleet.history import Why
 from agent.fleet.mend import FleetMend
 from agent.migration.plan_change import On
 from edgert.core.errors import EdgertError
@@ -77,7 +78,7 @@ async def change(mend: FleetMend, after: On) -> None:
 
     cast(Any, flows.leases).held = held
     async with flows.changing("f"):
-        await flows.change("f", await flows.running("f"), after)
+        await flows.change("f", await flows.running("f"), after, Why("person", "asked for"))
 
 
 async def done(*_: Any) -> None:

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agent.fleet.flows import FleetFlows
+from agent.fleet.history import MoveHistory
 from agent.membership.members import State
 from edgert.cli.fleet.flows import not_well
+from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError
 from gateway.status.conditions import Condition, Level
 
@@ -34,7 +36,7 @@ def told(statuses: dict[str, dict[str, Any]], **args: Any) -> dict[str, Any]:
 
     members = [SimpleNamespace(name=name, state=State.ALIVE, sections={}) for name in "abc"]
     own = SimpleNamespace(client=SimpleNamespace(call=call))
-    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, None))
+    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, None), MoveHistory(VirtualClock()))
     found: dict[str, Any] = asyncio.run(cast(Any, flows.control["fleet.flows"](args)))
     return found
 

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agent.fleet.flows import FleetFlows
+from agent.fleet.history import MoveHistory
 from agent.fleet.local_gateway import LocalGateway
 from agent.membership.members import State
 from agent.placement.rendezvous import coordinator
+from edgert.core.clock import VirtualClock
 from edgert.core.packing import pack
 
 ANSWERS: Mapping[str, Any] = {
@@ -54,7 +56,8 @@ def test_a_coordinator_asks_the_boards_that_tell_of_its_flows() -> None:
         async def request(*_: Any) -> Any:
             raise AssertionError("nobody is asked yet")
 
-        return FleetFlows(of, cast(Any, members), cast(Any, None), request, cast(Any, None))
+        history = MoveHistory(VirtualClock())
+        return FleetFlows(of, cast(Any, members), cast(Any, None), request, cast(Any, None), history)
 
     for flow in ("runs", "waits"):
         assert flows(coordinator(flow, names)).concerned()

@@ -30,9 +30,9 @@ BOARDS: Final = ("a", "b", "c", "d")
 DRAINED: Final = "d"
 ROOM: Final = Room(0.95, 1e6)
 LOOK_S: Final = 5.0
-END_S: Final = 4500.0
-QUIET_S: Final = 2400.0
-"""Longer than an operator that moved stays where it is by rule."""
+END_S: Final = 8100.0
+QUIET_S: Final = 4200.0
+"""Longer than an operator that moved stays where it is, and than a board waits that has made its moves, by rule."""
 COPIES: Final = 4
 OPERATORS: Final[dict[str, dict[str, Any]]] = {
     "read": {"source": True, "type": "mqtt_source", "inputs": []},
@@ -103,12 +103,14 @@ class World:
         ]
         move = exchange.choose(name, footprints[name], crowd, candidates)
         most = exchange.most_there(footprints[name], crowd)
-        if move is None or not self.exchanges[move.to].admits(footprints[name], self.crowd(move.to), most, now):
+        if move is None or not self.exchanges[move.to].admits(
+            footprints[name], self.crowd(move.to), most, now, exchange.urgent
+        ):
             exchange.refused(name, now)
             return
-        load = crowd.share(footprints[name].ring)
+        load, urgent = crowd.share(footprints[name].ring), exchange.urgent
         exchange.gave(load, now)
-        self.exchanges[move.to].took(name, load, now)
+        self.exchanges[move.to].took(name, load, now, urgent)
         self._make(now, "board", found[name].flow, dict.fromkeys(found[name].operators, move.to))
 
     def _look_of_coordinator(self, now: float) -> None:

@@ -56,7 +56,8 @@ class SimulatedFleet:
         move = board.exchange.choose(name, board.instances[name], board.crowd, candidates)
         footprint = board.instances[name]
         most = board.exchange.most_there(footprint, board.crowd)
-        if move is None or not others[move.to].exchange.admits(footprint, others[move.to].crowd, most, now):
+        urgent = board.exchange.urgent
+        if move is None or not others[move.to].exchange.admits(footprint, others[move.to].crowd, most, now, urgent):
             board.exchange.refused(name, now)
             return
         target = others[move.to]
@@ -64,5 +65,5 @@ class SimulatedFleet:
         board.crowd.change(left=[footprint])
         target.crowd.change(arrived=[footprint])
         board.exchange.gave(board.crowd.share(footprint.ring), now)
-        target.exchange.took(name, target.crowd.share(footprint.ring), now)
+        target.exchange.took(name, target.crowd.share(footprint.ring), now, urgent)
         self.moves.append((now, name, board.gateway, move.to))
