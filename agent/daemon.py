@@ -104,7 +104,7 @@ class Agent:
         history = MoveHistory(self.clock, self._data)
         self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases, history)
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
-        self.presence = FleetPresence(roster, self.gateway, self.flows, self.leases, self.clock)
+        self.presence = FleetPresence(roster, self.gateway, self.flows, self.leases, self.clock, self._ping)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
         self.rings = FleetRings(roster, self.gateway, self._capacity, moving.external)
@@ -226,10 +226,13 @@ class Agent:
             own = self.membership.roster.own
             alive = [m.name for m in self.membership.roster if m.state is State.ALIVE and m is not own]
             for name in self.rounds.due(now, alive):
-                self.membership.measure(name, self.clock.monotonic())
-                self.transport.step()
+                self._ping(name)
             self.membership.coordinate = self.rounds.algorithm.coordinate
             await asyncio.sleep(max(self.rounds.next_due - self.clock.monotonic(), 0.05))
+
+    def _ping(self, name: str) -> None:
+        self.membership.measure(name, self.clock.monotonic())
+        self.transport.step()
 
     def _listen_to_kernel(self) -> None:
         try:

@@ -1,9 +1,10 @@
 """This board as one of its fleet: where the others listen, which boards there are, and what it stops when cut off.
 
-A board that reaches no majority of its fleet for the length of a lease stops its guests: parts of flows without a
-source here. After a start they stand still until the agent has reached a majority, which says that they are not given
-up. Parts with a source here go on, as no other board can take their input. So when people forget a board
-(`edgert fleet forget`), though it lives, no operator that it ran for others has two owners.
+A board that no majority of its fleet has answered lately stops its guests: parts of flows without a source here. What
+the membership believes of the others does not count: a board that is cut off believes for minutes that they live.
+After a start guests stand still until the agent has reached a majority, which says that they are not given up. Parts
+with a source here go on, as no other board can take their input. So when people forget a board (`edgert fleet forget`),
+though it lives, no operator that it ran for others has two owners.
 """
 
 from __future__ import annotations
@@ -17,61 +18,86 @@ from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
-from agent.lease.grants import LEASE_S
+from agent.lease.known import LOOK_S, is_majority, lately_s
 from agent.lease.leases import Leases
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
 
 log = logging.getLogger(__name__)
-LOOK_S: Final = 2.0
 COMPARE_S: Final = 15.0
 """Time between two exchanges of what is known of the fleet's boards."""
+ASKED: Final = 16
+"""Most boards that a look pings, where too few have answered."""
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
 class FleetPresence:
     """`run` until cancelled."""
 
-    def __init__(self, roster: Roster, gateway: LocalGateway, flows: FleetFlows, leases: Leases, clock: Clock) -> None:
+    def __init__(
+        self, roster: Roster, gateway: LocalGateway, flows: FleetFlows, leases: Leases, clock: Clock,
+        ping: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """`ping`: sends a ping to a board; its answer is noted in the roster."""
         self._roster, self._gateway, self._flows, self._leases, self._clock = roster, gateway, flows, leases, clock
+        self._ping = ping
         self.control: dict[str, Handler] = {"fleet.forget": self._forget}
-        self._cut_off_at: float | None = None
+        self._missed = False
+        """The look before found no majority that had answered."""
         self._guests_wait = False
         """The gateway was told that guests wait for this agent after a start."""
-        self._compared_at = float("-inf")
 
     async def run(self) -> None:
-        while True:
-            await guarded(self.look, log, "the fleet could not be looked at")
-            await asyncio.sleep(LOOK_S)
+        async def every(seconds: float, do: Callable[[], Awaitable[None]], what: str) -> None:
+            while True:
+                await guarded(do, log, what)
+                await asyncio.sleep(seconds)
+
+        await asyncio.gather(
+            every(LOOK_S, self.look, "the fleet could not be looked at"),
+            every(COMPARE_S, self._leases.compare, "what is known of the fleet could not be compared"),
+        )
 
     async def look(self) -> None:
-        now = self._clock.monotonic()
         await self._leases.look()
-        await self._tell_peers()
-        if now - self._compared_at >= COMPARE_S:
-            self._compared_at = now
-            await self._leases.compare()
+        cut_off = self._is_cut_off()
         if not self._gateway.connected:  # its guests wait for this agent
             await self._gateway.look()
         if self._gateway.connected:
-            await self._see_to_guests(now)
+            await self._see_to_guests(cut_off)
+        await self._tell_peers()
 
-    async def _see_to_guests(self, now: float) -> None:
+    def answering(self, within_s: float) -> set[str]:
+        """The boards that count and have answered a ping of this one lately, itself included."""
+        since, members = self._clock.monotonic() - within_s, self._leases.members
+        own = self._roster.own
+        return {m.name for m in self._roster if m.name in members and (m is own or m.answered_at >= since)}
+
+    def _has_majority(self) -> bool:
+        return is_majority(self.answering(lately_s(len(self._leases.members))), self._leases.members)
+
+    def _is_cut_off(self) -> bool:
+        """True where two looks in a row found no majority. Boards that have not answered for two thirds of the time are
+        asked, so that it is not for want of pings."""
+        members = self._leases.members
+        soon = self.answering(lately_s(len(members)) * 2 / 3)
+        if not is_majority(soon, members):
+            for member in self._roster.choose(ASKED, lambda m: m.present and m.name in members - soon):
+                self._ping(member.name)
+        missed, self._missed = self._missed, not self._has_majority()
+        return missed and self._missed
+
+    async def _see_to_guests(self, cut_off: bool) -> None:
         parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
         if not self._guests_wait:
             await self._gateway.client.call("part.guests", {})
             self._guests_wait = True
-        if self._leases.has_majority():
-            self._cut_off_at = None
-            for flow in [flow for flow, part in parts.items() if part.get("suspended") is True]:
-                await self._resume(flow)
-            return
-        if self._cut_off_at is None:
-            self._cut_off_at = now
-        if now - self._cut_off_at >= LEASE_S:
+        if cut_off:
             for flow in [f for f, part in parts.items() if part.get("guest") is True and part["state"] == "running"]:
                 await self._suspend(flow)
+        elif not self._missed:
+            for flow in [flow for flow, part in parts.items() if part.get("suspended") is True]:
+                await self._resume(flow)
 
     async def _tell_peers(self) -> None:
         """Each time: the gateway may have started anew. A suspected board keeps its links until it is dead."""
@@ -88,7 +114,7 @@ class FleetPresence:
     async def _suspend(self, flow: str) -> None:
         log.warning(
             "flow %s, whose sources are elsewhere, stands still here: this board reaches %d of the fleet's %d boards",
-            flow, len(self._leases.reached()), len(self._leases.members),
+            flow, len(self.answering(lately_s(len(self._leases.members)))), len(self._leases.members),
         )  # fmt: skip
         await self._gateway.client.call("part.suspend", {"flow": flow})
 
@@ -118,9 +144,8 @@ class FleetPresence:
     def status(self) -> dict[str, Any]:
         """For `fleet.status`."""
         members = self._leases.members
-        return {
-            "boards": sorted(members), "reached": self._leases.reached(), "majority": self._leases.has_majority(),
-        }  # fmt: skip
+        reached = self.answering(lately_s(len(members)))
+        return {"boards": sorted(members), "reached": sorted(reached), "majority": is_majority(reached, members)}
 
 
 def _address(link: Any) -> list[Any] | None:

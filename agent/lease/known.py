@@ -13,6 +13,17 @@ from typing import Any, Final, NamedTuple
 MOST: Final = 4_096
 """Boards that are remembered, gone ones included; as many as the membership's table holds."""
 MAX_NUMBER: Final = 2**63
+LOOK_S: Final = 2.0
+"""Time between two looks whether a majority answers."""
+LATELY_S: Final = 9.0
+"""A board that has answered within this time counts as reached. With two looks it is less than a lease."""
+PER_BOARD_S: Final = 0.8
+"""More time in a large fleet, for each of its boards: about one is pinged per second."""
+
+
+def lately_s(boards: int) -> float:
+    """Time within which a majority of a fleet must have answered a board, or it is cut off."""
+    return max(LATELY_S, PER_BOARD_S * boards)
 
 
 class Standing(NamedTuple):

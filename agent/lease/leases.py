@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S, Grants, Record, grants_untrusted, is_number, record_untrusted
-from agent.lease.known import Known, Standing, is_majority, standings_untrusted
+from agent.lease.known import Known, Standing, is_majority, lately_s, standings_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
@@ -34,15 +34,12 @@ PATIENCE_S: Final = 2 * LEASE_S
 PAUSE_S: Final = (0.2, 1.0)
 """Between two tries, drawn: two that hinder each other do not again."""
 DEAD_S: Final = 180.0
-NOTICED_S: Final = 8.0
 
 
 def dead_s(boards: int) -> float:
     """So long a board must be held for dead before it can be forgotten. One that lives and is cut off has noticed it by
-    then, and has stopped what it runs for others (`agent.fleet.presence`): it asks one board after the other, up to 9 s
-    each as none answers, until half of them are dead to it (of 34 boards it stopped after 195 s, of 100 after 483 s,
-    simulated)."""
-    return max(DEAD_S, 60.0 + NOTICED_S * boards)
+    then, and has stopped what it runs for others (`agent.fleet.presence`), with a minute to spare."""
+    return max(DEAD_S, 60.0 + lately_s(boards))
 
 
 class LeaseError(EdgertError):

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from agent.membership.members import State
-from agent.membership.messages import Claim, MembershipMessage, encode
+from agent.membership.messages import Claim, MembershipMessage, body, encode
+from agent.membership.parameters import Parameters
+
+MAX_BODY: Final = 1_200
+"""Bytes of a packet's body: with the seal around it the packet stays below 1,400 bytes."""
+PACKET_COST: Final = 110
+"""Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
+LEAST_PACKET: Final = PACKET_COST + 100
+"""Bytes without which a packet of gossip carries too little for its cost."""
+LEAST_STATE: Final = 300
+"""Bytes of budget without which the queue of state is not looked through: in a large fleet it is long."""
 
 
 @dataclass(slots=True)
@@ -98,6 +109,50 @@ class GossipQueue:
             room -= len(item.payload)
             taken.append(_sent(self._states, key, item, transmissions))
         return taken
+
+
+class Budgets:
+    """Limits the news of a queue: bytes per second of gossip that no probe carries, and of state in all packets."""
+
+    def __init__(self, queue: GossipQueue, parameters: Parameters, now: float) -> None:
+        self._queue, self._parameters = queue, parameters
+        rate, burst = parameters.gossip_bytes_s, parameters.gossip_burst_bytes
+        self._any = Bucket(rate, burst, burst, now)
+        self._urgent = Bucket(rate, burst, burst, now)
+        """For refutations and deaths alone: a storm of suspicions must not hold up what ends it."""
+        burst = parameters.state_burst_bytes
+        self._state = Bucket(parameters.state_bytes_s, burst, burst, now)
+
+    def refill(self, now: float) -> None:
+        for bucket in (self._any, self._urgent, self._state):
+            bucket.refill(now)
+
+    def full_packet_at(self) -> float:
+        """The monotonic time in seconds at which state fills a packet."""
+        return self._state.has_at(MAX_BODY + PACKET_COST)
+
+    def take_packet(self, members: int) -> list[bytes]:
+        """News for a packet of gossip alone, in a fleet of `members`."""
+        urgent = self._any.left <= LEAST_PACKET
+        bucket = self._urgent if urgent else self._any
+        room = min(MAX_BODY, int(bucket.left) - PACKET_COST)
+        parts = self.take(room, members, urgent, alone=True) if room > 0 else []
+        if parts:
+            bucket.left -= len(body(parts)) + PACKET_COST
+        return parts
+
+    def take(self, room: int, members: int, urgent: bool = False, alone: bool = False) -> list[bytes]:
+        """News of at most `room` bytes. `urgent`: only refutations and deaths; `alone`: the packet goes out for this
+        gossip only, so state pays for the packet where it is all that is in it."""
+        p, state = self._parameters, self._state
+        claims = self._queue.take_claims(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
+        cost = PACKET_COST if alone and not claims else 0
+        left = min(room - sum(map(len, claims)), int(state.left) - cost)
+        if urgent or left < LEAST_STATE:
+            return claims
+        states = self._queue.take_states(left, p.transmissions(members))
+        state.left -= sum(map(len, states)) + (cost if states else 0)
+        return claims + states
 
 
 def _sent(queue: dict[tuple[str, ...], _Item], key: tuple[str, ...], item: _Item, transmissions: int) -> bytes:

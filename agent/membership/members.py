@@ -37,7 +37,7 @@ TRANSITIONS: Final[dict[State, dict[State, str]]] = {
 
 REFUTATION_MEMORY_S: Final = 60.0
 MAX_REFUTATIONS: Final = 4
-"""A member that is often starved is waited for up to 1 + this times longer. All members see its refutations, so
+"""A member that is often starved is waited for up to so many intervals longer. All members see its refutations, so
 that suspicions of it do not fill the gossip; the death of a member that was healthy is seen as fast as ever."""
 
 PRESENT: Final = (State.ALIVE, State.SUSPECT)
@@ -74,6 +74,8 @@ class Member:
     refutations: int = 0
     """Suspicions of it that it refuted, each within `REFUTATION_MEMORY_S` of the one before."""
     refuted_at: float = float("-inf")
+    answered_at: float = float("-inf")
+    """Monotonic time at which it answered a ping of ours last: then the ways there and back were open."""
 
     def refuted(self, now: float) -> None:
         """It refuted a suspicion: it is starved now and then, or its packets are lost."""
@@ -82,7 +84,7 @@ class Member:
         self.refuted_at = now
 
     def patience(self, now: float) -> int:
-        """How many times longer than others it is waited for, before it is suspected again."""
+        """1, and 1 more for each suspicion that it refuted lately: so much longer it is waited for than others."""
         return 1 + self.refutations if now - self.refuted_at < REFUTATION_MEMORY_S else 1
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from agent.membership.members import Peer
@@ -12,6 +13,19 @@ MAX_RELAYS: Final = 256
 MAX_MEASUREMENTS: Final = 256
 
 
+class Step(IntEnum):
+    """A step of a probe that is not answered, in order."""
+
+    REPEAT = 0
+    """Ping the target again: a packet may be lost."""
+    ASK = 1
+    """Ask others to ping it."""
+    DOUBT = 2
+    """From now on the probe counts as failed where another member suspects the target, too."""
+    END = 3
+    """The probe failed."""
+
+
 @dataclass(slots=True)
 class Probe:
     """One probe of ours. Times are monotonic seconds."""
@@ -19,10 +33,10 @@ class Probe:
     sequence: int
     target: str
     sent: float
-    asks_at: float
-    ends_at: float
-    escalated: bool = False
-    """Others were asked to probe it: not before `asks_at`."""
+    times: list[float]
+    """When each step is due."""
+    step: Step = Step.REPEAT
+    """The next one."""
     asked: int = 0
     """How many were asked."""
     nacks: int = 0
@@ -78,14 +92,11 @@ class Prober:
     def probe(self, target: str, now: float, multiplier: int, patience: int = 1) -> Probe:
         """Begin a probe. `multiplier` is the local health's; `patience` is the target's, for the end of the probe."""
         sequence, p = self._next(), self._parameters
-        probe = Probe(
-            sequence,
-            target,
-            now,
-            now + p.probe_timeout_s * multiplier,
-            now + p.probe_interval_s * multiplier * patience,
-        )
-        self._probes[sequence] = probe
+        timeout_s = p.probe_timeout_s * multiplier
+        doubt_s = max(p.probe_interval_s * multiplier, 2 * timeout_s)
+        end_s = doubt_s + p.probe_interval_s * (p.probe_intervals - 1 + patience - 1)
+        times = [now + after for after in (timeout_s, 2 * timeout_s, doubt_s, end_s)]
+        probe = self._probes[sequence] = Probe(sequence, target, now, times)
         return probe
 
     def relay(self, requester: Peer, original: int, target: str, now: float) -> int | None:
@@ -93,7 +104,7 @@ class Prober:
         if len(self._relays) >= MAX_RELAYS:
             return None
         sequence, p = self._next(), self._parameters
-        ends = now + p.probe_interval_s
+        ends = now + p.probe_interval_s * p.probe_intervals
         self._relays[sequence] = Relay(requester, original, target, now + 0.8 * p.probe_timeout_s, ends)
         return sequence
 
@@ -109,7 +120,8 @@ class Prober:
         """Takes the acknowledgement of `sequence` by member `sender`. Returns the probe that it ends; None: no probe
         waits for it."""
         if probe := self._probes.pop(sequence, None):
-            rtt = now - probe.sent if sender == probe.target else None
+            once = sender == probe.target and probe.step is Step.REPEAT  # else: the answer to which ping?
+            rtt = now - probe.sent if once else None
             return Answered(probe.target, rtt, probed=True)
         if relay := self._relays.get(sequence):
             if sender != relay.target:
@@ -128,18 +140,23 @@ class Prober:
         if probe is not None and probe.nacks < probe.asked:
             probe.nacks += 1
 
-    def due_to_ask(self, now: float) -> list[Probe]:
-        """Probes without a direct answer in time, each once: others are to be asked now."""
-        return [probe for probe in self._probes.values() if not probe.escalated and probe.asks_at <= now]
-
-    def failed(self, now: float) -> list[Probe]:
-        """Takes out the probes that were not answered."""
-        over = [probe for probe in self._probes.values() if probe.ends_at <= now]
-        for probe in over:
-            del self._probes[probe.sequence]
+    def due(self, now: float) -> list[tuple[Step, Probe]]:
+        """The steps of probes that are due, each once. Takes out the probes that have failed."""
+        found: list[tuple[Step, Probe]] = []
+        for probe in list(self._probes.values()):
+            while probe.sequence in self._probes and probe.times[probe.step] <= now:
+                found.append((probe.step, probe))
+                if probe.step is Step.END:
+                    del self._probes[probe.sequence]
+                else:
+                    probe.step = Step(probe.step + 1)
         for sequence in [s for s, m in self._measurements.items() if m.ends_at <= now]:
             del self._measurements[sequence]
-        return over
+        return found
+
+    def doubts(self, target: str) -> bool:
+        """Does a probe of `target` wait for longer than is usual, though others were asked?"""
+        return any(probe.target == target and probe.step is Step.END for probe in self._probes.values())
 
     def due_to_nack(self, now: float) -> list[Relay]:
         """Relays whose target is silent, each once; relays that are over are dropped."""
@@ -153,12 +170,11 @@ class Prober:
     def put_off(self, seconds: float) -> None:
         """Do not count time in which this agent did not run."""
         for probe in self._probes.values():
-            probe.asks_at += seconds
-            probe.ends_at += seconds
+            probe.times = [time + seconds for time in probe.times]
 
     def next_deadline(self) -> float:
         """The earliest monotonic time at which one of the above has something new; infinite without any."""
-        times = [probe.ends_at if probe.escalated else probe.asks_at for probe in self._probes.values()]
+        times = [probe.times[probe.step] for probe in self._probes.values()]
         times += [relay.ends_at if relay.nacked else relay.nack_at for relay in self._relays.values()]
         times += [measurement.ends_at for measurement in self._measurements.values()]
         return min(times, default=float("inf"))

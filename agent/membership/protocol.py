@@ -13,7 +13,7 @@ from random import Random
 from agent.membership import tables
 from agent.membership.claims import Claims
 from agent.membership.events import Datagram, Event, Measured, Output, SectionChanged, StreamPing, Sync
-from agent.membership.gossip import Bucket, GossipQueue
+from agent.membership.gossip import MAX_BODY, Budgets, GossipQueue
 from agent.membership.lifeguard import LocalHealth
 from agent.membership.members import Address, Member, Peer, Section, State, Version
 from agent.membership.messages import (
@@ -30,17 +30,9 @@ from agent.membership.messages import (
     encode,
 )
 from agent.membership.parameters import Parameters
-from agent.membership.probing import Probe, Prober
+from agent.membership.probing import Probe, Prober, Step
 from agent.membership.roster import Roster, claim_of, newer, section_of
 
-MAX_BODY = 1_200
-"""Bytes of a packet's body: with the seal around it the packet stays below 1,400 bytes."""
-PACKET_COST = 110
-"""Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
-LEAST_PACKET = PACKET_COST + 100
-"""Bytes without which a packet of gossip carries too little for its cost."""
-LEAST_STATE = 300
-"""Bytes of budget without which the queue of state is not looked through: in a large fleet it is long."""
 MAX_BETTER = 8
 """Most outdated claims of a ping that its answer sets right."""
 FORGET_EVERY_S = 60.0
@@ -73,11 +65,7 @@ class Membership:
         self._next_sync = now
         self._next_forget = now + FORGET_EVERY_S
         self._failed_joins = 0
-        rate, burst = parameters.gossip_bytes_s, parameters.gossip_burst_bytes
-        self._budget = Bucket(rate, burst, burst, now)
-        self._urgent_budget = Bucket(rate, burst, burst, now)
-        """For refutations and deaths alone: a storm of suspicions must not hold up what ends it."""
-        self._state_budget = Bucket(parameters.state_bytes_s, burst := parameters.state_burst_bytes, burst, now)
+        self._budgets = Budgets(self.queue, parameters, now)
         self._expected_tick = now
         self.stalls = 0
         """How often a tick came so late that this process must have been starved."""
@@ -151,12 +139,12 @@ class Membership:
         if self.queue.claims:
             return self._next_gossip
         if self.queue.states:
-            return max(self._next_gossip, self._state_budget.has_at(MAX_BODY + PACKET_COST))
+            return max(self._next_gossip, self._budgets.full_packet_at())
         return float("inf")
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        self._state_budget.refill(now)
+        self._budgets.refill(now)
         late = now - self._expected_tick
         if late > self.parameters.stall_s:
             self._stalled(late)
@@ -183,23 +171,30 @@ class Membership:
 
     def _begin_probe(self, now: float) -> None:
         self._next_probe = now + self.parameters.probe_interval_s * self.health.multiplier
-        if self.claims.leaving or (member := self.roster.next_to_probe()) is None:
-            return
+        if not self.claims.leaving and (member := self.roster.next_to_probe()) is not None:
+            self._probe(member, now)
+
+    def _probe(self, member: Member, now: float) -> None:
         probe = self._prober.probe(member.name, now, self.health.multiplier, member.patience(now))
         self._send(member.peer, member, Ping(probe.sequence, member.name))
 
     def _run_probes(self, now: float) -> None:
-        for probe in self._prober.due_to_ask(now):
-            self._ask_others(probe)
-        for probe in self._prober.failed(now):
-            missing = probe.asked - probe.nacks
-            self.health.adjust(missing if probe.asked > 0 else 1)
+        for step, probe in self._prober.due(now):
             member = self.roster.get(probe.target)
-            if member is not None and not self.claims.leaving:
-                self.claims.suspect(member, now)
-                self.measure(
-                    member.name, now
-                )  # tells the suspect at once, so that it finds the news when it runs again
+            if member is None or self.claims.leaving:
+                continue
+            match step:
+                case Step.REPEAT:
+                    self._send(member.peer, member, Ping(probe.sequence, member.name))
+                case Step.ASK:
+                    self._ask_others(probe, member)
+                case Step.DOUBT:
+                    if member.state is State.SUSPECT:
+                        self.claims.suspect(member, now)
+                case Step.END:
+                    self.health.adjust(probe.asked - probe.nacks if probe.asked > 0 else 1)
+                    self.claims.suspect(member, now)
+                    self.measure(member.name, now)  # tells the suspect, which finds the news when it runs again
         for relay in self._prober.due_to_nack(now):
             self._send(relay.requester, None, Nack(relay.original))
 
@@ -214,11 +209,7 @@ class Membership:
                     parts = [encode(Ping(sequence, member.name)), encode(claim_of(suspect, self.name))]
                     self._outputs.append(Datagram(member.peer, body(parts)))
 
-    def _ask_others(self, probe: Probe) -> None:
-        probe.escalated = True
-        target = self.roster.get(probe.target)
-        if target is None:
-            return
+    def _ask_others(self, probe: Probe, target: Member) -> None:
         others = self.roster.choose(
             self.parameters.indirect_probes, lambda m: m.state is State.ALIVE and m is not target
         )
@@ -228,31 +219,10 @@ class Membership:
         self._outputs.append(StreamPing(target.address, target.name, probe.sequence))
 
     def _gossip(self, now: float) -> None:
-        p = self.parameters
-        self._next_gossip = now + p.gossip_interval_s
-        self._budget.refill(now)
-        self._urgent_budget.refill(now)
-        for member in self.roster.choose(p.gossip_fanout, lambda m: m.present):
-            urgent = self._budget.left <= LEAST_PACKET
-            budget = self._urgent_budget if urgent else self._budget
-            room = min(MAX_BODY, int(budget.left) - PACKET_COST)
-            parts = self._take_gossip(room, urgent) if room > 0 else []
-            if parts:
-                self._outputs.append(Datagram(member.peer, payload := body(parts)))
-                budget.left -= len(payload) + PACKET_COST
-
-    def _take_gossip(self, room: int, urgent: bool = False, alone: bool = True) -> list[bytes]:
-        """`alone`: the packet goes out for this gossip only, so state pays for the packet where it is all that is in
-        it."""
-        members, p, budget = self.roster.present, self.parameters, self._state_budget
-        claims = self.queue.take_claims(room, p.transmissions(members), p.transmissions_of_suspicions(members), urgent)
-        cost = PACKET_COST if alone and not claims else 0
-        left = min(room - sum(map(len, claims)), int(budget.left) - cost)
-        if urgent or left < LEAST_STATE:
-            return claims
-        states = self.queue.take_states(left, p.transmissions(members))
-        budget.left -= sum(map(len, states)) + (cost if states else 0)
-        return claims + states
+        self._next_gossip = now + self.parameters.gossip_interval_s
+        for member in self.roster.choose(self.parameters.gossip_fanout, lambda m: m.state is State.ALIVE):
+            if parts := self._budgets.take_packet(self.roster.present):
+                self._outputs.append(Datagram(member.peer, body(parts)))
 
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
@@ -281,14 +251,14 @@ class Membership:
         parts += [encode(claim_of(member, self.name)) for member in known]
         if to is not None and to.state in (State.SUSPECT, State.DEAD):
             parts.append(encode(claim_of(to, self.name)))
-        room = MAX_BODY - sum(map(len, parts)) - 5
-        parts += self._take_gossip(room, alone=False)
+        else:  # what a suspect is told may be told to nobody
+            parts += self._budgets.take(MAX_BODY - sum(map(len, parts)) - 5, self.roster.present)
         self._outputs.append(Datagram(peer, body(parts)))
 
     def receive_untrusted(self, payload: bytes, sender: Peer, now: float) -> None:
         """Take in the body of an authenticated packet from `sender`. Raises `ProtocolError` if it is malformed."""
         messages = decode_untrusted(payload)
-        self._state_budget.refill(now)
+        self._budgets.refill(now)
         self.claims.heard(sender.name, now)
         outdated = [m for m in messages if isinstance(m, Claim) and self.claims.knows_better(m)]
         for message in messages:
@@ -308,7 +278,7 @@ class Membership:
         """`outdated`: claims of the same packet that ours replace; a ping is answered with ours."""
         match message:
             case Claim():
-                self.claims.consider(message, now)
+                self._take_claim(message, now)
             case SectionUpdate():
                 self._take_section(message)
             case Ping():
@@ -324,6 +294,20 @@ class Membership:
             case Known():
                 pass  # belongs to an exchange of tables
 
+    def _take_claim(self, claim: Claim, now: float) -> None:
+        """A suspicion is looked into: by a probe that waits for an answer already, else by one that begins at once,
+        but not by all members of a large fleet."""
+        member = self.roster.get(claim.name)
+        was = member.state if member is not None else None
+        self.claims.consider(claim, now)
+        if member is None or member.state is not State.SUSPECT:
+            return
+        if self._prober.doubts(member.name):
+            if now - self._expected_tick <= self.parameters.stall_s:  # else the answer may lie unread
+                self.claims.suspect(member, now)
+        elif was is State.ALIVE and self._random.random() * self.roster.present < self.parameters.probers_of_suspect:
+            self._probe(member, now)
+
     def _relay(self, message: PingRequest, sender: Peer, now: float) -> None:
         target = self.roster.get(message.target)
         if target is None:
@@ -336,6 +320,8 @@ class Membership:
         answered = self._prober.acknowledge(message.sequence, sender, now)
         if answered is None:
             return
+        if sender == answered.target and (member := self.roster.get(sender)) is not None:
+            member.answered_at = now
         if answered.relay is not None:
             self._send(answered.relay.requester, None, Ack(answered.relay.original, message.coordinate))
             return
@@ -349,7 +335,10 @@ class Membership:
         arrive. Packets for another start of it do not open there; then an exchange of tables tells both sides."""
         self._prober.acknowledge(sequence, "", now)
         member = self.roster.get(target)
-        if member is not None and member.version.epoch != epoch:
+        if member is None:
+            return
+        member.answered_at = now
+        if member.version.epoch != epoch:
             self._outputs.append(Sync(member.address))
 
     def _take_section(self, update: SectionUpdate) -> None:

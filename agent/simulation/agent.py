@@ -91,7 +91,7 @@ class VirtualAgent:
                         gateway.disk.store_leases)  # fmt: skip
         self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases, MoveHistory(clock))
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
-        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock)
+        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock, self._ping)
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)), _budget)
         hysteresis = Hysteresis(placing.look_s, placing.settle_s, placing.pause_s, placing.looks,
                                 least_gain=placing.least_gain)  # fmt: skip
@@ -164,6 +164,10 @@ class VirtualAgent:
             self._step(self.name)
             self.membership.coordinate = self.rounds.algorithm.coordinate
             await asyncio.sleep(max(self.rounds.next_due - self._clock.monotonic(), 0.05))
+
+    def _ping(self, name: str) -> None:
+        self.membership.measure(name, self._clock.monotonic())
+        self._step(self.name)
 
     async def _look(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from agent.membership.events import Changed, Event
-from agent.membership.protocol import PACKET_COST
+from agent.membership.gossip import PACKET_COST
 from agent.membership.transport import RequestError
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import VirtualAgent, cores_of

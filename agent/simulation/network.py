@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.membership.events import Datagram, Event, StreamPing, Sync
+from agent.membership.gossip import PACKET_COST
 from agent.membership.members import Address, Peer
-from agent.membership.protocol import PACKET_COST, Membership
+from agent.membership.protocol import Membership
 
 SOCKET_PACKETS: Final = 200
 """Packets that a socket's buffer keeps for a starved board."""

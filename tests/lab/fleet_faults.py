@@ -7,11 +7,12 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from agent.lease.grants import LEASE_S
 from agent.placement.rendezvous import coordinator
 from agent.simulation.described.description import CENTRAL, BoardDescription, Description
 from edgert.control.messages import ControlError
@@ -30,6 +31,11 @@ SHORT_S: Final = (0.5, 4.0)
 LONG_S: Final = (9.0, 14.0)
 """In a fifth of the cases: its agent is declared dead, and another member coordinates its flows."""
 RUNS_AGAIN_S: Final = 30.0
+PAST_A_LEASE_S: Final = (5.0, 10.0)
+"""How much longer than a lease a long cut lasts."""
+HANDED_OVER_S: Final = 60.0
+"""Longest time from a coordinator's death amid a deployment until another one has finished it: its death is noticed,
+its lease lapses, and the next one looks. The user need not ask again."""
 SLOWLY: Final = RATE / 4
 """Messages per second: so that they come in during all faults, not only the first."""
 
@@ -51,11 +57,20 @@ class Outcome:
     """How long the gateways and agents of killed boards took to start."""
     runs_again_s: list[float] = field(default_factory=list)
     """After each fault was over: until all boards were alive, and all parts ran by one plan."""
+    guests_stop_s: list[float] = field(default_factory=list)
+    """After each cut that was longer than a lease began: until the board that was cut off had stopped what it runs for
+    others."""
+    stopped_wrongly: list[str] = field(default_factory=list)
+    """Boards of the greater side that stopped what they run for others meanwhile."""
+    handed_over_s: list[float] = field(default_factory=list)
+    """After the death of a coordinator between two steps of a deployment: until another one had ended it."""
 
     @property
     def good(self) -> bool:
         in_time = max(self.runs_again_s, default=0.0) <= RUNS_AGAIN_S
-        return not self.lost and not self.doubled and self.sums_right and not self.two_owners and in_time
+        in_time &= max(self.handed_over_s, default=0.0) <= HANDED_OVER_S
+        owned = not self.two_owners and not self.stopped_wrongly
+        return not self.lost and not self.doubled and self.sums_right and owned and in_time
 
     def plain(self) -> dict[str, Any]:
         """Of JSON types only."""
@@ -68,7 +83,16 @@ class Outcome:
         lines.append(f"coordinators killed {self.coordinator_kills}; ran again after at most "
                      f"{max(self.runs_again_s, default=0.0):.1f} s; programs started within "
                      f"{max(self.starts_s, default=0.0):.1f} s")  # fmt: skip
+        if self.guests_stop_s:
+            lines.append(f"boards that were cut off stopped their guests after {_seconds(self.guests_stop_s)};"
+                         f" boards of the greater side: {', '.join(self.stopped_wrongly) or 'none'}")  # fmt: skip
+        if self.handed_over_s:
+            lines.append(f"a deployment was handed over and ended after {_seconds(self.handed_over_s)}")
         return "\n  ".join(lines) + "\n"
+
+
+def _seconds(times: Sequence[float]) -> str:
+    return ", ".join(f"{time:.1f} s" for time in times)
 
 
 def with_agents(seed: int) -> Description:
@@ -84,6 +108,7 @@ class FleetRun:
     def __init__(self, lab: Lab, draw: random.Random, outcome: Outcome) -> None:
         self.lab, self.draw, self.outcome = lab, draw, outcome
         self.document = truth.document(interval_s=0.3)
+        self.pins: Mapping[str, str] = APART
         self._began = self._over = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -125,17 +150,23 @@ class FleetRun:
     # -- steps
 
     def deploy(self) -> None:
-        """In half of the seeds the coordinator dies meanwhile; then the user asks again."""
-        self.say("deploy")
+        """In a third of the seeds the coordinator dies meanwhile and comes back soon; in another third it dies between
+        two steps, and another one ends the deployment. Then the user asks again."""
+        how = self.draw.choice(("calm", "killed", "handed over"))
+        self.say(f"deploy, {how}")
         self._over = time.monotonic()
-        if self.draw.random() < 0.5:
+        if how == "handed over":
+            self._hand_over()
+        elif how == "killed":
             self._amid("deployment", "fleet.deploy", self._deployment)
         self.until_done("fleet.deploy", self._deployment)
         self._settle()
 
     def fault(self) -> None:
         """One of the faults, and its end."""
-        kind = self.draw.choice(("coordinator", "coordinator amid a move", "move", "host", "cut", "one-way"))
+        kind = self.draw.choice(
+            ("coordinator", "coordinator amid a move", "move", "host", "cut", "one-way", "cut for longer than a lease")
+        )
         lasts = self.draw.uniform(*(LONG_S if self.draw.random() < 0.2 else SHORT_S))
         if kind in ("cut", "one-way"):
             a, b = self.draw.sample([*BOARDS, CENTRAL], 2)
@@ -144,6 +175,8 @@ class FleetRun:
             time.sleep(lasts)
             self._over = time.monotonic()
             self.lab.heal()
+        elif kind == "cut for longer than a lease":
+            self._cut_off()
         elif kind == "coordinator":
             self._kill(self.coordinator(), lasts, "the coordinator")
         elif kind == "host":
@@ -155,9 +188,58 @@ class FleetRun:
             self._amid("move", "fleet.move", self._a_move())
         self._settle()
 
+    def _cut_off(self) -> None:
+        """One board from the two others: it has to stop what it runs for them, and they go on."""
+        alone, way = self.draw.choice(BOARDS), self.draw.choice(("both ways", "from it", "to it"))
+        lasts = LEASE_S + self.draw.uniform(*PAST_A_LEASE_S)
+        others = [name for name in BOARDS if name != alone]
+        self.say(f"cut {alone} off from {' and '.join(others)}, {way}, for {lasts:.1f} s")
+        began = time.monotonic()
+        for other in others:
+            a, b = (other, alone) if way == "to it" else (alone, other)
+            self.lab.change(a, b, one_way=way != "both ways", cut=True)
+        if self._guests(alone, "running"):
+            wait_until(lambda: not self._guests(alone, "running"), f"the guests of {alone} to stop", poll_s=0.1)
+            self.outcome.guests_stop_s.append(time.monotonic() - began)
+        time.sleep(max(0.0, began + lasts - time.monotonic()))
+        self.outcome.stopped_wrongly += [other for other in others if self._guests(other, "stopped")]
+        self._over = time.monotonic()
+        self.lab.heal()
+
+    def _guests(self, name: str, state: str) -> list[str]:
+        """Flows of whose operators the board runs some, but no source, and that are in that state there."""
+        parts = self.lab.boards[name].ask("part.status")
+        return [flow for flow, part in parts.items() if part.get("guest") is True and part["state"] == state]
+
+    def _hand_over(self) -> None:
+        """The coordinator, which has no part of the flow, dies when the first part is there, and stays away until
+        another one has ended the deployment: all parts run, or there is none."""
+        victim = self.coordinator()
+        others = [name for name in BOARDS if name != victim]
+        assert "g1" in others, "the source's board is asked, and must live on"
+        self.pins = dict.fromkeys(APART, next(name for name in others if name != "g1"))
+        asking = threading.Thread(target=self._ask_once, args=("fleet.deploy", self._deployment))
+        asking.start()
+        wait_until(lambda: self._parts(others) > 0, "the first part", poll_s=0.002)
+        self._stop(victim)
+        began, parts = time.monotonic(), self._parts(others)
+        self.say(f"kill -9 {victim} (the coordinator) with {parts} of {len(others)} parts there")
+        self.outcome.coordinator_kills += 1
+        asking.join()
+        wait_until(lambda: self._parts(others) in (0, len(others)), "another one to end the deployment", 90.0)
+        if parts < len(others):
+            self.outcome.handed_over_s.append(time.monotonic() - began)
+        self.say(f"the deployment was ended: {self._parts(others)} of {len(others)} parts are there")
+        self._revive(victim)
+
+    def _parts(self, boards: Sequence[str]) -> int:
+        """How many of them have a part of the flow that runs."""
+        states = [self.lab.boards[name].ask("part.status").get(FLOW, {}).get("state") for name in boards]
+        return states.count("running")
+
     @property
     def _deployment(self) -> Mapping[str, Any]:
-        return {"document": self.document, "pins": APART}
+        return {"document": self.document, "pins": self.pins}
 
     def _a_move(self) -> Mapping[str, Any]:
         moves = {"window": self.draw.choice(BOARDS), "central": self.draw.choice(BOARDS)}
@@ -188,15 +270,22 @@ class FleetRun:
     def _kill(self, name: str, lasts: float, what: str) -> None:
         """SIGKILL of a board's gateway and agent; in a third of the cases of the agent alone."""
         self.outcome.coordinator_kills += what.startswith("the coordinator")
-        board = self.lab.boards[name]
-        alone = self.draw.random() < 1 / 3
-        self.say(f"kill -9 {name}{', its agent only' if alone else ''} ({what}) for {lasts:.1f} s")
+        only = self._stop(name)
+        self.say(f"kill -9 {name}{only} ({what}) for {lasts:.1f} s")
+        time.sleep(lasts)
+        self._revive(name)
+
+    def _stop(self, name: str) -> str:
+        """Says what is left of the board."""
+        board, alone = self.lab.boards[name], self.draw.random() < 1 / 3
         if alone and board.agent is not None:
             board.agent.kill()
-        else:
-            board.kill()
-        time.sleep(lasts)
-        began = time.monotonic()
+            return ", its agent only"
+        board.kill()
+        return ""
+
+    def _revive(self, name: str) -> None:
+        board, began = self.lab.boards[name], time.monotonic()
         board.start_programs()  # the agents, not the laboratory, tell the gateways where the others listen
         board.wait_ready()
         wait_until(lambda: self._agent_answers(name), f"the agent of {name}", 180.0, poll_s=0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.lease.grants import LEASE_S
 from agent.lease.leases import LeaseError
 from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
@@ -25,11 +26,11 @@ Story = Callable[[VirtualFleet], Awaitable[None]]
 APART = {"minute": "b", "central": "c"}
 
 
-def tell(story: Story, count: int = 4, seed: int = 1) -> VirtualFleet:
+def tell(story: Story, count: int = 4, seed: int = 1, loss: float = 0.0) -> VirtualFleet:
     """Runs a story with so many boards that know each other."""
 
     async def whole() -> VirtualFleet:
-        asked = job(boards(*[1] * count), seed=seed)
+        asked = job(boards(*[1] * count, otherwise={"delay_ms": 2, "jitter_ms": 1, "loss": loss}), seed=seed)
         fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
         await asyncio.sleep(20)
         await story(fleet)
@@ -46,10 +47,10 @@ async def ask(fleet: VirtualFleet, board: str, verb: str, /, **args: Any) -> Any
     return await agent.begin(control[f"fleet.{verb}"](args))
 
 
-def cut(fleet: VirtualFleet, first: str, second: str, for_s: float) -> None:
+def cut(fleet: VirtualFleet, first: Iterable[str], second: Iterable[str], for_s: float, one_way: bool = False) -> None:
     for a in first:
         for b in second:
-            fleet.apply(Event(0.0, "cut", (a, b), for_s))
+            fleet.apply(Event(0.0, "cut", (a, b), for_s, one_way))
 
 
 def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
@@ -107,6 +108,34 @@ def test_a_board_that_is_cut_off_stops_its_guests_and_they_go_on_after_the_heal(
         assert on(fleet) == {"a": (1, False), "b": (1, False), "c": (1, False)}
 
     tell(story)
+
+
+@pytest.mark.parametrize(("count", "one_way"), [(4, False), (11, False), (11, True)])
+def test_a_board_that_is_cut_off_has_stopped_its_guests_after_the_length_of_a_lease(count: int, one_way: bool) -> None:
+    """It went by what it believed of the others: of 11 boards it stopped 87 s after the cut. A board that hears all
+    and is heard by none is cut off, too."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        await asyncio.sleep(20)
+        cut(fleet, "b", fleet.agents.keys() - {"b"}, 60.0, one_way)
+        await asyncio.sleep(LEASE_S)
+        assert on(fleet) == {"a": (1, False), "b": (1, True), "c": (1, False)}
+        await asyncio.sleep(120)
+        assert on(fleet) == {"a": (1, False), "b": (1, False), "c": (1, False)}
+
+    tell(story, count)
+
+
+@pytest.mark.parametrize("count", [3, 11, 30])
+def test_no_board_takes_itself_for_cut_off_because_packets_are_lost(count: int, caplog: Any) -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        await asyncio.sleep(200)
+        assert all(agent.presence.status()["majority"] for agent in fleet.agents.values())
+
+    tell(story, count, loss=0.1)
+    assert "stands still" not in caplog.text
 
 
 def test_a_board_with_a_source_takes_its_input_on_while_it_is_cut_off() -> None:
