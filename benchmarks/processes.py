@@ -118,14 +118,15 @@ def module(name: str, log: Path, *arguments: object) -> Iterator[Child]:
 
 
 @contextmanager
-def mosquitto(folder: Path, *, at_once: bool = False) -> Iterator[int]:
+def mosquitto(folder: Path, *, at_once: bool = False, max_packet_bytes: int = 0) -> Iterator[int]:
     """A Mosquitto of our own on loopback; gives the port. Its limits on queued messages are lifted (else it drops
     without a word). `at_once`: without Nagle's algorithm, which else holds a small message until the receiver has
-    acknowledged the one before."""
+    acknowledged the one before. `max_packet_bytes`: its limit; 0: none."""
     assert MOSQUITTO is not None
     port = free_port()
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "log_type error", "persistence false"]
     lines += ["max_queued_messages 0", "max_inflight_messages 0", *["set_tcp_nodelay true"] * at_once]
+    lines += [f"max_packet_size {max_packet_bytes}"] * (max_packet_bytes > 0)
     if os.geteuid() == 0:
         lines.append("user root")  # or it could not read from our folder
     file = folder / "mosquitto.conf"

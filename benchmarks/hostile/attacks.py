@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgpack
@@ -11,7 +11,7 @@ import msgpack
 from benchmarks.hostile.gateway import FLOW, SCHEMA, Gateway
 from edgert.core.compression import compressed
 from edgert.core.results.result_schema import row_columns
-from edgert.core.results.results import pack_result
+from edgert.core.results.results import MOST_STREAMS, pack_result
 
 HOSTILE: Final = "g666"
 Attack = Callable[[], Iterator[tuple[str, bytes]]]
@@ -122,6 +122,17 @@ def many_drops() -> Iterator[tuple[str, bytes]]:
         yield FLOW, compressed(msgpack.packb({"v": 1, "kind": "drops", "drops": drops, **g.number()}))
 
 
+def acknowledgements_above_the_limit() -> Iterator[tuple[str, bytes]]:
+    """Small results of so many streams that all of them in one acknowledgement are above `PACKET_LIMITS`."""
+    for flow in (f"{n:062}" for n in range(40)):
+        for epoch in range(1, 5):
+            opening, rows = Gateway(HOSTILE, epoch << 32, flow=flow), Gateway(HOSTILE, epoch << 32, flow=flow)
+            yield flow, pack_result(opening.open())
+            first = rows.rows(0)
+            for stream in range(1, MOST_STREAMS):
+                yield flow, pack_result(dataclasses.replace(first, stream=stream))
+
+
 def _built(rows: bytes, batches: int) -> Iterator[tuple[str, bytes]]:
     g = Gateway(HOSTILE)
     yield FLOW, pack_result(g.open())
@@ -143,4 +154,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows,
     a_bomb_of_100_000_nils, bombs_of_a_million_nils, bombs_of_a_million_zeros, empty_maps, maps_of_one,
     small_empty_maps, nested_lists, endless_keys, many_columns, large_gaps, many_drops,
+    acknowledgements_above_the_limit,
 )  # fmt: skip
+PACKET_LIMITS: Final[Mapping[Attack, int]] = {acknowledgements_above_the_limit: 16_384}
+"""Largest packet of the broker, in bytes, for attacks that are about one."""

@@ -15,7 +15,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks import bars
-from benchmarks.hostile.attacks import ATTACKS, HOSTILE, Attack
+from benchmarks.hostile.attacks import ATTACKS, HOSTILE, PACKET_LIMITS, Attack
 from benchmarks.hostile.gateway import FLEET
 from benchmarks.hostile.honest import PATIENCE_S, Honest
 from benchmarks.processes import MOSQUITTO, Child, child, mosquitto
@@ -41,7 +41,8 @@ def measure(options: Options, report: Report) -> None:
 
 
 def _measure(report: Report, name: str, folder: Path, seconds: float) -> None:
-    with mosquitto(folder) as port, collector(folder, port) as process, Honest(port) as honest:
+    broker = mosquitto(folder, max_packet_bytes=PACKET_LIMITS.get(BY_NAME[name], 0))
+    with broker as port, collector(folder, port) as process, Honest(port) as honest:
         honest.begin()
         alone = times(honest, seconds / 4)
         rss_mb = process.rss_mb()

@@ -122,7 +122,7 @@ def _central(central: Mapping[str, Any], fleet: str) -> Condition:
     if waited >= UNACKNOWLEDGED_WARNING_S:
         reason = (
             f"{broker}: connected, but no collector has acknowledged a result for {ago(waited)}; {wait}; "
-            f"is edgert-collector running there, for fleet {fleet}?"
+            f"is edgert-collector running there, for fleet {fleet}? If it is, its log and status say what it cannot do"
         )
         return Condition("central", "", level, NO_COLLECTOR, f"{reason} {error}".rstrip())
     if error:

@@ -13,7 +13,7 @@ import zstandard
 
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultInbox, ResultMessage
-from edgert.central.collector.known_gateway import KnownGateway
+from edgert.central.collector.known_gateway import MOST_NEWS, KnownGateway
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
@@ -247,15 +247,32 @@ def test_waiting_network_goes_on_when_the_inbox_is_emptied() -> None:
     assert inbox.dropped == 0
 
 
-def test_an_acknowledgement_names_all_streams_of_the_greatest_epoch_however_many_flows_there_are() -> None:
+def test_an_answer_names_all_streams_of_the_greatest_epoch_however_many_flows_there_are() -> None:
     """A new card goes on from what it says: rows of a stream that is missing would not count any more."""
     known = KnownGateway()
     flows = [f"f{n}" for n in range(1_000)]
     for flow, epoch, stream in itertools.product(flows, (EPOCH, 2 * EPOCH), range(MOST_STREAMS)):
         known.acknowledge(flow, epoch, stream, 1)
+    assert all(known.answer(EpochHello(gateway="g1", flow=flow), {}) for flow in flows)
     acks = known.acknowledgement("g1", "c1").acks
     assert acks.keys() >= {(flow, 2 * EPOCH, stream) for flow in flows for stream in range(MOST_STREAMS)}
     assert {epoch for flow, epoch, _ in acks if flow == flows[-1]} == {2 * EPOCH}
+    assert known.acknowledgement("g1", "c1").acks == {}, "what is not new is not said again"
+
+
+def test_a_hello_that_asks_for_more_than_an_acknowledgement_names_has_no_answer_yet() -> None:
+    """The gateway would take streams that are missing for lost, and asks again."""
+    known = KnownGateway()
+    for stream in range(MOST_NEWS - 1):
+        known.tell(FLOW, 9 * EPOCH, stream, 1)
+    hello = EpochHello(gateway="g1", flow="other", epochs=(EPOCH,))
+    found = {(EPOCH, 0): 3, (EPOCH, 1): 4, (2 * EPOCH, 0): 5}
+    assert not known.answer(hello, found)
+    assert known.acknowledgement("g1", "c1").answers == ()
+    assert known.answer(hello, found)
+    said = known.acknowledgement("g1", "c1")
+    assert said.answers == ("other",)
+    assert said.acks == {("other", *stream): n for stream, n in found.items()}
 
 
 def test_what_is_kept_of_names_is_bounded_and_learned_again_from_the_tables(tmp_path: Path) -> None:
@@ -292,7 +309,7 @@ def test_flows_of_one_gateway_are_bounded_and_those_it_has_go_on(
     flows = [Gateway("g1", flow=f"f{i}") for i in range(5)]
     small.handle([message(g.open()) for g in flows])
     (said,) = small.handle([message(flows[0].rows(contribution(0, "a", 1.0)))])
-    assert said.acks == {("f0", EPOCH, 0): 2, ("f1", EPOCH, 0): 1}
+    assert said.acks == {("f0", EPOCH, 0): 2}
     assert small.counters.refused_flows == 3
     assert sorted(p.name for p in (tmp_path / "landing").iterdir()) == ["f0", "f1"]
     assert len([r for r in caplog.records if "at most 2 flows" in r.message]) == 1
@@ -317,7 +334,7 @@ def test_new_gateway_does_not_cost_a_look_at_all_tables(tmp_path: Path, monkeypa
     collector.handle([message(EpochHello(gateway=f"x{i}", flow="f1")) for i in range(10)])
     assert {uri.rpartition("/")[2] for uri in refreshed} == {"f1"}
     (said,) = collector.handle([message(EpochHello(gateway="g1", flow="f1"))])
-    assert set(said.acks) == {(f"f{i}", EPOCH, 0) for i in range(5)}
+    assert set(said.acks) == {("f1", EPOCH, 0)}
     # What another collector opens meanwhile is seen when its flow says hello.
     Landing(str(tmp_path)).land([Gateway("x3", flow="f2").open()])
     (said,) = collector.handle([message(EpochHello(gateway="x3", flow="f2"))])

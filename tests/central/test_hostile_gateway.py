@@ -15,7 +15,7 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks.hostile.attacks import ATTACKS, HOSTILE, Attack
+from benchmarks.hostile.attacks import ATTACKS, HOSTILE, PACKET_LIMITS, Attack
 from edgert.core.results.results import results_topic
 from tests.brokers import Broker
 from tests.central.collector_rig import FLEET, Outbox, Start, resend
@@ -70,7 +70,8 @@ def peak_bytes(process: psutil.Process) -> int:
 def test_an_honest_gateway_hears_within_two_seconds_whatever_another_one_sends(
     mosquitto: Callable[..., Broker], start: Start, attack: Attack
 ) -> None:
-    port = mosquitto().port
+    limit = PACKET_LIMITS.get(attack)
+    port = mosquitto(settings=f"max_packet_size {limit}" if limit else "").port
     collector = psutil.Process(start(port).pid)
     outbox, honest = Outbox(port), Gateway("g1")
     wait_until(lambda: bool(outbox.status) and outbox.status[-1]["online"], "the collector")

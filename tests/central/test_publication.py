@@ -64,6 +64,23 @@ def test_a_broker_that_forbids_it_says_so(mosquitto: Callable[..., Broker], tmp_
     publication.close()
 
 
+def test_a_topic_that_the_broker_refuses_keeps_no_other_gateway_from_its_model(
+    mosquitto: Callable[..., Broker], tmp_path: Path
+) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic read #\ntopic end\ntopic edgert/v1/f/g2/#\ntopic edgert/v1/f/g4/#\n")
+    rules.chmod(0o700)
+    broker = mosquitto(settings=f"acl_file {rules}")
+    Registry(str(tmp_path)).add("air", lambda known: replace(version(1), gateways="g1,g2,g3,g4"))
+    publication = Publication(Connection(port=broker.port), "f")
+    publication.start()
+    publication.wait()
+    with pytest.raises(NotPublished, match=r"g1/models/air: the broker refused: Not authorized and 1 more"):
+        publish(tmp_path, publication)
+    assert kept(broker, "edgert/v1/#").keys() == {f"edgert/v1/f/{name}/models/air" for name in ("g2", "g4")}
+    publication.close()
+
+
 def test_over_tls_with_a_password(mosquitto: Callable[..., Broker], certificates: Certificates, tmp_path: Path) -> None:
     broker = mosquitto(users={"central": "geheim"}, certificates=certificates)
     password = tmp_path / "password"

@@ -228,13 +228,12 @@ class Collector:
         if isinstance(result, EpochHello):
             acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
             unknown = [epoch for epoch in result.epochs if not acks.get((epoch, 0))]
+            found: dict[Key, int] = {}
             if unknown or not acks:
-                of_flow = self._landing.of_flow(result.gateway, result.flow, unknown)
-                gateway.flows.update(flow for _, flow, _, _ in of_flow)
-                for (_, flow, epoch, stream), version in of_flow.items():
-                    gateway.tell(flow, epoch, stream, version)
-            if self._has_room(gateway.answers, gateway, result):
-                gateway.answers[result.flow] = result.token
+                found = self._landing.of_flow(result.gateway, result.flow, unknown)
+                gateway.flows.update(flow for _, flow, _, _ in found)
+            of_flow = {(epoch, stream): version for (_, _, epoch, stream), version in found.items()}
+            if self._has_room(gateway.answers, gateway, result) and gateway.answer(result, of_flow):
                 self._touched.add(result.gateway)
         elif self._has_room(gateway.flows, gateway, result):
             gateway.flows.add(result.flow)

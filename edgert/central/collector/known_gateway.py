@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from edgert.central.landing.acceptance import Key
 from edgert.central.landing.report import LandingReport
 from edgert.core.results.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
-from edgert.core.results.results import Acknowledgement
+from edgert.core.results.results import Acknowledgement, EpochHello
 
 _STREAMS_PER_FLOW: Final = 64
-"""Streams of one gateway's flow that an acknowledgement names at most, those of the greatest epochs."""
+"""Streams of one gateway's flow that are remembered at most, those of the greatest epochs."""
 _STREAMS_PER_GATEWAY: Final = 4_096
 """As many at most in all; each flow has at least those of its greatest epoch, from which a new card goes on."""
+MOST_NEWS: Final = 4_096
+"""Streams that one acknowledgement names beside those of the greatest epochs, at most."""
 
 
 @dataclass(slots=True)
@@ -46,6 +49,13 @@ class GatewayCounters:
     """Messages without a MAC where there is a key, whether they were refused or not."""
     unchecked: int = 0
     """Messages with a MAC that was not checked, as there is no key."""
+    unsaid: int = 0
+    """Streams and answers that were not acknowledged, as too much waited or the broker takes no message so large. Their
+    gateways ask again."""
+    newest_unsaid: str = ""
+    """The gateway of the newest of them, why, and what to do."""
+    unsaid_gateways: int = 0
+    """Now: gateways whose acknowledgements wait, since nothing can be sent to them."""
     failures: int = 0
     stuck_flows: int = 0
     """Now: flows whose landing table cannot be used."""
@@ -73,6 +83,8 @@ class KnownGateway:
     """Flow -> (epoch, stream) -> sequence."""
     news: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """(flow, epoch, stream) -> sequence: what is told once, however old its epoch: what landed or was asked for."""
+    touched: set[str] = field(default_factory=set)
+    """Flows of `news`, and those of which more was to be told than is."""
     flows: set[str] = field(default_factory=set)
     answers: dict[str, bytes] = field(default_factory=dict)
     """Flows whose hello the next acknowledgement answers -> the hello's token."""
@@ -87,8 +99,25 @@ class KnownGateway:
     def tell(self, flow: str, epoch: int, stream: int, version: int) -> None:
         """As `acknowledge`, and the next acknowledgement names it in any case, if these are not too many already."""
         self.acknowledge(flow, epoch, stream, version)
-        if len(self.news) < _STREAMS_PER_GATEWAY:
+        self.touched.add(flow)
+        if len(self.news) < MOST_NEWS:
             self.news[(flow, epoch, stream)] = version
+
+    def answer(self, hello: EpochHello, found: Mapping[tuple[int, int], int]) -> bool:
+        """The next acknowledgement answers `hello`: it names what is `found` in the tables, (epoch, stream) ->
+        sequence, and what is known of the epochs that the hello names. False if that is too much for one, and the
+        gateway has to ask again: an answer without a stream would say that nothing of it has landed."""
+        known = self.acks.get(hello.flow, {})
+        named = {stream: n for stream, n in known.items() if stream[0] in hello.epochs} | dict(found)
+        greatest = max((epoch for epoch, _ in {*known, *named}), default=0)
+        older = {stream: n for stream, n in named.items() if stream[0] != greatest}
+        if len(self.news) + len(older) > MOST_NEWS:
+            return False
+        for (epoch, stream), version in named.items():
+            self.acknowledge(hello.flow, epoch, stream, version)
+        self.news |= {(hello.flow, *stream): n for stream, n in older.items()}
+        self.answers[hello.flow] = hello.token
+        return True
 
     def acknowledge(self, flow: str, epoch: int, stream: int, version: int) -> None:
         """A stream is in the tables up to `version`; of too many those of the oldest epochs are named no more."""
@@ -99,11 +128,15 @@ class KnownGateway:
             del acks[old]
 
     def acknowledgement(self, name: str, collector: str) -> Acknowledgement:
-        """The next acknowledgement for this gateway. What is told once is told with it."""
+        """The next acknowledgement for this gateway: what is new, and the greatest epoch of each flow that this is
+        about. What is told once is told with it."""
         answers = tuple(sorted(self.answers))
         tokens = {flow: token for flow, token in self.answers.items() if token}
-        self.answers.clear()
-        acks = {(flow, *stream): n for flow, streams in self.acks.items() for stream, n in streams.items()}
+        acks: dict[tuple[str, int, int], int] = {}
+        for flow in self.touched.union(answers):
+            streams = self.acks.get(flow, {})
+            greatest = max((epoch for epoch, _ in streams), default=0)
+            acks |= {(flow, *stream): n for stream, n in streams.items() if stream[0] == greatest}
         acks |= self.news
-        self.news = {}
+        self.news, self.touched, self.answers = {}, set(), {}
         return Acknowledgement(gateway=name, collector=collector, acks=acks, answers=answers, tokens=tokens)

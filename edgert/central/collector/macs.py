@@ -13,7 +13,7 @@ from edgert.central.collector.known_gateway import GatewayCounters
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, show
 from edgert.core.log_sampling import LogSampling
-from edgert.core.results.macs import gateway_key, is_authentic, split_untrusted, with_macs
+from edgert.core.results.macs import MAC_BYTES, gateway_key, is_authentic, split_untrusted, with_macs
 from edgert.core.results.results import acks_topic
 
 log = logging.getLogger("edgert.central.collector.macs")
@@ -66,6 +66,11 @@ class ResultMacs:
             if self._accept_unsigned:
                 return payload
         raise PayloadError(f"expected a MAC by the gateway's key, got {'another' if macs else 'none'}")
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that an acknowledgement is longer by."""
+        return 2 + MAC_BYTES * len(self._keys) if self._keys else 0
 
     def signed(self, payload: bytes, gateway: str) -> bytes:
         """An acknowledgement as it is sent to a gateway: with a MAC by each key that the gateway may have."""

@@ -15,16 +15,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.collector.collector import MOST_GATEWAYS, Collector
+from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultInbox, ResultMessage
 from edgert.central.collector.macs import ResultMacs
 from edgert.central.collector.messages import partition_of_topic
 from edgert.central.collector.partition_leases import PartitionLeases
+from edgert.central.collector.unsaid import Unsaid
 from edgert.central.landing.landing import Landing
 from edgert.central.tables import fleet_claim, object_store
 from edgert.central.tables.lease import LeaseLost, own_name
@@ -35,7 +35,7 @@ from edgert.core.config import load
 from edgert.core.errors import EdgertError
 from edgert.core.packing import MAX_BYTES
 from edgert.core.results.macs import OVERHEAD
-from edgert.core.results.results import Acknowledgement, acks_topic, pack_acknowledgement, results_filter
+from edgert.core.results.results import acks_topic, results_filter
 from edgert.core.settings.cautions import cautions
 from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.folders import data_folder
@@ -50,8 +50,8 @@ HOLD_BYTES: Final = 32 * 1024 * 1024
 GATHER_BYTES: Final = 2 * 1024 * 1024
 """Some 20,000 rows, half a second's work: who catches up must not make others wait."""
 STATUS_S: Final = 5.0
-_TEXTS: Final = ("last_error", "newest_not_authentic")
-"""Counters that count nothing; the log has them elsewhere."""
+_UNTOLD: Final = ("last_error", "newest_not_authentic", "newest_unsaid")
+"""Texts, which the log has elsewhere."""
 TELL_S: Final = 60.0
 RETRY_S: Final = 15.0
 """Longest wait between two tries to write a table that cannot be written."""
@@ -91,7 +91,7 @@ class Program:
         )
         self._upkeep = UpkeepSchedule(root, settings.upkeep)
         self._stopping = threading.Event()
-        self._unsaid: dict[str, Acknowledgement] = {}
+        self._unsaid = Unsaid(self._room, self._publish, self._collector.counters, SystemClock())
         self._due = {"status": 0.0, "share": 0.0, "tell": time.monotonic() + TELL_S}
         self._told: dict[str, Any] = {}
 
@@ -149,11 +149,11 @@ class Program:
     def _handle(self, messages: list[ResultMessage]) -> None:
         """Land and acknowledge what is ours, and stop taking what is ours no more."""
         if self._leases is None:
-            self._keep(self._collector.handle(messages))
+            self._unsaid.keep(self._collector.handle(messages))
             self._say()
             return
         names = set(map(str, self._taken))
-        self._keep(self._collector.handle([m for m in messages if partition_of_topic(m.topic) in names]))
+        self._unsaid.keep(self._collector.handle([m for m in messages if partition_of_topic(m.topic) in names]))
         try:
             if self._unsaid:  # an acknowledgement is retained: an old one must not replace a new holder's
                 self._leases.hold()
@@ -185,8 +185,7 @@ class Program:
         if not changed:
             return
         self._taken = held
-        for gateway in self._collector.forget({str(partition) for partition in changed}):
-            self._unsaid.pop(gateway, None)
+        self._unsaid.forget(self._collector.forget({str(partition) for partition in changed}))
         self._subscribe(held)
         log.info("takes partitions %s", ", ".join(map(str, sorted(held))) or "none")
 
@@ -199,23 +198,19 @@ class Program:
         except (TableError, Conflict) as error:
             log.warning("leases could not be given back, they run out: %s", error)
 
-    def _keep(self, acknowledgements: Sequence[Acknowledgement]) -> None:
-        """The newest of each gateway is to be said, with what older ones have that were not said."""
-        for a in acknowledgements:
-            if older := self._unsaid.get(a.gateway):
-                answers, tokens = tuple({*a.answers, *older.answers}), {**older.tokens, **a.tokens}
-                a = replace(a, acks={**older.acks, **a.acks}, answers=answers, tokens=tokens)
-            self._unsaid[a.gateway] = a
-        for gateway in list(self._unsaid)[:-MOST_GATEWAYS]:
-            del self._unsaid[gateway]  # it asks again
-
     def _say(self) -> None:
-        """Publish; what finds no connection is said when there is one."""
-        for a in list(self._unsaid.values()):
-            payload = self._macs.signed(pack_acknowledgement(a), a.gateway)
-            if not self._broker.publish(acks_topic(self._fleet, a.gateway), payload, retain=True):
-                break
-            del self._unsaid[a.gateway]
+        """Publishes acknowledgements; what finds no connection is said when there is one."""
+        if self._broker.connected:
+            self._unsaid.say()
+        self._collector.counters.unsaid_gateways = len(self._unsaid)
+
+    def _room(self, gateway: str) -> int | None:
+        room = self._broker.limits.room(acks_topic(self._fleet, gateway))
+        return None if room is None else room - self._macs.overhead
+
+    def _publish(self, gateway: str, payload: bytes) -> bool:
+        topic = acks_topic(self._fleet, gateway)
+        return self._broker.publish(topic, self._macs.signed(payload, gateway), retain=True)
 
     def _housekeeping(self) -> None:
         if self._is_due("status", STATUS_S):
@@ -243,7 +238,7 @@ class Program:
         now = self._collector.counters.plain()
         if now == self._told:
             return
-        said = {k: v for k, v in now.items() if v and k not in _TEXTS}
+        said = {k: v for k, v in now.items() if v and k not in _UNTOLD}
         log.info("so far: %s", ", ".join(f"{k} {v}" for k, v in said.items()) or "nothing")
         self._told = now
 

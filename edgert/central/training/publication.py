@@ -81,8 +81,8 @@ class Publication:
     def publish(self, registry: Registry, name: str, lease: Lease) -> list[str]:
         """Tells the broker what the table says of a model; returns the topics. `lease`: that of `changing`.
 
-        What earlier versions had published for gateways that the current one is not for is taken back. Raises
-        `NotPublished`, `LeaseLost`, `TableError`.
+        What earlier versions had published for gateways that the current one is not for is taken back. A topic that
+        the broker refuses keeps none of the others from being told. Raises `NotPublished`, `LeaseLost`, `TableError`.
         """
         versions = registry.versions(name)
         now = current(versions)
@@ -91,9 +91,19 @@ class Publication:
         topics = self._topics(now)
         past = {t for v in versions if v.state in (REPLACED, ROLLED_BACK) for t in self._topics(v)}
         messages = dict.fromkeys(sorted(past), b"") | dict.fromkeys(topics, now.document.encode())
+        untold = []
         for topic, payload in messages.items():
             lease.hold()
-            self._deliver(name, topic, payload)
+            why = self._connection.deliver(topic, payload, retain=True)
+            untold += [f"{topic}: {why}"] if why else []
+            if why and not self.connected:
+                break
+        if untold:
+            more = f" and {len(untold) - 1} more" if len(untold) > 1 else ""
+            raise NotPublished(
+                f"model {name}: the table `models` has its new state, but broker {self._connection.address} has not "
+                f"({untold[0]}{more}); `edgert central rollback {name} --to VERSION` publishes a version (again)"
+            )
         return topics
 
     def tell_alert(self, rule: str, payload: bytes) -> str:
@@ -103,11 +113,3 @@ class Publication:
     def _topics(self, version: Version) -> list[str]:
         gateways: Sequence[str] = version.gateways.split(",")  # of an empty text: [""], which is the fleet
         return [model_topic(self._fleet, version.name, gateway) for gateway in gateways]
-
-    def _deliver(self, name: str, topic: str, payload: bytes) -> None:
-        why = self._connection.deliver(topic, payload, retain=True)
-        if why:
-            raise NotPublished(
-                f"model {name}: the table `models` has its new state, but broker {self._connection.address} has not "
-                f"({topic}: {why}); `edgert central rollback {name} --to VERSION` publishes a version (again)"
-            )

@@ -46,6 +46,12 @@ class MessageLimits:
         """The largest packet that the broker takes on a topic."""
         return self._size.most(topic)
 
+    def room(self, topic: str) -> int | None:
+        """Bytes of the largest payload that the broker takes on a topic; None: it hangs up at the topic, for now."""
+        if not self.hang_ups.topics.admits(topic, self._monotonic()):
+            return None
+        return self.most(topic) - _packet_bytes(topic, b"")
+
     def fits(self, topic: str, payload: bytes) -> bool:
         """True if the broker takes a message for its size, as far as is known."""
         return _packet_bytes(topic, payload) <= self.most(topic)
