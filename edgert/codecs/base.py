@@ -99,9 +99,11 @@ def parse_untrusted(payload: bytes) -> Any:
         strict = error
     try:
         text = text_untrusted(payload)
-        # Only this parser would let half a surrogate pair through, which no encoder downstream can write.
-        if "\\ud" not in text and "\\uD" not in text:
-            return json.loads(json_readable(text), parse_int=_integer)
+        document = json.loads(json_readable(text), parse_int=_integer)
+        if "\\ud" in text or "\\uD" in text:
+            # Only this parser lets half a surrogate pair through, which no encoder downstream can write.
+            msgspec.json.encode(document)
+        return document
     except (ValueError, RecursionError):
         pass
     raise PayloadError(_why(payload, strict)) from None

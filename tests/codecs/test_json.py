@@ -163,6 +163,29 @@ def test_half_a_surrogate_pair_is_refused_for_nothing_could_write_it_again() -> 
     assert "expected JSON" in refusal(b'{"a":"\\ud800","b":NaN}')
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (r"K\u00fcche \ud83d\ude00", "Küche \U0001f600"),
+        (r"C:\\udata", "C:\\udata"),
+        (r"\\\\ud83d", "\\\\ud83d"),
+        (r"\\\ud83d\uDE00", "\\\U0001f600"),
+    ],
+    ids=["a whole pair", "a backslash and text", "two backslashes and text", "a backslash and a pair"],
+)
+def test_text_beside_a_number_that_is_none_is_kept(text: str, read: str) -> None:
+    out: list[Row] = []
+    payload = f'{{"name": "{text}", "t": NaN, "b": 1}}'.encode()
+    assert make("json").decode_untrusted(payload, {"source": "x"}, NOW, out) == 1
+    assert out == [{"time": NOW, "source": "x", "name": read, "b": 1}]
+
+
+@pytest.mark.parametrize("text", [r"\ud83d", r"\ude00\ud83d", r"\\\ud83d", r"\uD83D\\ude00"])
+def test_half_a_surrogate_pair_in_a_value_or_a_key_is_refused(text: str) -> None:
+    assert "expected JSON" in refusal(f'{{"a":"{text}","b":NaN}}'.encode())
+    assert "expected JSON" in refusal(f'{{"a":{{"{text}":1}},"b":NaN}}'.encode())
+
+
 def test_encoding_writes_an_object_per_row_with_null_for_what_json_lacks() -> None:
     rows = [{"time": 1.0, "source": "d", "a": float("nan")}, {"time": 2.0, "source": "e", "a": 1}]
     assert make("json").encode(rows) == [b'{"time":1.0,"source":"d","a":null}', b'{"time":2.0,"source":"e","a":1}']
