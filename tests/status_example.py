@@ -104,6 +104,7 @@ def example_status() -> dict[str, Any]:
                     "dropped": 7,
                     "dropping": [],
                     "unusable": [],
+                    "ahead": None,
                     "recent": {
                         "row_age_s": 0.5,
                         "refused_age_s": None,

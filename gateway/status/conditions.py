@@ -176,6 +176,7 @@ def _flow(
     return (
         _not_landing(flow, central)
         or _still(flow, recent)
+        or _ahead(flow, recent)
         or _doubtful(flow, recent, sensors, central)
         or _at_work(name, recent)
     )
@@ -213,6 +214,22 @@ def _still(flow: Mapping[str, Any], recent: Mapping[str, Any]) -> Condition | No
         "no window closes; is its clock right, and is time_field?"
     )
     return Condition("flow", flow["name"], level, "time stands still", reason)
+
+
+def _ahead(flow: Mapping[str, Any], recent: Mapping[str, Any]) -> Condition | None:
+    """Nearly all rows are ahead of time, and no window has closed since."""
+    ahead = flow.get("ahead")
+    result_age_s = recent.get("result_age_s")
+    if not ahead or not flow.get("window_s") or (result_age_s is not None and result_age_s < ahead["for_s"]):
+        return None
+    seconds = ahead["seconds"]
+    hours = round(seconds / 3600, 1)  # the fractions of a second that a device does not tell make no other hour
+    far = ago(seconds) if hours < 1 else f"{hours:g} {'hour' if hours == 1 else 'hours'}"
+    reason = (
+        f"rows are {far} ahead of time: is the device's clock or time_zone right? Their windows end only then: "
+        f"got {_short(ahead['beginning'])!r} on {ahead['topic']}"
+    )
+    return Condition("flow", flow["name"], "warning", "ahead of time", reason)
 
 
 def _utc(time: float) -> str:
@@ -256,9 +273,11 @@ def _sample(flow: Mapping[str, Any]) -> str:
     bad = flow.get("malformed")
     if not bad:
         return ""
-    beginning = bad["beginning"]
-    short = beginning if len(beginning) <= SHOWN_CHARACTERS else f"{beginning[:SHOWN_CHARACTERS]}..."
-    return f": {bad['reason'].partition(', got ')[0]}, got {short!r} on {bad['topic']}"
+    return f": {bad['reason'].partition(', got ')[0]}, got {_short(bad['beginning'])!r} on {bad['topic']}"
+
+
+def _short(beginning: str) -> str:
+    return beginning if len(beginning) <= SHOWN_CHARACTERS else f"{beginning[:SHOWN_CHARACTERS]}..."
 
 
 def _at_work(name: str, recent: Mapping[str, Any]) -> Condition:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
+from gateway.status.all_ahead import Ahead, RowsAhead
 from gateway.status.all_dropped import REFUSED, AllDropped, DropsAll
 from gateway.status.all_unusable import AllUnusable, UnusableFields
 
@@ -34,6 +35,8 @@ class Recent:
     """Operators that have dropped all the rows that came to them."""
     unusable: tuple[AllUnusable, ...] = ()
     """Fields of which no value was usable."""
+    ahead: Ahead | None = None
+    """Rows ahead of time, where nearly all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Looks:
         self.achieved = Achieved()
         self._drops_all = DropsAll(run.flow.name)
         self._unusable = UnusableFields(run.flow.name)
+        self._rows_ahead = RowsAhead()
         self._said: dict[str, deque[Report]] = {}
         self._paces: dict[str, Pace] = {}
 
@@ -76,10 +80,12 @@ class Looks:
                 said.popleft()
             if len(said) > 1:
                 self._paces[name] = Pace.between(said[0], told)
-        found = self._drops_all.look(reports), self._unusable.look(reports)
+        found = self._drops_all.look(reports), self._unusable.look(reports), self._rows_ahead.look(reports)
         return self._recent(*found) if self._paces else Recent()
 
-    def _recent(self, dropping: tuple[AllDropped, ...], unusable: tuple[AllUnusable, ...]) -> Recent:
+    def _recent(
+        self, dropping: tuple[AllDropped, ...], unusable: tuple[AllUnusable, ...], ahead: Ahead | None
+    ) -> Recent:
         first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
         used = {name: pace.utilisation for name, pace in first.items()}
         mean = statistics.fmean(used.values())
@@ -88,7 +94,7 @@ class Looks:
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
         rates = {name: pace.rate for name, pace in self._paces.items()}
-        return Recent(rates, used, balance, in_ms, dropping, unusable)
+        return Recent(rates, used, balance, in_ms, dropping, unusable, ahead)
 
 
 class Achieved:

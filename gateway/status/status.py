@@ -19,6 +19,7 @@ from edgert.runtime.instance.build import Place
 from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
+from gateway.status.all_ahead import Ahead
 from gateway.status.conditions import conditions, worst
 from gateway.status.recently import AcknowledgementWait, Looks, MessageRate, Recent
 from gateway.status.together import edges_of, is_large, never_seen, reports_of, shown_name
@@ -185,6 +186,7 @@ class Status:
             "balance": recent.balance,
             "dropped": sum(drop["rows"] for drop in drops if drop["flow"] == name),
             "dropping": [list(dropping) for dropping in recent.dropping],
+            "ahead": _ahead(recent.ahead, reports),
             "unusable": [str(unusable) for unusable in recent.unusable],
             "recent": looks.achieved.plain(now) if looks else {},
             "possible_loops": self._possible_loops(name),
@@ -260,6 +262,12 @@ def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
         "still": min(still, key=itemgetter(1), default=None),  # the copy that holds the others back
         "window_s": max((float(node.parameters.get("size_s", 0.0)) for node in run.flow.nodes.values()), default=0.0),
     }
+
+
+def _ahead(ahead: Ahead | None, reports: Mapping[str, Report]) -> dict[str, Any] | None:
+    """Rows ahead of time, where nearly all are, with the newest sample."""
+    sample = next((told.input["ahead"] for told in reports.values() if "ahead" in told.input), None)
+    return {"rows": ahead.rows, "for_s": ahead.seconds, **sample} if ahead and sample else None
 
 
 def gateway_of(planned: PhysicalInstance) -> str:

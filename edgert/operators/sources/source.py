@@ -18,6 +18,7 @@ from typing import Any, Final
 from edgert.codecs.base import Codec
 from edgert.codecs.shapes import KNOWN_TOPICS
 from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.errors import PayloadError
 from edgert.core.log_sampling import OTHER, LogSampling
 from edgert.core.text.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.operators.base.logic import Emission, Logic, Message, Now
@@ -33,6 +34,10 @@ LOOK_MOST_S: Final = 30.0
 _SOURCE = itemgetter("source")
 TOO_MANY: Final = "too many devices (devices)"
 SAMPLE_BYTES = 200
+SAMPLE_EACH_S: Final = 1.0
+"""A message with a row ahead of time is kept as a sample at most this often."""
+AHEAD: Final = "ahead of time"
+AHEAD_KEPT: Final = "ahead of time (kept)"
 REASONS: Final = 16
 """Reasons of malformed payloads that are told apart between two looks at them."""
 
@@ -54,6 +59,16 @@ class BadPayload:
 
     def __str__(self) -> str:
         return f"on {self.topic!r}: {self.reason}; it begins {self.beginning!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class AheadOfTime:
+    """A message with a row ahead of time."""
+
+    topic: str
+    beginning: str
+    seconds: float
+    """How far the row's time was ahead of its arrival."""
 
 
 class Source(Logic):
@@ -83,6 +98,9 @@ class Source(Logic):
         self.bad_payloads: dict[str, tuple[int, BadPayload]] = {}
         """By kind: malformed payloads since the last look at them, for the log, and the newest."""
         self.newest_bad: BadPayload | None = None
+        self.newest_ahead: AheadOfTime | None = None
+        self._ahead_came = False
+        self._next_sample = -math.inf
         self.log_sampling = LogSampling()
         self._ahead_tolerance_s = ahead_tolerance_s
         self.drops_ahead = ahead == "drop"
@@ -174,7 +192,10 @@ class Source(Logic):
         if decoded.bad_payloads:
             self._bad(batch, decoded.bad_payloads)
         rows = self.event_times.settled(decoded.rows, wall, self.drops) if decoded.rows else []
-        return self._observe(rows, batch) if rows else []
+        rows = self._observe(rows, batch) if rows else []
+        if self._ahead_came and batch.arrival >= self._next_sample:
+            self._sample_ahead(batch)
+        return rows
 
     def end(self, looks: bool, arrival: float, wall: float, now: Now) -> float:
         """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
@@ -202,7 +223,8 @@ class Source(Logic):
         """Rows came, from a batch that arrived then; their times are in `recent` if they are heeded. `newest` is the
         newest of all, and so many rows were ahead of time: theirs is that of their arrival."""
         if ahead:
-            self.drops["ahead of time" if self.drops_ahead else "ahead of time (kept)"] += ahead
+            self.drops[AHEAD if self.drops_ahead else AHEAD_KEPT] += ahead
+            self._ahead_came = True
         if self.heeded and newest > self.devices.greatest:  # now: `_recent` may hold an older time of the device then
             self.devices.greatest = newest
         self._heard = arrival
@@ -222,6 +244,18 @@ class Source(Logic):
             self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
         self.observed(newest, batch.arrival, ahead)
         return rows
+
+    def _sample_ahead(self, batch: RawBatch) -> None:
+        """Decodes the last message once more: fused code builds no rows."""
+        self._ahead_came, self._next_sample = False, batch.arrival + SAMPLE_EACH_S
+        topic, payload, rows = batch.topics[-1], batch.payloads[-1], list[Row]()
+        try:
+            self.codec.decode_untrusted(payload, self._captures(topic), batch.wall, rows, topic)
+        except PayloadError:
+            return
+        if rows and (time := max(row["time"] for row in rows)) > self.limit(batch.wall):
+            beginning = payload[:SAMPLE_BYTES].decode(errors="backslashreplace")
+            self.newest_ahead = AheadOfTime(topic, beginning, round(time - batch.wall, 1))
 
     def _tell(self) -> None:
         """Once per look for many batches, since a device sends more than one row between two looks. All count as heard

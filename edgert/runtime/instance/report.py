@@ -50,7 +50,8 @@ class Report:
     input: dict[str, Any] = field(default_factory=dict)
     """Input of a source, as far as there is any to report: `malformed` (the newest malformed payload: `topic`,
     `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `came` (those that
-    payloads named without a usable value), `seen` (the fields of payloads), `still` (see `Devices.still`)."""
+    payloads named without a usable value), `seen` (the fields of payloads), `still` (see `Devices.still`), `ahead` (the
+    newest message with a row ahead of time, see `AheadOfTime`)."""
     held_bytes: int = 0
     """Bytes of what it keeps by key, about; a gauge, as the queue's figures."""
     at: float = 0.0
@@ -116,6 +117,8 @@ def input_of(place: Place, now: float) -> dict[str, Any]:
         found["malformed"] = {
             "topic": bad.topic, "beginning": beginning, "reason": bad.reason, "age_s": round(now - bad.arrival, 1),
         }  # fmt: skip
+    if ahead := source.newest_ahead:
+        found["ahead"] = dataclasses.asdict(ahead)
     if missing := source.unseen.never_seen(now):
         found |= {"never_seen": missing, "came": list(source.unseen.came)}
         found |= {"seen": sorted(set(source.unseen.seen) - ALWAYS)}
