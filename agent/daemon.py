@@ -283,7 +283,7 @@ class Agent:
             self._load_told = now
             self._tell("load", load)
             membership.publish(SECTION, ring)
-            self._tell(MOVES, self.moves.told())
+            self._tell(MOVES, self.moves.gossip_section())
         self.transport.step()
 
     def _tell(self, section: str, value: Mapping[str, Any]) -> None:

@@ -126,8 +126,8 @@ METRICS: Final = (
     Metric("edgert_agent_drained", "gauge", "", "1 while this board is drained.", (), at("moves", "drained")),
     Metric("edgert_agent_load_ratio", "gauge", "", "Part of its room that this board needs now.", ("resource",),
            _moves("load")),
-    Metric("edgert_agent_load_predicted_before_ratio", "gauge", "", "The same, as it was predicted half a minute ago; "
-           "absent in the first half minute.", ("resource",), _moves("load_predicted_before")),
+    Metric("edgert_agent_load_predicted_before_ratio", "gauge", "", "Load that was predicted for now, half a minute "
+           "ago; absent in the first half minute.", ("resource",), _moves("load_predicted_before")),
     Metric("edgert_agent_load_predicted_ratio", "gauge", "", "Greatest part of its room that this board is predicted "
            "to need in the next three minutes.", ("resource",), _moves("load_predicted")),
     Metric("edgert_agent_sched_policy", "gauge", "", "1 for the policy of OS scheduling in force.",

@@ -63,9 +63,9 @@ END_S = 5.0
 """So long an end waits for a change of a flow, then lets flows work off their queues, and then waits for the broker's
 answers to what they published."""
 FIRST_CONNECTION_S = 0.5
-"""How long the line that says that the gateway is ready waits for the brokers' answers;"""
+"""The longest wait for the brokers' answers before the log says that the gateway is ready."""
 FIRST_LOOKS = 20
-"""and how often it looks for them."""
+"""The number of looks for these answers in that time."""
 LOST_IDS = (
     "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
     "taken as new, and counted as perhaps_repeated"
@@ -240,7 +240,7 @@ class Daemon:
         database, inbox = self.database, self.ingest.inbox
         rescued = database.rescued()
         older = rescued is not None or database.went_back
-        """Than what the sensors' broker knows."""
+        """The database is older than the session at the sensors' broker."""
         if older:
             inbox.table.lose_all()
         inbox.table.load(database.pages())

@@ -19,8 +19,9 @@ from agent.drivers.recent import Recent
 from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.flink.runtime.taskexecutor.TaskManagerRunner",)
-LAZY_S: Final = 0.05
-"""Flink fetches a metric from the task managers when it is first asked for, and answers the next time."""
+SECOND_ASK_S: Final = 0.05
+"""The wait before a metric is asked for again: Flink fetches it from the task managers at the first request, and has it
+for the second."""
 COUNTERS: Final = {"numRecordsIn": "rows_in", "numRecordsOut": "rows_out", "accumulateBusyTimeMs": "busy_s"}
 QUEUE: Final = "Shuffle.Netty.Input.Buffers.inputQueueLength"
 """Buffers (of 32 kB at most), not rows: Flink does not count the rows in a queue."""
@@ -65,7 +66,7 @@ class FlinkDriver:
         if (job, vertex["id"]) not in self._asked:
             self._asked.add((job, vertex["id"]))
             self._get(path)
-            jvm.wait_s(LAZY_S)
+            jvm.wait_s(SECOND_ASK_S)
         return self._get(path)
 
 

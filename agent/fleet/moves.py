@@ -23,7 +23,7 @@ from agent.fleet.rings import SECTION as RING
 from agent.fleet.rings import FleetRings
 from agent.fleet.status import section_untrusted
 from agent.interference.exchange import Candidate, Exchange, Move, Rules
-from agent.interference.foretold import Foretold
+from agent.interference.past_prediction import PastPrediction
 from agent.interference.peaks import Load
 from agent.interference.ring import pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
@@ -71,7 +71,7 @@ class FleetMoves:
         """People want no operators here."""
         self.counts = {"made": 0, "refused": 0}
         """Moves of instances of this board since the agent began."""
-        self.foretold = Foretold()
+        self.past_prediction = PastPrediction()
         self._expected: dict[str, Expected] = {}
         self._operators: dict[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {}
         self.refusals: deque[dict[str, Any]] = deque(maxlen=KEPT)
@@ -80,8 +80,8 @@ class FleetMoves:
 
     # -- what the others are told and ask
 
-    def told(self) -> dict[str, Any]:
-        """For the gossip: room and peaks in steps of a percent, so that not every look is news."""
+    def gossip_section(self) -> dict[str, Any]:
+        """The section that this agent gossips: room and peaks in steps of a percent, so that not every look is news."""
         room, high = self.room, self.exchange.peaks.load
         return {
             "room": [round(room.cpu, 4), round(room.link)],
@@ -102,8 +102,8 @@ class FleetMoves:
         return enabled and self._gateway.connected and not self.exchange.cooling(self._clock.monotonic())
 
     async def serve_admission(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Another board offers an instance: `{"instance": name, "ring": packed, "most": part of its room that this one
-        may need then, "urgent": bool}`."""
+        """Another board offers an instance: `{"instance": name, "ring": packed, "most": the part of
+        its room that this board may need after the move, "urgent": bool}`."""
         instance, packed, most = args.get("instance"), args.get("ring"), args.get("most")
         if not isinstance(instance, str) or not isinstance(packed, bytes) or not isinstance(most, int | float):
             raise EdgertError(f"expected an instance, its ring and a part of the room, got {show(dict(args))}")
@@ -129,7 +129,7 @@ class FleetMoves:
     async def look(self) -> None:
         """One evaluation, and the move that comes of it."""
         now, crowd = self._clock.monotonic(), self._crowd()
-        self.foretold.observe(crowd, now)
+        self.past_prediction.observe(crowd, now)
         found = await self._movable() if self.exchange.crowded(crowd, now) else {}
         footprints = {name: Footprint(one.ring) for name, one in found.items() if self.exchange.free(name, now)}
         name = self.exchange.offer(crowd, footprints, now)
@@ -246,9 +246,9 @@ class FleetMoves:
 
     def _load(self) -> dict[str, dict[str, float]]:
         """By resource, as parts of the board's room: of now, what was predicted for now, and the greatest to come."""
-        before = self.foretold.before
+        before = self.past_prediction.before
         return {
-            "load": self.foretold.now._asdict(),
+            "load": self.past_prediction.now._asdict(),
             "load_predicted_before": {} if before is None else before._asdict(),
             "load_predicted": self._crowd().load._asdict(),
         }

@@ -140,7 +140,7 @@ class BoardAgent:
 
     def tell(self) -> None:
         told = {
-            SECTION: pack_section(self.moves.told()), RING: pack(self.board),
+            SECTION: pack_section(self.moves.gossip_section()), RING: pack(self.board),
             "board": pack_section({"link": ["sim", 1]}),
         }  # fmt: skip
         self.member.sections = {name: Section(1, 1, payload) for name, payload in told.items()}

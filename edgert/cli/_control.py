@@ -67,19 +67,19 @@ def candidates(config: Path | None) -> list[str]:
     settings = load(GatewaySettings, path, os.environ)
     if not settings.control.enabled:
         raise EdgertError(f"{path or 'the environment'}: control.enabled is false, so this gateway cannot be asked")
-    places = [control_socket(settings, os.environ, os.geteuid() == 0)]
+    paths = [control_socket(settings, os.environ, os.geteuid() == 0)]
     if config is None and not settings.control.socket:
-        places += [control_socket(GatewaySettings(), {}, root=True)]
-        places += [control_socket(GatewaySettings(), os.environ, root=False)]
-    return list(dict.fromkeys(places))
+        paths += [control_socket(GatewaySettings(), {}, root=True)]
+        paths += [control_socket(GatewaySettings(), os.environ, root=False)]
+    return list(dict.fromkeys(paths))
 
 
-def _found(places: Sequence[str]) -> str:
-    for place in places:
-        if os.path.exists(place):
-            return place
+def _found(paths: Sequence[str]) -> str:
+    for path in paths:
+        if os.path.exists(path):
+            return path
     raise EdgertError(
-        f"no gateway's control socket is there; looked for {', '.join(places)}. Is the gateway running, and may this "
+        f"no gateway's control socket is there; looked for {', '.join(paths)}. Is the gateway running, and may this "
         "user enter the folder? Otherwise say where with --socket PATH (its log names it: control socket), or --config"
     )
 
@@ -113,8 +113,8 @@ def size(count: float) -> str:
     return f"{count:,.1f} TB"
 
 
-def place(slot: int) -> str:
-    """Where an instance runs."""
+def location(slot: int) -> str:
+    """The location of an instance on its board, as text."""
     return "gateway" if slot < 0 else f"slot {slot}"
 
 

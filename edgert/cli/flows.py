@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from edgert.cli._control import add_socket, ask, duration, place, table
+from edgert.cli._control import add_socket, ask, duration, location, table
 
 HELP = "list the flows of the gateway on this board; exit status 1 where one does not do its work"
 HEAD = ("flow", "state", "delivery", "runs in", "version", "instances", "messages in", "rows out", "latency")
@@ -39,7 +39,7 @@ def _row(flow: Mapping[str, Any]) -> tuple[str, ...]:
     def number(name: str) -> str:
         return f"{flow[name]:,}" if name in flow else "-"
 
-    where = ", ".join(map(place, flow["slots"])) or "-"
+    where = ", ".join(map(location, flow["slots"])) or "-"
     late = "-" if flow.get("latency_s") is None else duration(flow["latency_s"])
     return (
         flow["name"], flow["condition"]["state"], flow.get("delivery", "-"), where, number("version"),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edgert.cli._control import add_socket, ask, place, table
+from edgert.cli._control import add_socket, ask, location, table
 from edgert.core.errors import EdgertError
 from edgert.scheduling.locality_fairness import PLACEMENTS
 
@@ -57,5 +57,5 @@ def run(args: argparse.Namespace) -> int:
 
 def lines(placed: Mapping[str, Any]) -> list[str]:
     """Where the operators run now, for people."""
-    rows = [(operator, place(slot)) for operator, slot in placed["assignment"].items()]
+    rows = [(operator, location(slot)) for operator, slot in placed["assignment"].items()]
     return [f"flow {placed['flow']} runs by plan {placed['plan']}", *table(("operator", "runs in"), rows, 2)]

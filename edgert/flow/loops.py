@@ -131,12 +131,12 @@ class _Readers:
                 self._by_level.setdefault(first, []).append((FlowOperator(flow.name, node.name), node, template.filter))
 
     def of(self, topic: str) -> Iterator[tuple[FlowOperator, Node, str, int]]:
-        """(place, source, its filter, how the topic fits) of each source that may read a topic."""
+        """(operator, source, its filter, how the topic fits) of each source that may read a topic."""
         first = topic.partition("/")[0]
         for level in self._by_level if "{" in first else (first, "+", "#"):
-            for place, node, wanted in self._by_level.get(level, ()):
+            for operator, node, wanted in self._by_level.get(level, ()):
                 if fit := topics_fit(topic, wanted):
-                    yield place, node, wanted, fit
+                    yield operator, node, wanted, fit
 
 
 def _shown(step: _Step) -> str:
@@ -207,14 +207,14 @@ def topics_fit(topic: str, filter_: str) -> int:
     if levels[0].startswith("$") and wanted[0] in ("+", "#"):
         return 0
     fit = SURE
-    for place, level in enumerate(wanted):
+    for at, level in enumerate(wanted):
         if level == "#":
             return fit
-        if place >= len(levels):
+        if at >= len(levels):
             return 0
-        if level in ("+", levels[place]):
+        if level in ("+", levels[at]):
             continue
-        if "{" not in levels[place]:
+        if "{" not in levels[at]:
             return 0
         fit = MAYBE
     return fit if len(wanted) == len(levels) else 0

@@ -201,12 +201,12 @@ class Receiver:
             raise ValueError(f"expected a window of at least 1 byte, got {window}")
         self.window = window
         self.committed = self.accepted = position
-        """The last number that the commits cover, and the last that the flow was given."""
+        """`committed`: the last number that a commit of the flow covers. `accepted`: the last that it was given."""
         self.channel = 0
-        """0: there is no connection."""
+        """The number of the connection; 0 while there is none."""
         self.refusals = Refusals()
         self._held: deque[tuple[Number, int]] = deque()
-        """Given to the flow, and still in its queues: number, cost."""
+        """(number, cost) of the batches that the flow was given and still has in its queues."""
         self._held_bytes = 0
         self._used = self._granted = 0
         """Credit used and granted on the channel, bytes; `_granted` is the value that the sender was told."""
@@ -215,7 +215,7 @@ class Receiver:
         """Requests in succession that were answered with the wrong number."""
 
     def resume(self, channel: int, flow: str) -> Resume:
-        """Asks for the stream from where it stands, on a new channel."""
+        """Returns the request for the batches behind the last accepted one, on a new channel."""
         self.channel, self._used, self._skipping = channel, 0, None
         self._granted = max(0, self.window - self._held_bytes)
         return Resume(channel, flow, self.committed, self.accepted, self._granted)

@@ -20,8 +20,8 @@ def check_filter(text: str) -> None:
         raise ValueError(f"expected a topic filter of 1..65535 bytes without {UNFIT}, got {show(text)}")
     check_levels(text)
     levels = text.split("/")
-    for place, level in enumerate(levels):
-        if "#" in level and (level != "#" or place != len(levels) - 1):
+    for at, level in enumerate(levels):
+        if "#" in level and (level != "#" or at != len(levels) - 1):
             raise ValueError(f"expected # only as the whole last level, got {show(text)}")
         if "+" in level and level != "+":
             raise ValueError(f"expected + only as a whole level, got {show(text)}")
@@ -42,10 +42,10 @@ def covers(a: str, b: str) -> bool:
     left, right = _levels(a), _levels(b)
     if _apart_by_dollar(left, right):
         return False
-    for place, level in enumerate(left):
+    for at, level in enumerate(left):
         if level == "#":
             return True
-        if place >= len(right) or right[place] == "#" or level not in ("+", right[place]):
+        if at >= len(right) or right[at] == "#" or level not in ("+", right[at]):
             return False
     return len(left) == len(right)
 
@@ -123,11 +123,11 @@ class TopicTrie(Generic[T]):
         if value not in values:
             raise KeyError(text)
         values.remove(value)
-        for place in range(len(steps), 0, -1):
-            node = path[place]
+        for at in range(len(steps), 0, -1):
+            node = path[at]
             if node.children or node.here or node.rest:
                 break
-            del path[place - 1].children[steps[place - 1]]
+            del path[at - 1].children[steps[at - 1]]
         self._cache.clear()
 
     def overlapping(self, levels: list[str]) -> T | None:
@@ -135,20 +135,20 @@ class TopicTrie(Generic[T]):
         them, none of which begins with `#`."""
         nodes = [(self._root, 0)]
         while nodes:
-            node, place = nodes.pop()
+            node, at = nodes.pop()
             if node.rest:
                 return node.rest[0]
-            level = levels[place] if place < len(levels) else ""
-            if node.here and (place == len(levels) or level == "#"):
+            level = levels[at] if at < len(levels) else ""
+            if node.here and (at == len(levels) or level == "#"):
                 return node.here[0]
             if level == "#":
-                nodes += [(child, place) for child in node.children.values()]
+                nodes += [(child, at) for child in node.children.values()]
             elif level == "+":
-                nodes += [(n, place + 1) for key, n in node.children.items() if place or not key.startswith("$")]
-            elif place < len(levels):
-                for key in {level} if not place and level.startswith("$") else {level, "+"}:
+                nodes += [(n, at + 1) for key, n in node.children.items() if at or not key.startswith("$")]
+            elif at < len(levels):
+                for key in {level} if not at and level.startswith("$") else {level, "+"}:
                     if (child := node.children.get(key)) is not None:
-                        nodes.append((child, place + 1))
+                        nodes.append((child, at + 1))
         return None
 
     def match(self, topic: str) -> tuple[T, ...]:
@@ -166,10 +166,10 @@ class TopicTrie(Generic[T]):
         out: list[T] = []
         nodes = [self._root]
         dollar = topic.startswith("$")
-        for place, level in enumerate(topic.split("/")):
+        for at, level in enumerate(topic.split("/")):
             below: list[_Node[T]] = []
             for node in nodes:
-                wild = not (dollar and place == 0)
+                wild = not (dollar and at == 0)
                 if wild:
                     out.extend(node.rest)
                 for key in (level, "+") if wild else (level,):

@@ -15,7 +15,7 @@ from edgert.operators.base.fields import field_name, field_names, key_reader
 from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.base.logic import NOTHING_TO_JOIN, Build, Emission, Now
 from edgert.operators.state.bounded_keys import ByKey, forgets
-from edgert.operators.state.marks import AHEAD_S, SLACK_S
+from edgert.operators.state.wrong_clock import AHEAD_S, SLACK_S
 
 ROW_BYTES: Final = 100
 FIELD_BYTES: Final = 60

@@ -20,7 +20,7 @@ from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.base.logic import Build, Emission, Logic, Now
 from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, BoundedKeys
-from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.state.wrong_clock import TAKEN_BACK, is_taken_back
 
 At = tuple[float, Any]
 """Event time and key."""
@@ -54,8 +54,8 @@ class JoinObservations(Logic):
         self.memory = self.bounded.memory
         self.open: dict[At, Row] = self.bounded.kept
         self.watermark = NO_WATERMARK
-        self._marks = [NO_WATERMARK] * max(1, inputs)
-        self._saved_marks = list(self._marks)
+        self._watermarks = [NO_WATERMARK] * max(1, inputs)
+        self._saved_watermarks = list(self._watermarks)
         self._key_of = key_reader(on)
         self._fields, self._values = frozenset(fields), itemgetter(*fields)
         self._nothing = dict.fromkeys(fields)
@@ -73,15 +73,15 @@ class JoinObservations(Logic):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        if is_taken_back(self._marks[source], batch.watermark):
-            self._marks[source] = batch.watermark
-            self.watermark = min(self._marks)
+        if is_taken_back(self._watermarks[source], batch.watermark):
+            self._watermarks[source] = batch.watermark
+            self.watermark = min(self._watermarks)
             self.drops[TAKEN_BACK] += 1
         out = self._gathered(batch.rows) if batch.rows else []
         before = self.watermark
-        if batch.watermark > self._marks[source]:
-            self._marks[source] = batch.watermark
-            self.watermark = max(before, min(self._marks))
+        if batch.watermark > self._watermarks[source]:
+            self._watermarks[source] = batch.watermark
+            self.watermark = max(before, min(self._watermarks))
         self._close(self.watermark - self._timeout_s, out)
         if not out and self.watermark == before:
             return ()
@@ -174,19 +174,19 @@ class JoinObservations(Logic):
     # -- checkpoints
 
     def delta(self) -> Any | None:
-        if not self._dirty and not self._gone and self._saved_marks == self._marks:
+        if not self._dirty and not self._gone and self._saved_watermarks == self._watermarks:
             return None
         dirty, gone = self._dirty, self._gone
         self._dirty, self._gone = {}, []
         self._told.update(dirty)
-        self._saved_marks = list(self._marks)
+        self._saved_watermarks = list(self._watermarks)
         return {"gone": gone, "open": [[*at, dict(self.open[at])] for at in dirty], **self._times()}
 
     def snapshot(self) -> Any | None:
         return {"gone": [], "open": [[*at, dict(row)] for at, row in self.open.items()], **self._times()}
 
     def _times(self) -> dict[str, Any]:
-        return {"marks": list(self._marks), "watermark": self.watermark}
+        return {"marks": list(self._watermarks), "watermark": self.watermark}
 
     def restore(self, state: Any) -> None:
         for time, key in state["gone"]:
@@ -205,9 +205,9 @@ class JoinObservations(Logic):
             self.bounded.beyond_bytes += FIELD_BYTES * (len(kept) - before)
             self.bounded.weighs(at, max(0, great_bytes(kept.values()) - _TEXT_BYTES))
             self._told.add(at)
-        if marks := state.get("marks"):  # what was written before they were kept has none
-            self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
-            self._saved_marks = list(self._marks)
+        if stored := state.get("marks"):  # what was written before they were kept has none
+            self._watermarks = [*stored, *self._watermarks[len(stored) :]][: len(self._watermarks)]
+            self._saved_watermarks = list(self._watermarks)
             self.watermark = state["watermark"]
 
 

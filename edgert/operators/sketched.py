@@ -19,8 +19,8 @@ from edgert.operators.base.fields import field_name, key_reader, new_field
 from edgert.operators.base.inline import Fields, Inlinable, Lines
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.bounded_keys import ByKey
-from edgert.operators.state.marks import AHEAD_S, SLACK_S, TAKEN_BACK
 from edgert.operators.state.partitioning import as_they_are
+from edgert.operators.state.wrong_clock import AHEAD_S, SLACK_S, TAKEN_BACK
 from edgert.sketches import hyperloglog, second_moment
 from edgert.sketches.hashing import hash_of
 from edgert.sketches.hyperloglog import HyperLogLog, precision_for

@@ -27,7 +27,7 @@ from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SLOT_BY
 from edgert.operators.state.columns import check_names, check_table
 from edgert.operators.state.groups import Groups, Key, Room, make_source
 from edgert.operators.state.keys import AS_KEY, CONSTANTS, key_source, may_fail
-from edgert.operators.state.marks import TAKEN_BACK, is_taken_back
+from edgert.operators.state.wrong_clock import TAKEN_BACK, is_taken_back
 
 RESULT, CONTRIBUTION = 0, 1
 EARLY: Final = "window ended early (groups)"
@@ -90,11 +90,11 @@ class TumblingWindow(Inlinable):
         self._room = Room(self.windows, self.emitted)
         self.memory = self._room.memory
         self.watermark = NO_WATERMARK
-        self._marks = [NO_WATERMARK] * max(1, inputs)
+        self._watermarks = [NO_WATERMARK] * max(1, inputs)
         self._generation = 1
         self._too_late: set[float] = set()
         """Windows opened in this turn by rows later than the lateness, which are shipped and nothing else."""
-        self._saved_marks = list(self._marks)
+        self._saved_watermarks = list(self._watermarks)
         self._add = compile_function("add", self._source(), **self.aggregates.constants, **CONSTANTS)
 
     def _source(self) -> str:
@@ -167,16 +167,16 @@ class TumblingWindow(Inlinable):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        if is_taken_back(self._marks[source], batch.watermark):
-            self._marks[source] = batch.watermark
-            self.watermark = min(self._marks)
+        if is_taken_back(self._watermarks[source], batch.watermark):
+            self._watermarks[source] = batch.watermark
+            self.watermark = min(self._watermarks)
             self.drops[TAKEN_BACK] += 1
         before = self.watermark
         if batch.rows:
             self.added(*self._add(batch.rows, *self.adding()))
-        if batch.watermark > self._marks[source]:
-            self._marks[source] = batch.watermark
-            self.watermark = max(before, min(self._marks))
+        if batch.watermark > self._watermarks[source]:
+            self._watermarks[source] = batch.watermark
+            self.watermark = max(before, min(self._watermarks))
         return self._close(batch.arrival, self.watermark, self.watermark > before)
 
     def _open(self, window: float) -> dict[Key, Slots] | None:
@@ -259,18 +259,18 @@ class TumblingWindow(Inlinable):
     # -- checkpoints
 
     def delta(self) -> Any | None:
-        if not (self.windows.changed or self.emitted.changed) and self._saved_marks == self._marks:
+        if not (self.windows.changed or self.emitted.changed) and self._saved_watermarks == self._watermarks:
             return None
         told = {**self.windows.changes(), **self.emitted.changes(), **self._times()}
         # only now: what cannot be packed, or finds no memory, is told the next time
         self.windows.told()
         self.emitted.told()
         self._generation += 1
-        self._saved_marks = list(self._marks)
+        self._saved_watermarks = list(self._watermarks)
         return told
 
     def _times(self) -> dict[str, Any]:
-        return {"marks": list(self._marks), "watermark": self.watermark}
+        return {"marks": list(self._watermarks), "watermark": self.watermark}
 
     def snapshot(self) -> Any | None:
         return {**self.windows.snapshot(), **self.emitted.snapshot(), **self._times()}
@@ -279,9 +279,9 @@ class TumblingWindow(Inlinable):
         self.windows.restore(state)
         self.emitted.restore(state)
         self._room.restored()
-        marks = state["marks"]
-        self._marks = [*marks, *self._marks[len(marks) :]][: len(self._marks)]
-        self._saved_marks = list(self._marks)
+        stored = state["marks"]
+        self._watermarks = [*stored, *self._watermarks[len(stored) :]][: len(self._watermarks)]
+        self._saved_watermarks = list(self._watermarks)
         self.watermark = state["watermark"]
 
 

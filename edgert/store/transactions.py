@@ -64,7 +64,7 @@ class Transactions:
         """The new database is whole, with all that is to be known of the old one, before it takes that one's place: a
         kill or a full disk at any point leaves the one or the other, and never one that knows of no flow."""
         known = self._mark_file.read()
-        why = f"{fault}; it is kept as {salvage.aside(self.path)}, and a new one is begun: {all_of_it(known)}"
+        why = f"{fault}; it is kept as {salvage.damaged_path(self.path)}, and a new one is begun: {all_of_it(known)}"
         flows = salvage.flows(self.path)
         mark = known or CommitMark(_identity(), 0, 0)
         notes = {
@@ -78,8 +78,8 @@ class Transactions:
         if not salvage.are_all(self.path, flows):
             notes["flows_unread"] = why  # for good: whoever deploys one of them again is told what is missing
         try:
-            salvage.remove(salvage.aside(self.path))  # one from before: the new one may need its room
-            with closing(_opened(salvage.beginning(self.path))) as new:
+            salvage.remove(salvage.damaged_path(self.path))  # one from before: the new one may need its room
+            with closing(_opened(salvage.new_path(self.path))) as new:
                 new.executemany(PUT, list(notes.items()))
             salvage.set_aside(self.path)
             salvage.take_place(self.path)

@@ -30,13 +30,13 @@ LOOK_S: Final = 1.0
 """Longest time between two looks that counts as silence of the slot, seconds: after a longer time it was this process,
 or the machine, that stood still."""
 YOUNG_S: Final = 5.0
-"""One that dies sooner than this after its start is started again later and later."""
+"""A process that dies sooner than this after its start is started again after longer and longer waits."""
 LONGEST_WAIT_S: Final = 10.0
 STOP_S: Final = 5.0
 
 
 class SlotProcess:
-    """Has a link from the beginning: what is sent before the process runs waits for it there."""
+    """The process of one slot, and the link to it. What is sent before the process runs waits in the link."""
 
     module = "edgert.runtime.slot"
     """The module that the process runs; its arguments are the numbers of the inherited socket and memory."""
@@ -48,22 +48,22 @@ class SlotProcess:
         on_frame: Callable[[SlotProcess, list[Any]], None],
         on_death: Callable[[SlotProcess], None],
     ) -> None:
-        """`on_death` is called, on the loop, when there is a new link already."""
+        """`on_death` is called on the loop, after the new link was made."""
         self.number = number
         self.restarts = 0
         self.figures: dict[str, Any] = {}
         """The process figures that the slot reported last: cpu_s, rss_bytes, unsent_bytes."""
         self.roles: dict[int, str] = {}
-        """And of its threads: what each is for, by the kernel's thread id."""
+        """The role of each of its threads, by the kernel's thread id."""
         self._settings, self._on_frame, self._on_death = settings, on_frame, on_death
         self.worked_for: set[int] = set()
-        """The runs that it was working for when it died."""
+        """The runs that the process worked for when it died."""
         self._process: subprocess.Popen[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.started = self._looked = 0.0
-        """When it was started last, and looked at; monotonic seconds."""
+        """Times of the last start and of the last look, monotonic seconds."""
         self.silent_s = 0.0
-        """Since its last report, or its start."""
+        """Seconds since the last report, or since the start."""
         self._wait_s = 0.0
         self._starting: asyncio.TimerHandle | None = None
         self._stopping = False

@@ -42,11 +42,11 @@ def reports_of(run: FlowRun, report: Callable[[str], Report]) -> dict[str, Repor
     copies: dict[str, list[str]] = {}
     for name in run.places:
         copies.setdefault(uncopied(name)[0], []).append(name)
-    return {names[0]: together(list(map(report, names))) for names in copies.values()}
+    return {names[0]: merge_reports(list(map(report, names))) for names in copies.values()}
 
 
-def together(reports: Sequence[Report]) -> Report:
-    """One report of several copies: counts and what waits are added up, the time of rest is the mean, ages are the
+def merge_reports(reports: Sequence[Report]) -> Report:
+    """Merges the reports of several copies: counts and queues are sums, the time of rest is the mean, ages are the
     greatest."""
     first = reports[0]
     if len(reports) == 1:

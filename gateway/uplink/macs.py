@@ -53,7 +53,7 @@ class Macs:
             raise NotAuthenticError(f"expected a MAC by this gateway's key (central.mac_key_file), got {got}")
         return payload
 
-    def told(self, error: PayloadError, topic: str, now: float) -> str:
+    def note_refused(self, error: PayloadError, topic: str, now: float) -> str:
         """Counts and logs a message on `topic` that is no acknowledgement: the first of a kind, then their number once
         a minute. Returns what the status says of it while no good one comes; empty for one that lacks no MAC."""
         text = f"a message on {topic} is no acknowledgement and is ignored: {error}"

@@ -165,7 +165,7 @@ class Uplink:
             message = unpack_acknowledgement_untrusted(self.macs.payload_untrusted(payload, self.acks_topic))
         except PayloadError as error:
             self.status.bad_acks += 1
-            if text := self.macs.told(error, self.acks_topic, self.clock.monotonic()):
+            if text := self.macs.note_refused(error, self.acks_topic, self.clock.monotonic()):
                 self._trouble("mac", text)
             return
         if message.gateway != self.gateway:

@@ -41,7 +41,7 @@ class World:
     def lacks(self) -> str:
         table = Table(str(self.path))
         assert table.refresh()
-        return Written(str(self.checkpoint)).lacks(table, APPLICATION)
+        return Written(str(self.checkpoint)).why_incomplete(table, APPLICATION)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_table_that_was_removed_and_made_anew_lacks_all(world: World) -> None:
 
 
 def test_a_rebuild_that_was_interrupted_leaves_the_table_in_doubt(world: World) -> None:
-    Written(str(world.checkpoint)).doubt()
+    Written(str(world.checkpoint)).forget_written()
     world.write(noted=False)
     assert "put back" in world.lacks()
     world.write()
@@ -90,4 +90,4 @@ def test_without_a_checkpoint_there_is_no_note(world: World, tmp_path: Path) -> 
     assert not (tmp_path / "none").exists()
     table = Table(str(world.path))
     table.refresh()
-    assert Written(str(tmp_path / "none")).lacks(table, APPLICATION) == ""
+    assert Written(str(tmp_path / "none")).why_incomplete(table, APPLICATION) == ""

@@ -103,7 +103,7 @@ def test_leases_are_shared_in_the_store(root: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["run"], ["rebuild", FLOW]])
-def test_what_writes_by_spark_says_that_it_does_not_there(
+def test_commands_that_write_with_spark_refuse_an_object_store(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")

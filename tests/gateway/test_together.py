@@ -13,7 +13,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
 from gateway.control import figures as figures_module
 from gateway.control.figures import figures
-from gateway.status.together import MOST_PLACES, never_seen, together
+from gateway.status.together import MOST_PLACES, merge_reports, never_seen
 from tests.gateway.whole_gateway import Gateway
 from tests.gateway.worlds import status_of
 from tests.waiting import in_loop
@@ -81,7 +81,7 @@ def test_of_reports_counts_are_added_rest_is_the_mean_and_age_the_greatest() -> 
     one = Report(rows_in=1, idle_s=4.0, queue_age_s=0.5, drops={"late": 1}, latency=[1, 0], held_bytes=5, at=1.0)
     other = Report(rows_in=2, idle_s=2.0, queue_age_s=0.1, drops={"late": 2}, latency=[0, 3], held_bytes=7, at=2.0)
     other.input = {"malformed": bad}
-    found = together([one, other])
+    found = merge_reports([one, other])
     assert (found.rows_in, found.idle_s, found.queue_age_s, found.held_bytes, found.at) == (3, 3.0, 0.5, 12, 2.0)
     assert (found.drops, found.latency, found.input) == ({"late": 3}, [1, 3], {"malformed": bad})
 
@@ -91,6 +91,6 @@ def test_a_field_that_came_to_one_copy_was_seen() -> None:
     garden = Report(rows_in=9, input={"never_seen": ["lux", "tmep"], "seen": ["hum", "temp"]})
     hall = Report(rows_in=9, input={"never_seen": ["tmep"], "came": ["tmep"], "seen": ["lux", "temp"]})
     both = {"never_seen": ["tmep"], "came": ["tmep"], "seen": ["hum", "lux", "temp"]}
-    assert never_seen([asleep, garden, hall]) == together([garden, asleep, hall]).input == both
+    assert never_seen([asleep, garden, hall]) == merge_reports([garden, asleep, hall]).input == both
     assert never_seen([garden, hall, Report(rows_in=1)]) == {}  # which has not looked long enough
     assert never_seen([asleep]) == {}

@@ -28,7 +28,7 @@ def pair() -> Iterator[Pair]:
 
 
 def pump(sender: UnixLink, receiver: UnixLink) -> list[list[object]]:
-    """All that is under way."""
+    """Sends all frames of `sender`, and returns those that `receiver` got."""
     got: list[list[object]] = []
     while True:
         done = sender.flush()

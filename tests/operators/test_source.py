@@ -20,7 +20,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import RECOMPUTE_S, SAMPLE_BYTES, Source
-from edgert.operators.state.marks import TAKEN_BACK
+from edgert.operators.state.wrong_clock import TAKEN_BACK
 from tests.named import named
 from tests.operators.source_feed import WALL, fed
 from tests.operators.worlds import source

@@ -16,7 +16,7 @@ from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.state.partitioning import CopiesByTopic, Divider
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.edges import InputWatermarks, Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from gateway.ingest.inbox import MESSAGE_BYTES, Reader
@@ -84,22 +84,22 @@ def test_what_a_batch_promises_is_not_told_before_its_rows(batches: list[tuple[l
 
 
 def test_of_several_producers_the_smallest_promise_counts() -> None:
-    marks = Marks(2)
-    first = marks.merged(Batch(rows("a"), 0.0, 9.0), 0)
+    watermarks = InputWatermarks(2)
+    first = watermarks.merged(Batch(rows("a"), 0.0, 9.0), 0)
     assert first is not None
     assert first.watermark == NO_WATERMARK
-    assert marks.merged(Batch([], 0.0, 10.0), 0) is None, "nothing new for who takes it"
-    second = marks.merged(Batch([], 0.0, 7.0), 1)
+    assert watermarks.merged(Batch([], 0.0, 10.0), 0) is None, "nothing new for who takes it"
+    second = watermarks.merged(Batch([], 0.0, 7.0), 1)
     assert second == Batch([], 0.0, 7.0)
     shared = Batch(rows("a"), 0.0, 20.0, 3)
-    assert marks.merged(shared, 0) == Batch(shared.rows, 0.0, 7.0, 3)
+    assert watermarks.merged(shared, 0) == Batch(shared.rows, 0.0, 7.0, 3)
     assert shared.watermark == 20.0, "it may be another's, too"
 
 
 def test_an_instance_fed_by_copies_closes_its_windows_when_all_of_them_have_passed() -> None:
     window = TumblingWindow("w", 10.0, [])
     made = instance("w", window)
-    made.edges.marks = {0: Marks(2)}
+    made.edges.watermarks = {0: InputWatermarks(2)}
     now = Now(0.0, 0.0)
     made.run([Entry(0, Batch(rows("a"), 0.0, 30.0), producer=0)], now)
     assert window.windows
@@ -165,7 +165,7 @@ def test_rows_that_are_tried_again_come_before_what_other_copies_have_promised_s
     logic = Fails(set(on))
     logic.repeatable = True
     made = instance("fails", logic)
-    made.edges.marks = {0: Marks(3)}
+    made.edges.watermarks = {0: InputWatermarks(3)}
     made.guards[0].policy = OnError("retry", None, 3, 0.5)
     queue, time = made.queue, 0
     for giver, rows_in in batches:

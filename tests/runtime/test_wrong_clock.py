@@ -26,10 +26,10 @@ from edgert.operators.sketched import DistinctCount
 from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.source import Source
 from edgert.operators.state.aggregate_calls import parse_aggregate
-from edgert.operators.state.marks import TAKEN_BACK
 from edgert.operators.state.partitioning import Divider
+from edgert.operators.state.wrong_clock import TAKEN_BACK
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
-from edgert.runtime.instance.edges import Marks, Outgoing, Spread, Target
+from edgert.runtime.instance.edges import InputWatermarks, Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from tests.runtime.pools import instance
@@ -199,7 +199,7 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
     windows = [window(), window()]
     instances = [instance(str(n), made) for n, made in enumerate(windows)]
     for made in instances:
-        made.edges.marks = {0: Marks(2)}
+        made.edges.watermarks = {0: InputWatermarks(2)}
     edges = [
         Spread([Target(made, 0, producer) for made in instances], Divider((("source", "string"),), 2).divide)
         for producer in range(2)

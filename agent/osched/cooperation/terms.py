@@ -144,7 +144,7 @@ def _number(plain: Any) -> float | None:
 
 
 def values(terms: Terms) -> Iterator[tuple[tuple[str, ...], float | None]]:
-    """Every number of the terms, with its place in them."""
+    """Every number of the terms, with the path to it."""
     for end, value in zip(("least", "greatest"), terms.span or (), strict=False):
         yield (end,), value
     for name, flow in terms.flows.items():
@@ -162,13 +162,13 @@ def differ(one: Terms, other: Terms, factor: float) -> bool:
     mine, theirs = dict(values(one)), dict(values(other))
     if one.policy != other.policy or plans[0] != plans[1] or mine.keys() != theirs.keys():
         return True
-    return any(_differ(place, a, theirs[place], factor) for place, a in mine.items())
+    return any(_differ(path, a, theirs[path], factor) for path, a in mine.items())
 
 
-def _differ(place: tuple[str, ...], a: float | None, b: float | None, factor: float) -> bool:
+def _differ(path: tuple[str, ...], a: float | None, b: float | None, factor: float) -> bool:
     if a is None or b is None:
         return a is not b
-    if place[-1] == "queue_size":
+    if path[-1] == "queue_size":
         a, b = a + 1.0, b + 1.0
     least, greatest = min(a, b), max(a, b)
     return greatest > least * factor

@@ -82,7 +82,7 @@ class FleetJob(Job):
     def _start(self, flow: str, once: bool) -> RunningQuery:
         fleet = Table(join(self._root, "fleet", flow))
         written = Written(self._reader.checkpoint(flow))
-        lacks = written.lacks(fleet, APPLICATION) if fleet.refresh() else f"there is no fleet/{flow}"
+        lacks = written.why_incomplete(fleet, APPLICATION) if fleet.refresh() else f"there is no fleet/{flow}"
         if why := self._reader.ready(flow, lacks):
             log.warning("landing/%s: %s, reading all of it again", flow, why)
         table = FleetTable(self._root, flow, self._lease, written)

@@ -63,7 +63,7 @@ class WindowsTable:
     def lacks(self, written: Written) -> str:
         """As `Written.lacks`."""
         self._table.refresh()
-        return written.lacks(self._table, APPLICATION)
+        return written.why_incomplete(self._table, APPLICATION)
 
     def written(self) -> tuple[str, int]:
         """Delta's id of the table, and the number of our newest write (0: none yet)."""

@@ -76,7 +76,7 @@ class FleetTable:
         if schema is None:
             raise EdgertError(f"landing/{self.flow}: expected a table with results of this flow, found none")
         if self._written and self._windows.lacks(self._written):
-            self._written.doubt()  # if this ends before all days are made, the stream must begin anew
+            self._written.forget_written()  # if this ends before all days are made, the stream must begin anew
         landing = spark.read.format("delta").load(self._landing_uri)
         lineage = sums.Lineage(spark, counted(self._landing.openings))
         rows = landing.where("day IS NOT NULL").select("day").distinct().collect()

@@ -38,13 +38,16 @@ class Written:
             filesystem.move(f"{folder}/{_NOTE}.new", f"{folder}/{_NOTE}")
         self._last = table, number
 
-    def doubt(self) -> None:
-        """Takes every table found from now on for another one than was written, until the next note."""
+    def forget_written(self) -> None:
+        """Makes `why_incomplete` name every table, until the next note."""
         self.note("", 0)
 
-    def lacks(self, table: Table, application: str) -> str:
-        """Why a table, as of its last refresh, cannot have all that was written, in words ("": it has). `application`:
-        under which its writes are numbered. Without a note, or with one that a power cut tore, nothing is known."""
+    def why_incomplete(self, table: Table, application: str) -> str:
+        """Returns why a table, as of its last refresh, cannot have all that was written; empty if it has.
+
+        `application`: the name under which its writes are numbered. Without a note, or with one that a power cut tore,
+        nothing is known, and the answer is empty.
+        """
         with told(self._checkpoint, "what was written could not be read"):
             filesystem, folder = opened(self._checkpoint)
             if filesystem.get_file_info(f"{folder}/{_NOTE}").type != fs.FileType.File:

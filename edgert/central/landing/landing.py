@@ -33,7 +33,7 @@ from edgert.central.landing.flow_tables import FlowTables, flow_of
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.lineage import Epoch, Opening
 from edgert.central.landing.report import LandingReport
-from edgert.central.landing.rounds import BESIDE, due, key_of, places_of, refuse_tables, share_out, versions_of
+from edgert.central.landing.rounds import BESIDE, due, key_of, refuse_tables, share_out, tables_by_epoch, versions_of
 from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
@@ -194,17 +194,17 @@ class Landing:
         self, flow: str, pending: Sequence[LandingBatch], report: LandingReport, attempts: dict[str, int]
     ) -> Sequence[LandingBatch]:
         """One round of a flow; returns what is still to be looked at."""
-        tables, places, pending = self._look(flow, pending, report)
+        tables, by_epoch, pending = self._look(flow, pending, report)
         if not pending:
             return ()
         self._guard()
-        if (within := refuse_tables(self._most_tables, tables, places, pending)) != pending:
+        if (within := refuse_tables(self._most_tables, tables, by_epoch, pending)) != pending:
             return within
-        at = places[epoch_of(pending[0])]
+        at = by_epoch[epoch_of(pending[0])]
         if at.schema is None and (waits := self._without_a_table(at, tables, pending, report)):
             return [b for b in pending if epoch_of(b) not in waits]
         try:
-            self._round(at, tables, [b for b in pending if places[epoch_of(b)] is at], report)
+            self._round(at, tables, [b for b in pending if by_epoch[epoch_of(b)] is at], report)
             attempts[flow] = 0
         except Conflict as error:
             attempts[flow] = attempts.get(flow, 0) + 1
@@ -233,10 +233,10 @@ class Landing:
         tables = self._refresh(flow)
         if any(isinstance(batch, OpenBatch) for batch in pending):
             tables.read_opens()  # another collector may have widened a schema; from here on that conflicts
-        places = places_of(tables, pending)
+        by_epoch = tables_by_epoch(tables, pending)
         for key in {key_of(b) for b in pending}:
-            report.versions[key] = self._version(key, places[key[0], key[2]])
-        return tables, places, due(pending, report.versions)
+            report.versions[key] = self._version(key, by_epoch[key[0], key[2]])
+        return tables, by_epoch, due(pending, report.versions)
 
     def _still_due(self, flow: str, pending: Sequence[LandingBatch], report: LandingReport) -> Sequence[LandingBatch]:
         """The batches of its flow that a round has left."""

@@ -29,32 +29,32 @@ def share_out(seconds: float, batches: Sequence[LandingBatch], costs: dict[str, 
         costs[batch.gateway] = costs.get(batch.gateway, 0.0) + seconds / len(batches)
 
 
-def places_of(tables: FlowTables, pending: Iterable[LandingBatch]) -> dict[Epoch, FlowTable]:
+def tables_by_epoch(tables: FlowTables, pending: Iterable[LandingBatch]) -> dict[Epoch, FlowTable]:
     """The table of each epoch; of one that is opened, the one that it is opened in."""
-    places: dict[Epoch, FlowTable] = {}
+    by_epoch: dict[Epoch, FlowTable] = {}
     begun: Schema | None = None
     for batch in pending:
         epoch = epoch_of(batch)
-        if isinstance(batch, OpenBatch) and epoch not in places:
-            place = tables.to_open(epoch, batch.schema)
-            if place.schema is None:
+        if isinstance(batch, OpenBatch) and epoch not in by_epoch:
+            table = tables.to_open(epoch, batch.schema)
+            if table.schema is None:
                 begun = begun or batch.schema
                 if not fits(begun, batch.schema):
-                    place = tables.behind()  # of two that would make the same table the second waits for a round
-            places[epoch] = place
+                    table = tables.behind()  # of two that would make the same table the second waits for a round
+            by_epoch[epoch] = table
     for batch in pending:
-        if epoch_of(batch) not in places:
-            places[epoch_of(batch)] = tables.of(epoch_of(batch))
-    return places
+        if epoch_of(batch) not in by_epoch:
+            by_epoch[epoch_of(batch)] = tables.of(epoch_of(batch))
+    return by_epoch
 
 
 def refuse_tables(
-    most: int, tables: FlowTables, places: Mapping[Epoch, FlowTable], pending: Sequence[LandingBatch]
+    most: int, tables: FlowTables, by_epoch: Mapping[Epoch, FlowTable], pending: Sequence[LandingBatch]
 ) -> Sequence[LandingBatch]:
     """Refuses openings that would make a table for a gateway that has `most` of the flow. Returns all of `pending`."""
 
     def refused(batch: LandingBatch) -> bool:
-        makes = isinstance(batch, OpenBatch) and places[epoch_of(batch)].schema is None
+        makes = isinstance(batch, OpenBatch) and by_epoch[epoch_of(batch)].schema is None
         return makes and tables.count_of(batch.gateway) >= most
 
     why = f"open: expected at most {most} tables of a flow by one gateway (collector.tables_per_flow), got one more"

@@ -44,18 +44,18 @@ class Work:
 
     table: str
     files: int = 0
-    """That it has afterwards."""
+    """The number of its files after the round."""
     compacted: int = 0
-    """Small files that went into greater ones."""
+    """The number of small files that were merged into larger ones."""
     days: int = 0
-    """That retention dropped."""
+    """The number of days that retention dropped."""
     deleted: int = 0
     deleted_bytes: int = 0
     log_deleted: int = 0
     held_by: str = ""
-    """The reader that is the last to need what would go next."""
+    """The reader that still needs the oldest files, so that they stay."""
     trouble: str = ""
-    """Why the rest was left for the next round."""
+    """The reason why the rest was left for the next round."""
 
 
 @dataclass(slots=True)

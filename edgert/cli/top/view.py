@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from edgert.cli._control import duration, place, table
+from edgert.cli._control import duration, location, table
 
 OPERATORS: Final = ("instance", "runs in", "rows/s", "queue", "head age", "cost/row", "CPU")
 THREADS: Final = ("thread", "process", "runs in", "CPU", "CPU time")
@@ -44,7 +44,7 @@ def instance_row(name: str, now: Mapping[str, Any], before: Mapping[str, Any] | 
         if rows > 0:
             cost = duration(busy_s / rows)
     waiting = f"{now['queue_rows']:,}"
-    return name, place(now["slot"]), rate, waiting, duration(now["head_age_s"]), cost, cpu
+    return name, location(now["slot"]), rate, waiting, duration(now["head_age_s"]), cost, cpu
 
 
 def _threads(before: Figures, now: Figures, passed: float) -> Iterator[tuple[Mapping[str, Any], float | None]]:
@@ -58,4 +58,4 @@ def _threads(before: Figures, now: Figures, passed: float) -> Iterator[tuple[Map
 def _thread(thread: Mapping[str, Any], cpu: float | None) -> tuple[str, ...]:
     used = "-" if cpu is None else f"{cpu:.1f} %"
     label = f"{thread['role']} {thread['tid']}"
-    return label, str(thread["pid"]), place(thread["slot"]), used, duration(thread["cpu_s"])
+    return label, str(thread["pid"]), location(thread["slot"]), used, duration(thread["cpu_s"])

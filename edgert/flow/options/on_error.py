@@ -113,9 +113,9 @@ def loop_problems(policy: OnError, flow: str, filters: Iterable[str]) -> list[Pr
 def _may_match(filter_: str, topic: str) -> bool:
     """True if `filter_` matches some topic for which `topic` stands; a level with a brace in it stands for any."""
     wanted, levels = filter_.split("/"), topic.split("/")
-    for place, level in enumerate(wanted):
+    for at, level in enumerate(wanted):
         if level == "#":
             return True
-        if place >= len(levels) or (level not in ("+", levels[place]) and "{" not in levels[place]):
+        if at >= len(levels) or (level not in ("+", levels[at]) and "{" not in levels[at]):
             return False
     return len(wanted) == len(levels)

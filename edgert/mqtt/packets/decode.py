@@ -102,7 +102,7 @@ class Decoder:
             at = behind
 
     def _single(self, data: bytes, at: int, end: int, out: list[Packet]) -> int:
-        """Decode the packet at `at`; returns the place behind it, or -1 if it is not complete yet."""
+        """Decode the packet at `at`; returns the offset behind it, or -1 if it is not complete yet."""
         first = data[at]
         _check_first(first, self._v5)
         remaining, body = _remaining_length(data, at + 1, end)
@@ -178,15 +178,15 @@ class Decoder:
         if body + 2 > end:
             self._need = body + 2 - at
             return -1
-        place = _behind_topic(data, body, stop)
-        behind = place + (2 if qos else 0)
+        topic_end = _behind_topic(data, body, stop)
+        behind = topic_end + (2 if qos else 0)
         if behind > min(end, stop):
             if behind > stop:
                 raise ProtocolError("expected a packet identifier, got the end of the packet")
             self._need = behind - at
             return -1
-        topic = _topic_name(data[body + 2 : place])
-        packet_id = _packet_id(data, place, stop)[0] if qos else 0
+        topic = _topic_name(data[body + 2 : topic_end])
+        packet_id = _packet_id(data, topic_end, stop)[0] if qos else 0
         out.append(Oversized(topic, qos, packet_id, stop - at, bool(data[at] & 8)))
         self._skip = max(0, stop - end)
         return min(stop, end)
@@ -212,7 +212,7 @@ def _check_first(first: int, v5: bool) -> None:
 
 
 def _remaining_length(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Remaining length at `at` and the place behind it; -1 if not complete yet."""
+    """Remaining length at `at` and the offset behind it; -1 if not complete yet."""
     value = 0
     for shift in (0, 7, 14, 21):
         if at >= end:
@@ -226,7 +226,7 @@ def _remaining_length(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _behind_topic(data: bytes, at: int, stop: int) -> int:
-    """The place behind the topic whose length stands at `at`; both length bytes, if in the packet, are here."""
+    """The offset behind the topic whose length stands at `at`; both length bytes, if in the packet, are here."""
     behind = at + 2 + (data[at] << 8 | data[at + 1]) if at + 2 <= stop else stop + 1
     if behind > stop:
         raise ProtocolError("expected a topic inside the packet, got the end of the packet")
@@ -271,25 +271,25 @@ def _connack(body: bytes, v5: bool) -> Connack:
     return Connack(present, reason, properties)
 
 
-def _reason_and_properties(body: bytes, at: int, place: str) -> tuple[int, Properties]:
+def _reason_and_properties(body: bytes, at: int, packet: str) -> tuple[int, Properties]:
     """The optional tail of version 5 packets: a reason, then properties; either may be missing."""
     if at == len(body):
         return 0, {}
     reason = body[at]
     if at + 1 == len(body):
         return reason, {}
-    properties, at = read_properties_untrusted(body, at + 1, len(body), place)
+    properties, at = read_properties_untrusted(body, at + 1, len(body), packet)
     _all_read(body, at)
     return reason, properties
 
 
-def _acknowledgement(make: Callable[[int, int, Properties], Packet], place: str) -> Callable[[bytes, bool], Packet]:
+def _acknowledgement(make: Callable[[int, int, Properties], Packet], packet: str) -> Callable[[bytes, bool], Packet]:
     def read(body: bytes, v5: bool) -> Packet:
         packet_id, at = _packet_id(body, 0, len(body))
         if not v5:
             _all_read(body, at)
             return make(packet_id, 0, {})
-        return make(packet_id, *_reason_and_properties(body, at, place))
+        return make(packet_id, *_reason_and_properties(body, at, packet))
 
     return read
 

@@ -22,7 +22,7 @@ length, which holds nothing else. Equal identifiers are one and the same tuple."
 
 
 def publishes_v311(data: bytes, at: int, end: int, topics: Topics, messages: Publishes) -> int:
-    """Append the common publishes from `at` on to `messages`; returns the place behind the last of them."""
+    """Append the common publishes from `at` on to `messages`; returns the offset behind the last of them."""
     append, publish = messages.append, Publish
     run: PublishRun | None = None
     near_end = end - 4  # so that no index below can leave the buffer
@@ -44,25 +44,25 @@ def publishes_v311(data: bytes, at: int, end: int, topics: Topics, messages: Pub
             if stop > end:
                 break
             # A topic longer than 255 bytes is never found: its first byte tells, and it is part of the key.
-            place = body + 2 + data[body + 1]
-            topic = topics[data[body:place]]
+            topic_end = body + 2 + data[body + 1]
+            topic = topics[data[body:topic_end]]
             if first == 0x30:
-                if place > stop:
+                if topic_end > stop:
                     break
                 if run is None:
                     run = PublishRun([], [])
                     append(run)
                     add_topic, add_payload = run.topics.append, run.payloads.append
                 add_topic(topic)
-                add_payload(data[place:stop])
+                add_payload(data[topic_end:stop])
             else:
-                if place + 2 > stop:
+                if topic_end + 2 > stop:
                     break
-                packet_id = data[place] << 8 | data[place + 1]
+                packet_id = data[topic_end] << 8 | data[topic_end + 1]
                 if not packet_id:
                     break
                 run = None
-                append(publish(topic, data[place + 2 : stop], 1, False, False, packet_id))
+                append(publish(topic, data[topic_end + 2 : stop], 1, False, False, packet_id))
             at = stop
     except KeyError:
         pass
@@ -91,11 +91,11 @@ def publishes_v5(data: bytes, at: int, end: int, heads: Heads, messages: Publish
             stop = body + length
             if stop > end:
                 break
-            place = body + 2 + data[body + 1]
-            if place + 2 >= stop:  # packet id and length of the properties: no index below can leave the packet
+            topic_end = body + 2 + data[body + 1]
+            if topic_end + 2 >= stop:  # packet id and length of the properties: no index below can leave the packet
                 break
             if first == 0x30:
-                behind = place + 1 + data[place]
+                behind = topic_end + 1 + data[topic_end]
                 topic, ids = heads[data[body:behind]]
                 if behind > stop:
                     break
@@ -108,9 +108,9 @@ def publishes_v5(data: bytes, at: int, end: int, heads: Heads, messages: Publish
                 add_payload(data[behind:stop])
             else:
                 of = None
-                packet_id = data[place] << 8 | data[place + 1]
-                behind = place + 3 + data[place + 2]
-                topic, ids = heads[data[body:place] + data[place + 2 : behind]]
+                packet_id = data[topic_end] << 8 | data[topic_end + 1]
+                behind = topic_end + 3 + data[topic_end + 2]
+                topic, ids = heads[data[body:topic_end] + data[topic_end + 2 : behind]]
                 if behind > stop or not packet_id:
                     break
                 append(publish(topic, data[behind:stop], 1, False, False, packet_id, ids))

@@ -79,7 +79,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint_untrusted(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The variable byte integer at `at` and the place behind it; ProtocolError if malformed or cut off."""
+    """The variable byte integer at `at` and the offset behind it; ProtocolError if malformed or cut off."""
     value = 0
     for shift in (0, 7, 14, 21):
         if at >= end:
@@ -109,7 +109,7 @@ def encode_binary(raw: bytes) -> bytes:
 
 
 def read_binary_untrusted(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Length-prefixed bytes at `at` and the place behind them."""
+    """Length-prefixed bytes at `at` and the offset behind them."""
     start = at + 2
     stop = start + (data[at] << 8 | data[at + 1]) if start <= end else end + 1
     if stop > end:
@@ -118,7 +118,7 @@ def read_binary_untrusted(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_text_untrusted(data: bytes, at: int, end: int) -> tuple[str, int]:
-    """A UTF-8 string (section 1.5.4: no NUL, no surrogates) at `at` and the place behind it."""
+    """A UTF-8 string (section 1.5.4: no NUL, no surrogates) at `at` and the offset behind it."""
     raw, at = read_binary_untrusted(data, at, end)
     return text_untrusted(raw), at
 
@@ -133,15 +133,15 @@ def text_untrusted(raw: bytes) -> str:
     return text
 
 
-def encode_properties(properties: Mapping[str, Any], place: str) -> bytes:
-    """The whole property section with its length. `place` names the packet ("connect", "will", ...).
+def encode_properties(properties: Mapping[str, Any], packet: str) -> bytes:
+    """The whole property section with its length. `packet` names its kind ("connect", "will", ...).
 
-    Raises ValueError for an unknown name, a name that has no business in `place`, or a value that does not fit.
+    Raises ValueError for an unknown name, a name that has no business in `packet`, or a value that does not fit.
     """
     body = bytearray()
     for name, value in properties.items():
-        if name not in _IDS or place not in _IDS[name][1].packets:
-            raise ValueError(f"expected a property of {place}, got {show(name)}")
+        if name not in _IDS or packet not in _IDS[name][1].packets:
+            raise ValueError(f"expected a property of {packet}, got {show(name)}")
         identifier, entry = _IDS[name]
         for one in value if isinstance(value, list | tuple) else (value,):
             body.append(identifier)
@@ -164,10 +164,10 @@ def _encode_value(entry: PropertySpec, value: Any) -> bytes:
         raise ValueError(f"expected a {entry.type.value} for {entry.name}, got {value}") from None
 
 
-def read_properties_untrusted(data: bytes, at: int, end: int, place: str) -> tuple[Properties, int]:
-    """The property section at `at` and the place behind it. Repeatable ones come as lists.
+def read_properties_untrusted(data: bytes, at: int, end: int, packet: str) -> tuple[Properties, int]:
+    """The property section at `at` and the offset behind it. Repeatable ones come as lists.
 
-    Raises ProtocolError for anything that section 2.2.2 does not allow in `place`.
+    Raises ProtocolError for anything that section 2.2.2 does not allow in `packet`.
     """
     length, at = read_varint_untrusted(data, at, end)
     stop = at + length
@@ -176,11 +176,11 @@ def read_properties_untrusted(data: bytes, at: int, end: int, place: str) -> tup
     found: Properties = {}
     while at < stop:
         entry = TABLE.get(data[at])
-        if entry is None or place not in entry.packets:
-            raise ProtocolError(f"expected a property of {place}, got identifier 0x{data[at]:02X}")
+        if entry is None or packet not in entry.packets:
+            raise ProtocolError(f"expected a property of {packet}, got identifier 0x{data[at]:02X}")
         value, at = _read_value(entry.type, data, at + 1, stop)
         name = entry.name
-        if entry.type is Form.PAIR or (name == "subscription_identifier" and place == "publish"):
+        if entry.type is Form.PAIR or (name == "subscription_identifier" and packet == "publish"):
             found.setdefault(name, []).append(value)
         elif name in found:
             raise ProtocolError(f"expected {name} once, got it twice")

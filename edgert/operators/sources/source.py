@@ -25,7 +25,7 @@ from edgert.operators.base.logic import Emission, Logic, Message, Now
 from edgert.operators.sources.device_watermarks import Board, Devices
 from edgert.operators.sources.event_times import EventTimes
 from edgert.operators.sources.unseen_fields import UnseenFields
-from edgert.operators.state.marks import SLACK_S, TAKEN_BACK, is_ahead
+from edgert.operators.state.wrong_clock import SLACK_S, TAKEN_BACK, is_ahead
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
@@ -294,18 +294,18 @@ class Source(Logic):
             return None
         latest = self.devices.latest
         told = {d: latest[d] for d in self._dirty if d in latest}
-        state = {"latest": told, "gone": self._gone, **self._marks()}
+        state = {"latest": told, "gone": self._gone, **self._times()}
         self._told.update(told)
         self._dirty, self._gone = {}, []
         self._saved_watermark = self.devices.watermark
         return state
 
-    def _marks(self) -> dict[str, float]:
+    def _times(self) -> dict[str, float]:
         return {"watermark": self.devices.watermark, "greatest": self.devices.greatest}
 
     def snapshot(self) -> Any | None:
         self._tell()
-        return {"latest": dict(self.devices.latest), "gone": [], **self._marks()}
+        return {"latest": dict(self.devices.latest), "gone": [], **self._times()}
 
     def restore(self, state: Any) -> None:
         self.devices.remove(state["gone"])

@@ -20,7 +20,7 @@ from edgert.operators.fusion.region import Edge, Region
 from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.source import Source
 from edgert.operators.state.partitioning import Divider
-from edgert.runtime.instance.edges import Marks, Spread, Target
+from edgert.runtime.instance.edges import InputWatermarks, Spread, Target
 from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Queue
@@ -98,7 +98,9 @@ def _instances(physical: Plan, registry: Registry, here: Container[str] | None) 
         instance = instances[planned.name]
         for (_, port), outputs in groupby(planned.outputs, lambda o: (uncopied(o.instance)[0], o.port)):
             instance.edges.outputs.setdefault(port, []).append(_target(list(outputs), instances))
-        instance.edges.marks = {n: Marks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1}
+        instance.edges.watermarks = {
+            n: InputWatermarks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1
+        }
         forks = len({o.instance for o in planned.outputs}) > 1 or any(not part.outputs for part in planned.parts)
         for fed in instance.edges.reaches():
             fed.edges.beside = fed.edges.beside or forks

@@ -4,7 +4,7 @@ A divided edge also brings the watermark to every copy, with rows or without; at
 smallest of what the copies of a producer have promised. So no copy waits for one that hears nothing.
 
 Both ends keep watermarks. One that a clock which was ahead has left behind comes down with the first batch whose
-watermark is lower (`edgert.operators.state.marks`).
+watermark is lower (`edgert.operators.state.wrong_clock`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from edgert.core.batch import NO_WATERMARK, Batch, Row, size_of
 from edgert.operators.base.logic import Emission
-from edgert.operators.state.marks import is_taken_back
+from edgert.operators.state.wrong_clock import is_taken_back
 
 Receiver = TypeVar("Receiver")
 """Stands at the far end of an edge: an instance."""
@@ -112,7 +112,7 @@ class Spread(Generic[Receiver]):
                 self._put(number, Batch([], self._arrival, watermark), out)
 
 
-class Marks:
+class InputWatermarks:
     """The watermarks of those that feed one input."""
 
     __slots__ = ("_by_producer", "_merged")
@@ -123,12 +123,12 @@ class Marks:
 
     def merged(self, batch: Batch, producer: int) -> Batch | None:
         """The batch with what all of them promise; None if it has no rows and that is nothing new."""
-        marks = self._by_producer
-        if is_taken_back(marks[producer], batch.watermark):
-            marks[producer] = self._merged = NO_WATERMARK
-        if batch.watermark > marks[producer]:
-            marks[producer] = batch.watermark
-        watermark = min(marks)
+        watermarks = self._by_producer
+        if is_taken_back(watermarks[producer], batch.watermark):
+            watermarks[producer] = self._merged = NO_WATERMARK
+        if batch.watermark > watermarks[producer]:
+            watermarks[producer] = batch.watermark
+        watermark = min(watermarks)
         if not batch.rows and watermark <= self._merged:
             return None
         self._merged = watermark
@@ -141,7 +141,7 @@ class Edges(Generic[Receiver]):
 
     outputs: dict[int, list[Target[Receiver] | Spread[Receiver]]] = field(default_factory=dict)
     """Targets by port."""
-    marks: dict[int, Marks] = field(default_factory=dict)
+    watermarks: dict[int, InputWatermarks] = field(default_factory=dict)
     """Watermarks promised by the copies that feed an input, by input."""
     away: bool = False
     """Some of its outputs are in other processes."""

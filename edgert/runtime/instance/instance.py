@@ -87,14 +87,14 @@ class Instance:
     def run(self, entries: Sequence[Entry], now: Now) -> Turn[Instance]:
         """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
         turn: Turn[Instance] = Turn()
-        outputs, marks = self.edges.outputs, self.edges.marks
+        outputs, watermarks = self.edges.outputs, self.edges.watermarks
         region, guard = self.region, self.guards[0]
         process = region.process if region else guard.process
         for at, entry in enumerate(entries):
             batch = entry.batch
-            if marks and entry.source in marks and entry.producer != MERGED:
+            if watermarks and entry.source in watermarks and entry.producer != MERGED:
                 assert isinstance(batch, Batch)
-                merged = marks[entry.source].merged(batch, entry.producer)
+                merged = watermarks[entry.source].merged(batch, entry.producer)
                 if merged is None:
                     continue
                 batch = merged

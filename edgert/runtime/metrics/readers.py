@@ -7,7 +7,7 @@ from typing import Any
 
 Status = Mapping[str, Any]
 Labelled = tuple[tuple[str, ...], object]
-"""Label values (in the order of `Metric.labels`) and what stands there in the status; `None` means nothing known."""
+"""Label values, in the order of `Metric.labels`, and the value in the status; `None` if it is unknown."""
 
 
 def at(*path: str, scale: float = 1.0) -> Callable[[Status], Iterator[Labelled]]:

@@ -31,7 +31,7 @@ def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
 
 
 def suspect(path: Path) -> None:
-    """Has the next start look at all of the file."""
+    """Leaves the note: the next start checks the whole file."""
     with suppress(OSError):  # a disk that takes nothing: then the start finds what it finds
         _note(path).touch(mode=0o600)
 
@@ -41,7 +41,7 @@ def is_suspect(path: Path) -> bool:
 
 
 def trust(path: Path) -> None:
-    """All of it was looked at and is whole, or it is another."""
+    """Removes the note: the file was checked whole, or was replaced."""
     _note(path).unlink(missing_ok=True)
 
 
@@ -49,21 +49,21 @@ def _note(path: Path) -> Path:
     return Path(f"{path}.suspect")
 
 
-def aside(path: Path) -> Path:
-    """Where a damaged database is kept."""
+def damaged_path(path: Path) -> Path:
+    """The path at which a damaged database is kept."""
     return Path(f"{path}.damaged")
 
 
-def beginning(path: Path) -> Path:
-    """Where another one is made, until it is whole."""
+def new_path(path: Path) -> Path:
+    """The path at which a new database is made, until it is whole."""
     return Path(f"{path}.new")
 
 
 def set_aside(path: Path) -> None:
     """Makes way for a new database. Only the last one is kept, or they would fill the card. Nobody may have it open.
     Raises `OSError`."""
-    remove(aside(path))
-    _move(path, aside(path))
+    remove(damaged_path(path))
+    _move(path, damaged_path(path))
     trust(path)
 
 
@@ -71,9 +71,9 @@ def take_place(path: Path) -> None:
     """The new database takes the place of the one that was set aside; at a start too, since a kill may have come in
     between. While the old one stands there, nothing that was begun counts. Raises `OSError`."""
     if path.exists():
-        remove(beginning(path))
-    elif beginning(path).exists():
-        _move(beginning(path), path)
+        remove(new_path(path))
+    elif new_path(path).exists():
+        _move(new_path(path), path)
 
 
 def _move(path: Path, to: Path) -> None:
@@ -84,7 +84,7 @@ def _move(path: Path, to: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """With the files beside it. Raises `OSError`."""
+    """Deletes the database with its -wal and -shm. Raises `OSError`."""
     for beside in BESIDE:
         Path(f"{path}{beside}").unlink(missing_ok=True)
 
@@ -126,7 +126,7 @@ def _damaged(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _text(raw: bytes) -> str | None:
-    """Damaged text is none, so that its row alone is left out."""
+    """Returns None for text that is not UTF-8, so that only its row is left out."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -26,7 +26,7 @@ ALIVE = Version(1, 0, State.ALIVE)
 
 
 class Boards:
-    """To be made on a loop. A board that is `cut` off hears nobody, and nobody hears it."""
+    """The leases of three boards on one loop. A board in `cut` neither sends nor receives."""
 
     def __init__(self) -> None:
         self._clock = LoopClock(asyncio.get_running_loop())

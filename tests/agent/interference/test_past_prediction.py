@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.interference.foretold import MOST, Foretold
+from agent.interference.past_prediction import MOST, PastPrediction
 from agent.interference.peaks import Load
 from agent.interference.ring import STARTS, Ring
 from agent.interference.score import Crowd, Room
@@ -17,17 +17,17 @@ def rising(now: float) -> Crowd:
 
 
 def test_a_prediction_is_told_when_its_time_has_come() -> None:
-    foretold = Foretold()
+    predicted = PastPrediction()
     for now in range(0, 30, 5):
-        foretold.observe(rising(now), float(now))
-        assert foretold.before is None
-    foretold.observe(rising(40.0), 40.0)
-    assert foretold.now == Load(0.2, 0.5)
-    assert foretold.before == Load(0.2, 0.5), "that of ten seconds, for forty"
+        predicted.observe(rising(now), float(now))
+        assert predicted.before is None
+    predicted.observe(rising(40.0), 40.0)
+    assert predicted.now == Load(0.2, 0.5)
+    assert predicted.before == Load(0.2, 0.5), "that of ten seconds, for forty"
 
 
 def test_memory_is_bounded() -> None:
-    foretold = Foretold()
+    predicted = PastPrediction()
     for now in range(1000):
-        foretold.observe(rising(0.0), now / 100)
-    assert len(foretold._waiting) == MOST
+        predicted.observe(rising(0.0), now / 100)
+    assert len(predicted._waiting) == MOST

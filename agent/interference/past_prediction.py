@@ -15,8 +15,8 @@ MOST: Final = 60
 """Predictions that are kept; looks come every five seconds, or every half at the fastest."""
 
 
-class Foretold:
-    """Predictions of one board."""
+class PastPrediction:
+    """The predictions of one board, kept until their time comes."""
 
     def __init__(self) -> None:
         self.now = Load()
