@@ -37,6 +37,7 @@ FOREIGN_TO_A_BOARD = {
 FOLDERS = ("edgert", "gateway", "agent", "provisioning", "images")
 """Of the product."""
 MOST_MODULES = 16
+MOST_LINES = 400
 PROGRAMS = (("edgert", "gateway"), ("agent",))
 """Packages of one program, with the library that it stands on."""
 TWICE = {
@@ -221,6 +222,16 @@ def test_no_folder_of_the_product_has_more_modules_than_one_look_takes_in() -> N
     folders = Counter(path.parent for room in FOLDERS for path in (ROOT / room).rglob("*.py"))
     full = {str(folder.relative_to(ROOT)) for folder, modules in folders.items() if modules > MOST_MODULES}
     assert full == set()
+
+
+def test_no_file_is_longer_than_one_reading_takes() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): path.read_text().count("\n")
+        for room in CODE
+        for path in (ROOT / room).rglob("*.py")
+    }
+    assert len(lengths) > 1_000
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_a_name_stands_for_one_class() -> None:

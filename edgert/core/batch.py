@@ -130,9 +130,9 @@ def held_bytes(value: Any) -> int:
     return size
 
 
-def part(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
-    """Rows `start` to `stop` (0 ≤ start < stop ≤ length) as a batch. Only the last part has the watermark: the others
-    must not promise what it still holds. The sizes of parts that make up the whole add up to its size."""
+def slice_of(batch: Batch | RawBatch, start: int, stop: int) -> Batch | RawBatch:
+    """Rows `start` to `stop` (0 ≤ start < stop ≤ length) as a batch. Only the last slice has the watermark: the others
+    must not promise what it still holds. The sizes of slices that make up the whole add up to its size."""
     whole = batch.size
     if isinstance(batch, RawBatch):
         topics, payloads = batch.topics, batch.payloads

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, held_bytes, part, size_of
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, held_bytes, size_of, slice_of
 
 
 @given(length=st.integers(1, 60), rows=st.integers(1, 70), size=st.integers(0, 10_000), owed=st.booleans())
@@ -26,7 +26,7 @@ def test_parts_are_all_of_it_in_order_and_add_up_to_its_size(length: int, rows: 
 
 
 def parts(batch: Batch | RawBatch, rows: int) -> list[Batch | RawBatch]:
-    return [part(batch, at, min(at + rows, len(batch))) for at in range(0, len(batch), rows)]
+    return [slice_of(batch, at, min(at + rows, len(batch))) for at in range(0, len(batch), rows)]
 
 
 def resident(rows: list[dict[str, Any]]) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, part
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, slice_of
 from edgert.core.text.mqtt_text import fitting
 from edgert.flow.options.on_error import OnError
 from edgert.operators.base.logic import Emission, Logic, Message, Now, foreign
@@ -201,7 +201,7 @@ class Guard:
                     continue
             length = len(piece)
             if length > 1:
-                waiting += part(piece, length // 2, length), part(piece, 0, length // 2)
+                waiting += slice_of(piece, length // 2, length), slice_of(piece, 0, length // 2)
             elif not length or not self._again(piece, error):
                 self._lose(piece, error)
                 out += self._time_goes_on(piece, source, now)
@@ -218,10 +218,10 @@ class Guard:
         length = len(batch)
         for at in range(length):
             if at and self.late(now):
-                self.held, self.wait_s = [part(batch, at, length)], 0.0
+                self.held, self.wait_s = [slice_of(batch, at, length)], 0.0
                 break
             self._careful = max(0, self._careful - 1)
-            piece = part(batch, at, at + 1)
+            piece = slice_of(batch, at, at + 1)
             emissions, error = self._attempt(piece, source, now)
             out += emissions if error is None else self._apart(piece, source, now, error)
         return out

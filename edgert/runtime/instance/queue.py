@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from edgert.core.batch import Batch, RawBatch, part
+from edgert.core.batch import Batch, RawBatch, slice_of
 
 MERGED: Final = -1
 """In place of a copy's number: its watermark is what all copies had promised when it was taken for the first time. What
@@ -196,7 +196,7 @@ class Queue(ABC):
         """The next `limit` rows of the first entry, which has more."""
         source, batch, put, producer = self._entries[0]
         first, self._taken = self._taken, self._taken + limit
-        cut = part(batch, first, self._taken)
+        cut = slice_of(batch, first, self._taken)
         self.rows -= limit
         self.size -= cut.size
         if cut.owed:
@@ -206,7 +206,7 @@ class Queue(ABC):
     def _rest(self) -> Entry:
         """The first entry without the rows that are taken."""
         entry = self._entries[0]
-        return entry._replace(batch=part(entry.batch, self._taken, len(entry.batch)))
+        return entry._replace(batch=slice_of(entry.batch, self._taken, len(entry.batch)))
 
     def _settle(self) -> None:
         """Makes the rest of the first entry an entry of its own, before others are put in front of it or shed."""
