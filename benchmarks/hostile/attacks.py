@@ -10,7 +10,7 @@ import msgpack
 
 from benchmarks.hostile.gateway import FLOW, SCHEMA, Gateway
 from edgert.core.compression import compressed
-from edgert.core.results.result_schema import row_columns
+from edgert.core.results.result_schema import Schema, row_columns
 from edgert.core.results.results import MOST_STREAMS, pack_result
 
 HOSTILE: Final = "g666"
@@ -133,6 +133,34 @@ def acknowledgements_above_the_limit() -> Iterator[tuple[str, bytes]]:
                 yield flow, pack_result(dataclasses.replace(first, stream=stream))
 
 
+def windows_of_30_000_days() -> Iterator[tuple[str, bytes]]:
+    """Three batches of 53 kB, with a day for each row."""
+    return _days(10_000, 3)
+
+
+def batches_of_as_many_days_as_may_be() -> Iterator[tuple[str, bytes]]:
+    return _days(16, 1_000)
+
+
+def many_columns_of_many_days() -> Iterator[tuple[str, bytes]]:
+    """Memory of a commit grows with its days times its columns."""
+    sums = tuple((f"s{n}", "sum") for n in range(500))
+    return _days(16, 200, dataclasses.replace(SCHEMA, window_s=61.0, aggregates=sums))
+
+
+def _days(days: int, batches: int, schema: Schema = SCHEMA) -> Iterator[tuple[str, bytes]]:
+    """So many batches with a row for each of so many days, none of them twice."""
+    g = Gateway(HOSTILE, schema=schema)
+    yield FLOW, pack_result(g.open())
+    one = g.rows(0)
+    values = [*one.rows[0][2:3], *[1] * (len(row_columns(schema)) - 3)]
+    g.sequence -= 1
+    for batch in range(batches):
+        starts = [86_400.0 * (batch * days + day) for day in range(days)]
+        rows = [[start, start + schema.window_s, *values] for start in starts]
+        yield FLOW, pack_result(dataclasses.replace(one, **g.number(), rows=rows))
+
+
 def _built(rows: bytes, batches: int) -> Iterator[tuple[str, bytes]]:
     g = Gateway(HOSTILE)
     yield FLOW, pack_result(g.open())
@@ -155,6 +183,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     a_bomb_of_100_000_nils, bombs_of_a_million_nils, bombs_of_a_million_zeros, empty_maps, maps_of_one,
     small_empty_maps, nested_lists, endless_keys, many_columns, large_gaps, many_drops,
     acknowledgements_above_the_limit,
+    windows_of_30_000_days, batches_of_as_many_days_as_may_be, many_columns_of_many_days,
 )  # fmt: skip
 PACKET_LIMITS: Final[Mapping[Attack, int]] = {acknowledgements_above_the_limit: 16_384}
 """Largest packet of the broker, in bytes, for attacks that are about one."""

@@ -16,7 +16,7 @@ import pytest
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
-from edgert.core.results.results import OpenBatch, RowsBatch, unpack_result_untrusted
+from edgert.core.results.results import MOST_DAYS, OpenBatch, RowsBatch, day_of, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.file.file import read_state
 from edgert.store.outbox.outbox import BATCH_BYTES, BATCH_ROWS, BatchLimits, OutboxSize
@@ -310,3 +310,13 @@ def test_result_batches_are_as_large_as_the_settings_say(tmp_path: Path) -> None
     batches = [unpack_result_untrusted(entry.payload) for entry in database.outbox("f", E1, 0, 1, 10)]
     sizes = [len(batch.rows) for batch in batches if isinstance(batch, RowsBatch)]
     assert sizes == [3, 3, 2, 1]
+
+
+def test_result_batches_have_windows_of_few_days_each(database: Database) -> None:
+    """The collector takes no batch of more days; a year of two sensors' days makes as few batches as it can."""
+    database.put_flow(flow(E1), SCHEMA, None, {}, 1)
+    rows = [[day * 86_400.0, (day + 1) * 86_400.0, sensor, 1] for sensor in "ab" for day in range(365)]
+    database.commit([commit(*rows)], {}, 1)
+    batches = [batch.rows for batch in entries(database, E1)[1:]]
+    assert [len({day_of(row[0]) for row in batch}) for batch in batches] == [*[MOST_DAYS] * 22, 365 - 22 * MOST_DAYS]
+    assert sorted(row for batch in batches for row in batch) == sorted(rows)

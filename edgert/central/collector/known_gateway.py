@@ -28,6 +28,9 @@ class GatewayCounters:
     commits: int = 0
     refused_rows: int = 0
     refused_batches: int = 0
+    ahead_rows: int = 0
+    """Those of `rows` whose window begins after tomorrow (UTC): some clock is or was wrong. They land, since it may be
+    the collector's own."""
     gaps: int = 0
     duplicates: int = 0
     malformed: int = 0
@@ -67,6 +70,7 @@ class GatewayCounters:
         self.commits += report.commits
         self.refused_rows += report.refused_rows
         self.refused_batches += report.refused_batches
+        self.ahead_rows += report.ahead_rows
         self.gaps += report.gaps
         self.held_back += report.held_back
 

@@ -21,6 +21,7 @@ from edgert.central.tables.lease import Lease
 from edgert.central.tables.table import Conflict, join
 from edgert.core.errors import EdgertError
 from edgert.core.results.result_schema import Schema
+from edgert.core.results.results import MOST_DAYS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +136,7 @@ class FleetTable:
             self._write_many(landing, touched, lineage, schema)
             return
         windows = sums.recompute(landing.where(touched.within()), lineage, schema, touched.void)
-        if touched.rows <= _few(schema) and not touched.void:
+        if touched.rows <= _few(schema, touched) and not touched.void:
             self._windows.merge_few(windows, touched, schema)
         else:
             self._windows.merge(windows, touched, schema)
@@ -152,7 +153,7 @@ class FleetTable:
 
         if old is not None:
             keys = sums.touching(landing.where(old.within()), lineage).select(*sums.window_columns(schema))
-            most = _few(schema)
+            most = _few(schema, old)
             if keys.limit(most + 1).count() <= most:
                 self._windows.merge_few(windows(old), old, schema)
             elif self._windows.has_any(keys, old, schema):
@@ -163,8 +164,11 @@ class FleetTable:
             self._windows.append(windows(new), new)
 
 
-def _few(schema: Schema) -> int:
-    """Windows that this process has room for, besides Spark, which hands them over."""
+def _few(schema: Schema, touched: Touched) -> int:
+    """Windows that this process has room for, besides Spark, which hands them over; of many days none: all their files
+    would be written at a time."""
+    if len(touched.days) > MOST_DAYS:
+        return 0
     sketches = sum(kind in sums.SKETCHES for _, kind in schema.aggregates)
     return min(_FEW, _FEW_BYTES // (sketches * _SKETCH_BYTES)) if sketches else _FEW
 

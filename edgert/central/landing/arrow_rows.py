@@ -114,7 +114,7 @@ def _landing_part(batch: LandingBatch, checked: CheckedRows | None, whole: pa.Sc
     if isinstance(batch, OpenBatch):
         columns["lineage"] = [lineage_text(batch)]
     if checked:
-        columns["day"] = [start // _DAY_US for start in columns["window_start"]]
+        columns["day"] = checked.days
     empty = [None] * count
     return pa.table([pa.array(_plain(columns.get(f.name, empty), f.type), f.type) for f in whole], schema=whole)
 

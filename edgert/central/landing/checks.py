@@ -20,7 +20,7 @@ from edgert.core.results.result_schema import (
     row_columns,
     schema_untrusted,
 )
-from edgert.core.results.results import INT64, RowsBatch
+from edgert.core.results.results import INT64, MOST_DAYS, RowsBatch, day_of
 
 LATEST_S: Final = 9_223_372_036.0
 """2262-04-11: past it times cannot be told in ns, as some readers of the tables do."""
@@ -37,6 +37,8 @@ class CheckedRows:
     count: int
     refused: list[tuple[Any, str]] = field(default_factory=list)
     """(row as it came, reason)."""
+    days: list[int] = field(default_factory=list)
+    """Days in which the windows of the rows begin, counted from 1970; one for each row."""
 
 
 def fits(table: Schema, new: Schema) -> bool:
@@ -73,8 +75,9 @@ def check_rows(batch: RowsBatch, schema: Schema, first_s: float = 0.0) -> Checke
     """Sort the rows of a batch into those that may land and those that may not, as windows that begin before `first_s`
     (s since the epoch).
 
-    Raises `PayloadError` if its columns are not those of its epoch's schema, in their order, or if more than
-    `MOST_REFUSED` rows are refused: no gateway sends such a batch, so it is kept as one.
+    Raises `PayloadError` if its columns are not those of its epoch's schema, in their order, if more than
+    `MOST_REFUSED` rows are refused, or if the others are of more than `MOST_DAYS` days: no gateway sends such a batch,
+    so it is kept as one.
     """
     names = row_columns(schema)
     if tuple(batch.columns) != names:
@@ -92,10 +95,13 @@ def check_rows(batch: RowsBatch, schema: Schema, first_s: float = 0.0) -> Checke
                 raise PayloadError(
                     f"rows: expected at most {MOST_REFUSED} that are refused, got more; the first: {refused[0][1]}"
                 )
+    days = [day_of(row[0]) for row in good]
+    if len(set(days)) > MOST_DAYS:
+        raise PayloadError(f"rows: expected windows of at most {MOST_DAYS} days, got {len(set(days))} days")
     columns = {name: [row[i] for row in good] for i, name in enumerate(names)}
     for name in names[:2]:
         columns[name] = [round(bound * 1e6) for bound in columns[name]]
-    return CheckedRows(columns, len(good), refused)
+    return CheckedRows(columns, len(good), refused, days)
 
 
 def _row_check(schema: Schema, first_s: float) -> Callable[[Any], str | None]:

@@ -33,12 +33,21 @@ from edgert.central.landing.flow_tables import FlowTables, flow_of
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.lineage import Epoch, Opening
 from edgert.central.landing.report import LandingReport
-from edgert.central.landing.rounds import BESIDE, due, key_of, refuse_tables, share_out, tables_by_epoch, versions_of
-from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
+from edgert.central.landing.rounds import (
+    BESIDE,
+    due,
+    key_of,
+    plan,
+    refuse_tables,
+    share_out,
+    tables_by_epoch,
+    versions_of,
+)
+from edgert.central.landing.validation import Judged, as_refused, epoch_of
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
-from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch
+from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, day_of
 from edgert.core.settings.central import TABLES_PER_FLOW
 
 log = logging.getLogger("edgert.central.landing")
@@ -293,7 +302,7 @@ class Landing:
 
     def _round(self, at: FlowTable, tables: FlowTables, pending: Sequence[LandingBatch], report: LandingReport) -> None:
         """Commit, for each stream, its next batches with one destination. `at`: of `tables` that of their epochs."""
-        judged = self._plan(at, pending)
+        judged = plan(at, pending)
         landing = [j for j in judged if j.destination == "landing"]
         gaps = [j.batch for j in judged if isinstance(j.batch, GapBatch)]
         drops = [j.batch for j in judged if isinstance(j.batch, DropsBatch)]
@@ -337,25 +346,6 @@ class Landing:
         """True if `quarantine` has the rows of this; what was refused is sent again as it was, or not at all."""
         return self._quarantine.version(BESIDE + batch.application) >= batch.sequence
 
-    def _plan(self, at: FlowTable, pending: Iterable[LandingBatch]) -> list[Judged]:
-        judged: list[Judged] = []
-        opening = Opened(at.schema)
-        first: dict[Key, str] = {}
-        closed: set[Key] = set()
-        for batch in pending:
-            key = key_of(batch)
-            if key in closed:
-                continue
-            verdict = judge(batch, at, opening)
-            if verdict.destination != "landing" and epoch_of(batch) in opening.epochs:
-                closed.add(key)  # it comes after its epoch's opening, which this round lands
-                continue
-            if first.setdefault(key, verdict.destination) == verdict.destination:
-                judged.append(verdict)
-            else:
-                closed.add(key)
-        return judged
-
     def _commit_landing(
         self,
         at: FlowTable,
@@ -393,4 +383,6 @@ class Landing:
         for opening, batch in zip(openings, opened, strict=True):
             at.note(opening, batch.schema)
         report.rows += sum(j.checked.count for j in judged if j.checked)
+        tomorrow = day_of(self._wall()) + 1
+        report.ahead_rows += sum(day > tomorrow for j in judged if j.checked for day in j.checked.days)
         report.refused_rows += len(refused)

@@ -17,6 +17,8 @@ class LandingReport:
     rows: int = 0
     refused_rows: int = 0
     refused_batches: int = 0
+    ahead_rows: int = 0
+    """Those of `rows` whose window begins after tomorrow (UTC)."""
     gaps: int = 0
     commits: int = 0
     reasons: list[str] = field(default_factory=list)

@@ -11,9 +11,9 @@ from edgert.central.landing.checks import fits
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables
 from edgert.central.landing.lineage import Epoch
-from edgert.central.landing.validation import as_refused, epoch_of
+from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
 from edgert.core.results.result_schema import Schema
-from edgert.core.results.results import OpenBatch
+from edgert.core.results.results import MOST_DAYS, OpenBatch
 
 BESIDE: Final = "beside/"
 
@@ -71,6 +71,36 @@ def due(pending: Iterable[LandingBatch], versions: Mapping[Key, int]) -> list[La
             reached[key] = batch.sequence
             due.append(batch)
     return due
+
+
+def plan(at: FlowTable, pending: Iterable[LandingBatch]) -> list[Judged]:
+    """The batches of a round, with windows of at most `MOST_DAYS` days in all: each day makes a file, so this bounds
+    the cost of a commit, whatever gateways send. A batch of further days waits for the next round, with all that its
+    gateway has behind it."""
+    judged: list[Judged] = []
+    days: set[int] = set()
+    full: set[str] = set()
+    opening = Opened(at.schema)
+    first: dict[Key, str] = {}
+    closed: set[Key] = set()
+    for batch in pending:
+        key = key_of(batch)
+        if key in closed or batch.gateway in full:
+            continue
+        verdict = judge(batch, at, opening)
+        of_batch = set(verdict.checked.days) if verdict.checked else set()
+        if len(days | of_batch) > MOST_DAYS:
+            full.add(batch.gateway)
+            continue
+        if verdict.destination != "landing" and epoch_of(batch) in opening.epochs:
+            closed.add(key)  # it comes after its epoch's opening, which this round lands
+            continue
+        if first.setdefault(key, verdict.destination) == verdict.destination:
+            judged.append(verdict)
+            days |= of_batch
+        else:
+            closed.add(key)
+    return judged
 
 
 def versions_of(batches: Iterable[LandingBatch], beside: Collection[tuple[str, int]] = ()) -> dict[str, int]:

@@ -17,7 +17,15 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+import pyarrow.compute as pc
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import Field, PrimitiveType
 from deltalake.schema import Schema as DeltaSchema
@@ -31,6 +39,13 @@ log = logging.getLogger(__name__)
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 _ATTEMPTS: Final = 20
+_MOST_DICTIONARIES: Final = 1_000
+"""In one commit: all columns of all its files are written at a time, and each takes some 90 kB with a dictionary, 9 kB
+without."""
+_DEFAULT: Final = WriterProperties(compression="SNAPPY")
+_PLAIN: Final = WriterProperties(
+    compression="SNAPPY", default_column_properties=ColumnProperties(dictionary_enabled=False)
+)
 T = TypeVar("T")
 
 
@@ -166,8 +181,9 @@ class Table:
         with self._told("could not be written"):
             whole = _in_schema(data, pa.schema([*known, *new]))
             write_deltalake(
-                self._handle, whole, mode="append", schema_mode="merge" if new else None, commit_properties=commit
-            )
+                self._handle, whole, mode="append", schema_mode="merge" if new else None, commit_properties=commit,
+                writer_properties=self._encoding(whole),
+            )  # fmt: skip
 
     def replace(self, data: pa.Table, versions: Mapping[str, int], where: str) -> None:
         """As `append`, but the rows for which the SQL expression `where` holds give way to the new ones."""
@@ -227,13 +243,18 @@ class Table:
         with told(self.uri, "could not be created"):
             try:
                 write_deltalake(
-                    self.uri, data, mode="error", partition_by=[self._partition_by], commit_properties=commit
-                )
+                    self.uri, data, mode="error", partition_by=[self._partition_by], commit_properties=commit,
+                    writer_properties=self._encoding(data),
+                )  # fmt: skip
             except Exception as error:
                 if DeltaTable.is_deltatable(self.uri):
                     raise Conflict(f"{self.uri} was created by another writer: {why(error)}") from error
                 raise
             self._load(DeltaTable(self.uri))
+
+    def _encoding(self, data: pa.Table) -> WriterProperties:
+        files = pc.count_distinct(data[self._partition_by], "all").as_py()
+        return _PLAIN if files * data.num_columns > _MOST_DICTIONARIES else _DEFAULT
 
 
 def _in_schema(data: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -43,6 +43,11 @@ MOST_DROPS: Final = 256
 MOST_NAME: Final = 256
 """Characters of an operator's name or a reason among them."""
 
+MOST_DAYS: Final = 16
+"""Days (UTC) in which the windows of one batch begin, at most: each day is a file of its own in the landing table, and
+costs the collector time and memory however few its rows are."""
+_DAY_US: Final = 86_400_000_000
+
 INT64: Final = range(-(2**63), 2**63)
 Drop = tuple[str, str, int]
 """(operator, reason, how many messages or rows)."""
@@ -156,6 +161,11 @@ class Acknowledgement:
 
 Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHello
 """Messages of a gateway to the collector, whole."""
+
+
+def day_of(window_start: float) -> int:
+    """The day in which a window begins, counted from 1970 (UTC); as the landing table has it, to the microsecond."""
+    return round(window_start * 1e6) // _DAY_US
 
 
 def partition_of(gateway: str) -> int:

@@ -20,7 +20,7 @@ import xxhash
 
 from edgert.core.compression import compressed, expanded_untrusted
 from edgert.core.results.result_schema import Schema
-from edgert.core.results.results import MOST_STREAMS, GapBatch, OpenBatch, RowsBatch, pack_result
+from edgert.core.results.results import MOST_DAYS, MOST_STREAMS, GapBatch, OpenBatch, RowsBatch, day_of, pack_result
 from edgert.store.state.records import StoredFlow
 
 FIRST = 0
@@ -131,14 +131,18 @@ class BatchLimits:
 
 
 def in_batches(rows: Sequence[Sequence[Any]], most: BatchLimits = BatchLimits()) -> Iterator[Sequence[Sequence[Any]]]:
-    """Contributions cut into result batches."""
+    """Contributions cut into result batches, each with windows of at most `MOST_DAYS` days."""
+    if len({day_of(row[0]) for row in rows}) > MOST_DAYS:
+        rows = sorted(rows, key=lambda row: row[0])  # a batch for so many days, not one for so many rows
     begin = size = 0
+    days: set[int] = set()
     for at, row in enumerate(rows):
-        long = _long_bytes(row)
+        long, day = _long_bytes(row), day_of(row[0])
         size += long
-        if at > begin and (at - begin == most.rows or size > most.bytes):
+        days.add(day)
+        if at > begin and (at - begin == most.rows or size > most.bytes or len(days) > MOST_DAYS):
             yield rows[begin:at]
-            begin, size = at, long
+            begin, size, days = at, long, {day}
     if begin < len(rows):
         yield rows[begin:]
 
