@@ -62,6 +62,19 @@ def test_a_key_is_told_when_it_is_new_when_it_is_silent_and_when_it_is_back() ->
     assert gateway.batch(120, a=120, b=119) == [("b", 119, None)]
 
 
+def test_a_device_whose_clock_was_ahead_is_silent_as_any_other_and_its_windows_are_counted() -> None:
+    gateway = Gateway()
+    year = 525_600.0
+    ahead = Row(key=None, at=1, since=None)
+    gateway.wait(100)
+    said = gateway.tester.test("g1", [Row(key="a", ends=round(20 * year * MIN * 1000))])
+    assert said[0] == ahead
+    assert told(said[1:]) == [("a", 100, None)]
+    assert gateway.batch(101, a=101, b=101) == [("b", 101, None)]
+    assert gateway.batch(108, b=108) == []
+    assert gateway.batch(112, b=112) == [("a", 112, 101)]
+
+
 def test_an_outage_is_nobodys_silence_until_the_patience_ends() -> None:
     gateway = Gateway()
     gateway.batch(100, a=100, b=98)
@@ -225,7 +238,7 @@ def test_keys_of_a_gateway_whose_version_has_more_keys_are_known_by_those_that_b
 
 
 def test_windows_merge_what_comes_late_and_tell_the_newest() -> None:
-    tester = TwsTester(Windows("mean", 2))
+    tester = TwsTester(Windows("mean", 2, lambda: 1.0))
 
     def batch(*rows: tuple[int, float, float]) -> tuple[int, int, list[float]]:
         (said,) = tester.test("a", [Row(key="a", starts=w, ends=w + 60, a=n, b=total) for w, n, total in rows])
@@ -236,3 +249,14 @@ def test_windows_merge_what_comes_late_and_tell_the_newest() -> None:
     assert batch((60, 2.0, 8.0), (60, 2.0, 4.0)) == (0, 120, [5.0, 3.0])
     assert batch((120, 1.0, 7.0), (60, 1.0, 3.0)) == (60, 180, [3.0, 7.0])
     assert batch((0, 1.0, 7.0)) == (60, 180, [3.0, 7.0])
+
+
+def test_windows_far_ahead_of_now_are_left_out_and_counted() -> None:
+    tester = TwsTester(Windows("sum", 2, lambda: 1.0))
+    far = 20 * 365 * 86_400_000_000
+    rows = [Row(key="a", starts=start, ends=start + 60, a=1.0, b=0.0) for start in (0, far, far + 60)]
+    left_out, told = tester.test("a", rows)
+    assert (left_out.at, left_out["values"]) == (2, None)
+    assert (told.since, told.at, told["values"]) == (0, 60, [1.0])
+    (left_out,) = tester.test("b", rows[1:])
+    assert left_out.at == 2

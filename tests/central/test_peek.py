@@ -42,3 +42,16 @@ def test_an_empty_table_has_columns_and_no_rows(tmp_path: Path) -> None:
     found = newest_rows(str(tmp_path), 5)
     assert found is not None
     assert (found[1], found[2]) == ([], 0)
+
+
+def test_windows_that_a_clock_ahead_has_made_do_not_hide_the_right_ones(tmp_path: Path) -> None:
+    """A board's clock 20 years ahead for 3 s: for 20 years nothing else was shown."""
+    write(tmp_path, range(3))
+    write(tmp_path, range(10_000_000, 10_000_002))
+    now = START + timedelta(minutes=30)
+    found = newest_rows(str(tmp_path), 9, now.timestamp)
+    assert found is not None
+    assert [row[2] for row in found[1]] == [2, 2]
+    early = newest_rows(str(tmp_path), 9, (START - timedelta(days=1)).timestamp)
+    assert early is not None
+    assert [row[2] for row in early[1]] == [10_000_001] * 2, "better than nothing"

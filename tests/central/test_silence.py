@@ -9,15 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.central.alerts.silence import (
+    AHEAD_US,
     MERGES,
     Group,
     SeenKey,
     SilenceLimits,
     Window,
+    as_of,
     clock_of,
+    group_as_of,
     heard,
     look_again,
     newest,
+    not_ahead,
+    seen_now,
     silent,
     to_tell,
     value,
@@ -77,6 +82,32 @@ def test_no_group_can_call_a_key_silent_of_which_another_would_keep_quiet(
 def test_a_window_of_the_future_does_not_put_the_clock_ahead() -> None:
     assert heard(None, [5 * MIN * 1000, 900 * MIN * 1000], 10 * MIN) == group(10, 10)
     assert heard(group(7, 7), [5 * MIN * 1000], 10 * MIN) == group(7, 10)
+
+
+def test_a_window_of_the_future_counts_as_one_of_now() -> None:
+    """A device's clock was 20 years ahead; then it was right; then the device died, and no alert came."""
+    ahead = seen_now(None, 10_000_000 * MIN * 1000, 100 * MIN)
+    assert ahead == seen(100, 100)
+    last = seen_now(ahead, 104 * MIN * 1000, 105 * MIN)
+    assert last == seen(104, 105)
+    assert seen_now(last, 50 * MIN * 1000, 106 * MIN) == seen(104, 106), "a backlog puts nothing back"
+    assert silent({"a": last}, group(116, 116), LIMITS, 116 * MIN) == ["a"]
+
+
+def test_marks_that_a_clock_ahead_has_left_come_down() -> None:
+    """Those kept by former versions, and those of a time when the clock of the job itself was ahead."""
+    assert as_of(seen(10_000_000, 100), 105 * MIN) == seen(100, 100)
+    assert as_of(seen(9_999_999, 10_000_000), 105 * MIN) == seen(105, 105)
+    assert as_of(seen(99, 100), 105 * MIN) == seen(99, 100)
+    assert group_as_of(group(10_000_000, 10_000_000), 105 * MIN) == group(105, 105)
+
+
+def test_windows_far_ahead_do_not_hide_the_newest_ones() -> None:
+    now, day = 10**9, AHEAD_US
+    right = [(n * 10, n * 10 + 10, 1.0, 0.0) for n in range(3)]
+    ahead = [(now * 1000 + day + n, now * 1000 + day + n + 10, 1.0, 0.0) for n in range(4)]
+    assert newest("sum", [], not_ahead([*ahead[1:], *right], now), 3) == right
+    assert not_ahead(ahead, now) == ahead[:1], "by a day a local time may be wrong for ever"
 
 
 @given(

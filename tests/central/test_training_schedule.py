@@ -46,6 +46,7 @@ def test_a_training_is_due_by_its_schedule_unless_a_rollback_holds() -> None:
     assert is_due(training, versions, WHEN + 2 * hour + dt.timedelta(seconds=60))
     assert not is_due(training, [versions[0], replace(versions[1], pinned=True)], WHEN + 9 * hour)
     assert not is_due(replace(training, every_s=0.0), [], WHEN)
+    assert is_due(training, versions, WHEN - dt.timedelta(days=7_300)), "a clock that was ahead holds nothing up"
 
 
 NUMBERS, CLASSES = (

@@ -80,6 +80,8 @@ class AlertJob(Job):
         self._unsaid: deque[Alert] = deque()
         self.counts: Counter[tuple[str, str]] = Counter()
         """(rule, `raised` or `cleared`) -> alerts; ("", `unsaid`): messages that were given up."""
+        self.ahead: Counter[str] = Counter()
+        """Rule -> windows that it left out, or took for those of now, since they are more than a day ahead."""
         self._counting = threading.Lock()
         self._cleaned = False
         self._thread = threading.Thread(target=self._guarded, name="alerts", daemon=True)
@@ -180,6 +182,9 @@ class AlertJob(Job):
         """On the thread of a stream."""
         self._lease.hold()
         verdicts = stream.verdicts(batch)
+        if stream.ahead:
+            with self._counting:
+                self.ahead[stream.rule.name] += stream.ahead
         if not verdicts:
             return
         self._lease.hold()

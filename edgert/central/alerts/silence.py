@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+AHEAD_US: Final = 86_400_000_000
+"""A window that is further ahead of now is of a wrong clock. A day: a local time without a zone is wrong by less, and
+stays so."""
+
 
 class SeenKey(NamedTuple):
-    """A key: end of its last window (event time, µs), and arrival of its last row (ms, by this job's clock)."""
+    """A key: end of its last window (event time, µs), and arrival of its last row (ms, by this job's clock). A window
+    that ends after its arrival counts as of then, since its clock was ahead."""
 
     last: int
     arrived: int
@@ -33,6 +38,23 @@ class SilenceLimits:
 
     after: int
     patience: int
+
+
+def seen_now(before: SeenKey | None, end: int, now: int) -> SeenKey:
+    """The key after a window with this end came at `now` (ms)."""
+    last = min(end, now * 1000)
+    return SeenKey(last if before is None else max(last, before.last), now)
+
+
+def as_of(seen: SeenKey, now: int) -> SeenKey:
+    """The key without marks that a clock which was ahead has left: a device's, or that of this job."""
+    arrived = min(seen.arrived, now)
+    return SeenKey(min(seen.last, arrived * 1000), arrived)
+
+
+def group_as_of(group: Group, now: int) -> Group:
+    """As `as_of`."""
+    return Group(min(group.clock, now * 1000), min(group.arrived, now))
 
 
 def heard(group: Group | None, ends: Iterable[int], now: int) -> Group:
@@ -92,6 +114,11 @@ MERGES: Final[Mapping[str, Callable[[Pair, Pair], Pair]]] = {
 def value(kind: str, window: Window) -> float:
     """The value of a window."""
     return window[3] / window[2] if kind == "mean" else window[2]
+
+
+def not_ahead(windows: Iterable[Window], now: int) -> list[Window]:
+    """The windows that begin at most `AHEAD_US` after `now` (ms): others would hide the right ones for years."""
+    return [w for w in windows if w[0] <= now * 1000 + AHEAD_US]
 
 
 def newest(kind: str, known: Sequence[Window], new: Iterable[Window], count: int) -> list[Window]:

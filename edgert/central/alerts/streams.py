@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.alerts.rules import GATEWAY, SILENT, Rule
-from edgert.central.alerts.silence import MERGES, SilenceLimits
+from edgert.central.alerts.silence import AHEAD_US, MERGES, SilenceLimits
 from edgert.central.alerts.state import SILENCE_OUT, WINDOWS_OUT, Silence, Windows
 from edgert.central.alerts.table import Alert, Alerts, KeyVerdict
 from edgert.central.landing.flow_table import FlowTable
@@ -46,6 +46,8 @@ class RuleStream(ABC):
         self._schema = schema
         self._root = root
         self._alerts = alerts
+        self.ahead = 0
+        """Windows of the last batch that are ahead of now: some clock was."""
 
     @abstractmethod
     def frame(self, landing: DataFrame) -> DataFrame:
@@ -86,7 +88,11 @@ class SilentStream(RuleStream):
     def verdicts(self, batch: DataFrame) -> list[KeyVerdict]:
         well: dict[str, KeyVerdict] = {}
         silent: dict[str, KeyVerdict] = {}
+        self.ahead = 0
         for row in batch.collect():
+            if row.key is None:
+                self.ahead += row.at
+                continue
             kind = well if row.since is None else silent
             if row.key not in kind or kind[row.key].at < row.at:
                 kind[row.key] = KeyVerdict(row.key, row.at, row.since)
@@ -141,6 +147,7 @@ class SilentStream(RuleStream):
         names = [name for name in self.keys if types.get(name) == self._types[name]]
         if table.schema is None or not names:
             return
+        now = f"TIMESTAMP '{dt.datetime.now(dt.UTC).isoformat()}'"  # what ends later is of a clock that was ahead
         for at in range(0, len(silent), _AT_ONCE):
             asked: dict[tuple[Any, ...], list[str]] = {}
             for verdict in silent[at : at + _AT_ONCE]:
@@ -148,7 +155,8 @@ class SilentStream(RuleStream):
             first = _moment(min(last[key] for keys in asked.values() for key in keys))
             day = (first - dt.timedelta(seconds=table.schema.window_s)).date()
             one = " OR ".join(_same(names, values) for values in asked)
-            where = f"day >= DATE '{day}' AND window_end > TIMESTAMP '{first.isoformat()}' AND ({one})"
+            newer = f"window_end > TIMESTAMP '{first.isoformat()}' AND window_end <= {now}"
+            where = f"day >= DATE '{day}' AND {newer} AND ({one})"
             for row in table.table.read([*names, "window_end"], where):
                 for key in asked[tuple(row[n] for n in names)]:
                     last[key] = max(last[key], _micros(row["window_end"]))
@@ -193,7 +201,7 @@ class OutsideStream(RuleStream):
     def verdicts(self, batch: DataFrame) -> list[KeyVerdict]:
         bounds = self._bounds.of_now(batch.sparkSession)
         if bounds is None:
-            batch.write.format("noop").mode("overwrite").save()
+            self.ahead = sum(row.at for row in batch.where("values IS NULL").collect())
             return []
         low, high = bounds
         known = {alert.key for alert in self._alerts.open(self.rule.name)}
@@ -208,11 +216,14 @@ class OutsideStream(RuleStream):
         well = F.col("key").isin(sorted(known)) & ~outside(newest)
         oldest = round((time.time() - self.rule.patience_s) * 1e6)
         rows = batch.withColumns({"wrong": wrong, "newest": newest}).where(
-            (F.col("at") >= oldest) & (F.col("wrong") | well)
+            F.col("values").isNull() | ((F.col("at") >= oldest) & (F.col("wrong") | well))
         )
+        said = rows.collect()
+        self.ahead = sum(row.at for row in said if row["values"] is None)
         return [
             KeyVerdict(row.key, row.at, row.since if row.wrong else None, row.newest, low, high)
-            for row in rows.collect()
+            for row in said
+            if row["values"] is not None
         ]
 
 
@@ -240,9 +251,11 @@ class QuantileBounds:
         rule = self._rule
         count, values = 0, None
         if self._table in list_tables(self._root, "fleet"):
-            since = dt.datetime.now(dt.UTC) - dt.timedelta(days=rule.days)
+            now = dt.datetime.now(dt.UTC)
+            since, until = now - dt.timedelta(days=rule.days), now + dt.timedelta(microseconds=AHEAD_US)
             fleet = spark.read.format("delta").load(join(self._root, "fleet", self._table))
-            rows = fleet.where((F.col("day") >= F.lit(since.date())) & (F.col("window_start") >= F.lit(since)))
+            days = F.col("day").between(F.lit(since.date()), F.lit(until.date()))
+            rows = fleet.where(days & F.col("window_start").between(F.lit(since), F.lit(until)))
             found = rows.agg(*self._columns()).collect()[0]
             count, values = found.n or 0, found.quantiles
         if count < rule.least or values is None:

@@ -59,6 +59,14 @@ METRICS: Final = (
         lambda status: [(labels, n) for labels, n in status["alerts"].items() if labels[0]],
     ),
     Metric(
+        "edgert_alert_windows_ahead_total",
+        "counter",
+        "windows",
+        "Contributions to windows that begin, or of `silent` end, more than a day ahead of now: some clock was.",
+        ("rule",),
+        lambda status: [((rule,), n) for rule, n in status["ahead"].items()],
+    ),
+    Metric(
         "edgert_alert_messages_dropped_total",
         "counter",
         "messages",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +17,9 @@ Newest = tuple[tuple[str, ...], list[tuple[Any, ...]], int, int]
 """Columns, rows (newest window first), rows in the whole table, version of the table."""
 
 
-def newest_rows(uri: str, limit: int) -> Newest | None:
-    """At most `limit` rows; None while there is no table. Raises `OSError` or `DeltaError` if it is unreadable."""
+def newest_rows(uri: str, limit: int, wall: Callable[[], float] = time.time) -> Newest | None:
+    """At most `limit` rows, of windows that have begun if there are such; None while there is no table. Raises
+    `OSError` or `DeltaError` if it is unreadable."""
     if not DeltaTable.is_deltatable(uri):
         return None
     table = DeltaTable(uri)
@@ -24,7 +28,14 @@ def newest_rows(uri: str, limit: int) -> Newest | None:
     total = int(pc.sum(files["num_records"]).as_py() or 0)
     if not total:
         return columns, [], 0, table.version()
-    newest = pc.max(files["max.window_start"]).as_py() if "max.window_start" in files.column_names else None
-    where = f"window_start >= {literal(newest.isoformat())}" if newest else ""
+    where = ""
+    if "max.window_start" in files.column_names:
+        now = dt.datetime.fromtimestamp(wall(), dt.UTC)
+        starts = files["max.window_start"].drop_null()
+        # Windows that a clock which was ahead has made would be all that is shown, for years.
+        right = starts.filter(pc.less_equal(starts, pa.scalar(now, starts.type)))
+        newest = pc.max(right if len(right) else starts).as_py()
+        where = f"window_start >= {literal(newest.isoformat())}" if newest else ""
+        where += f" AND window_start <= {literal(now.isoformat())}" if len(right) else ""
     found = query(table, columns, where, ["window_start"], limit)
     return columns, [tuple(row[column] for column in columns) for row in found], total, table.version()

@@ -77,7 +77,8 @@ def is_due(training: Training, versions: Sequence[Version], now: dt.datetime) ->
     """True if its schedule says so, and no rollback speaks against it."""
     if not training.every_s or any(v.pinned for v in versions):
         return False
-    return all((now - v.trained).total_seconds() >= training.every_s for v in versions)
+    # One that was trained long after now was so by a clock that was ahead.
+    return all(abs((now - v.trained).total_seconds()) >= training.every_s for v in versions)
 
 
 def judged(trained: Trained, before: Version | None, now: Version | None) -> tuple[bool, str]:

@@ -64,4 +64,5 @@ def status(job: FleetJob, alerts: AlertJob | None) -> dict[str, Any]:
         restarts.update(alerts.streams.restarts)
         batch_s |= alerts.streams.batch_s()
     counts = dict(alerts.counts) if alerts else {}
-    return {"streams": streams, "batch_s": batch_s, "restarts": restarts, "alerts": counts}
+    ahead = dict(alerts.ahead) if alerts else {}
+    return {"streams": streams, "batch_s": batch_s, "restarts": restarts, "alerts": counts, "ahead": ahead}
