@@ -43,8 +43,8 @@ class Discovery:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def run(self, address: Address) -> None:
-        """Until it is cancelled. `address`: that others are told. Where the network bears no mDNS, it is tried again: a
-        board's network may come up after its agent."""
+        """Runs until it is cancelled. `address`: that others are told. Where the network bears no mDNS, it is tried
+        again: a board's network may come up after its agent."""
         try:
             while True:
                 if self._browser is None:

@@ -29,6 +29,8 @@ PLAIN_ROOMS = ("agent", "edgert", "gateway", "images", "provisioning")
 """Packages in which the first word of a docstring is checked."""
 RIDDLE = re.compile(r"(Of|The same|What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")
 
+HALF_SENTENCE = re.compile(r"(And|But|How|Or|Than|Until|When)\b")
+
 
 def first_column(text: str) -> list[str]:
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
@@ -94,13 +96,28 @@ def docstrings(text: str) -> list[tuple[int, str]]:
     ]
 
 
-def test_docstrings_begin_with_a_thing_or_a_verb() -> None:
+def files_of_plain_rooms() -> list[Path]:
     rooms = {room: sorted((ROOT / room).glob("**/*.py")) for room in PLAIN_ROOMS}
     assert all(rooms.values())
-    files = [file for files in rooms.values() for file in files]
+    return [file for files in rooms.values() for file in files]
+
+
+def test_docstrings_of_public_functions_begin_with_no_half_sentence() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}"
+        for file in files_of_plain_rooms()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+        for text in [ast.get_docstring(node) or ""]
+        if HALF_SENTENCE.match(text)
+    ]
+    assert not found
+
+
+def test_docstrings_begin_with_a_thing_or_a_verb() -> None:
     found = [
         f"{file.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
-        for file in files
+        for file in files_of_plain_rooms()
         for line, text in docstrings(file.read_text())
         if RIDDLE.match(text)
     ]

@@ -98,11 +98,11 @@ class Parameters:
         return max(least, greatest - (greatest - least) * share)
 
     def transmissions(self, members: int) -> int:
-        """How often each member sends an update."""
+        """Returns how often each member sends an update."""
         return max(2, math.ceil(self.retransmit_factor * math.log10(members + 1)))
 
     def transmissions_of_suspicions(self, members: int) -> int:
-        """How often each member sends a suspicion."""
+        """Returns how often each member sends a suspicion."""
         return max(2, math.ceil(self.suspicion_retransmit_factor * math.log10(members + 1)))
 
     def state_interval(self, members: int) -> float:

@@ -126,8 +126,8 @@ class Membership:
     # Time
 
     def next_wakeup(self, now: float) -> float:
-        """When `tick` is to be called next, at the latest. News after a calm time finds the time of the last gossip,
-        long ago: it goes out `now`, and does not show that we were starved."""
+        """Returns when `tick` is to be called next, at the latest. News after a calm time finds the time of the last
+        gossip, long ago: it goes out `now`, and does not show that we were starved."""
         gossip = max(self._gossip_due(), now)
         deadlines = (self._prober.next_deadline(), self.claims.next_deadline())
         self._expected_tick = min(self._next_probe, self._next_sync, self._next_forget, gossip, *deadlines)

@@ -56,7 +56,7 @@ class OsScheduling:
         }
 
     async def run(self) -> None:
-        """Until it is cancelled: then every thread is as it was before the agent came."""
+        """Runs until it is cancelled: then every thread is as it was before the agent came."""
         try:
             await self.scheduler.run()
         finally:

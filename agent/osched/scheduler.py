@@ -96,7 +96,7 @@ class Scheduler:
     # -- life
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Until it is cancelled; then every thread is as it was before."""
+        """Runs until it is cancelled; then every thread is as it was before."""
         try:
             left = await asyncio.to_thread(self.door.undo_left_over)
         except OSError as error:  # until it can be read, the door changes nothing, and the status says so

@@ -109,7 +109,7 @@ class VirtualAgent:
     # -- life
 
     def start(self) -> None:
-        """To be called on the loop."""
+        """Call this on the loop."""
         for work in (self._measure, self._look, self.presence.run, self.mend.run, self.auto.run):
             self.begin(work())
 

@@ -114,7 +114,7 @@ class VirtualFleet(MembershipNetwork):
             self.watch.coordinates(self.flow, name, coordinator(self.flow, agent.alive()))
 
     async def request(self, sender: str, receiver: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
-        """As `agent.membership.transport.Transport.request`. Raises `RequestError`."""
+        """Works as `agent.membership.transport.Transport.request`. Raises `RequestError`."""
         member = self.agents[sender].membership.roster.get(receiver)
         if member is None or not member.present:
             state = "unknown" if member is None else member.state.name.lower()

@@ -110,7 +110,7 @@ class VirtualGateway:
         }  # fmt: skip
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
-        """As `edgert.control.client.ControlClient`. Raises `EdgertError`."""
+        """Works as `edgert.control.client.ControlClient`. Raises `EdgertError`."""
         if verb not in self._verbs:
             raise EdgertError(f"expected a verb of a gateway, got {show(verb)}")
         if verb not in OF_COORDINATORS:

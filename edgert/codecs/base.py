@@ -115,8 +115,9 @@ def text_untrusted(payload: bytes) -> str:
 
 
 def repeated_keys_untrusted(payload: bytes, document: object, interesting: Callable[[str], bool]) -> int:
-    """How often an `interesting` key of an object came again in it: each time an earlier value was lost. `document` is
-    what `parse_untrusted` made of the payload; almost every payload has as many keys, which is quick to see."""
+    """Returns how often an `interesting` key of an object came again in it: each time an earlier value was lost.
+    `document` is what `parse_untrusted` made of the payload; almost every payload has as many keys, which is quick to
+    see."""
     keys = _keys_of(document)
     if payload.count(b":") == keys or len(_KEYS.findall(payload)) == keys:
         return 0
@@ -200,7 +201,7 @@ def seconds_or_none(value: object, divisor: float = 0.0, zone: tzinfo = UTC) -> 
 
 
 def unit_of(number: float) -> float:
-    """How many units a second has, told by the size of a time since the epoch."""
+    """Returns how many units a second has, told by the size of a time since the epoch."""
     return 1e9 if number > 1e17 else 1e6 if number > 1e14 else 1e3 if number > 1e11 else 1.0
 
 

@@ -66,7 +66,7 @@ class JsonCodec:
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
     ) -> int:
-        """As `Codec`. A row refused in an array of others counts as one bad value."""
+        """Implements `Codec`. A row refused in an array of others counts as one bad value."""
         document = parse_untrusted(payload)
         objects = document if isinstance(document, list) else [document]
         if len(objects) > self._max_rows:
@@ -95,11 +95,11 @@ class JsonCodec:
     def decode_batch_untrusted(
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
     ) -> Decoded:
-        """As `Codec`."""
+        """Implements `Codec`."""
         return self._shapes.decode_batch(self, topics, payloads, captures, wall)
 
     def fuse(self, tail: Tail) -> None:
-        """As `Fusible`."""
+        """Implements `Fusible`."""
         self._shapes.fuse(tail)
 
     encode_row = staticmethod(_encode)

@@ -29,7 +29,7 @@ class SenmlCodec:
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
     ) -> int:
-        """As `Codec`."""
+        """Implements `Codec`."""
         document = parse_untrusted(payload)
         pack = split(document, self._max_rows)
         resolver = Resolver(self._fields, captures, arrival_wall, topic)
@@ -45,11 +45,11 @@ class SenmlCodec:
     def decode_batch_untrusted(
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
     ) -> Decoded:
-        """As `Codec`."""
+        """Implements `Codec`."""
         return self._shapes.decode_batch(self, topics, payloads, captures, wall)
 
     def fuse(self, tail: Tail) -> None:
-        """As `Fusible`."""
+        """Implements `Fusible`."""
         self._shapes.fuse(tail)
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:

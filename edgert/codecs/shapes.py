@@ -139,7 +139,7 @@ class Rows:
     misfits = ()
 
     def body(self, values: Mapping[str, Value]) -> Body:
-        """As `Tail`."""
+        """Implements `Tail`."""
         code = {name: value.code for name, value in values.items()}
         shown, names = row_display(code)
         return Body([f"append({shown})"], names, setup=["append = rows.append"])
@@ -292,8 +292,8 @@ class Shapes(Generic[Shape]):
         self._fruitless = 0
 
     def fuse(self, tail: Tail) -> None:
-        """As `Fusible`. What was compiled for another tail, or for this one as it was, is compiled anew when it is
-        next seen."""
+        """Implements `Fusible`. What was compiled for another tail, or for this one as it was, is compiled anew when it
+        is next seen."""
         self._tail = tail
         self._seen.update(dict.fromkeys(self._compiled, SIGHTINGS - 1))
         self._compiled.clear()

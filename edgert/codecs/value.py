@@ -52,7 +52,7 @@ class ValueCodec(FieldAlone):
     def decode_untrusted(
         self, payload: bytes, captures: Mapping[str, str], arrival_wall: float, out: list[Row], topic: str = ""
     ) -> int:
-        """As `Codec`. The only value of a payload is bad with it."""
+        """Implements `Codec`. The only value of a payload is bad with it."""
         try:
             text = text_untrusted(payload).strip()
         except UnicodeDecodeError as error:
@@ -72,7 +72,7 @@ class ValueCodec(FieldAlone):
     def decode_batch_untrusted(
         self, topics: Sequence[str], payloads: Sequence[bytes], captures: Captures, wall: float
     ) -> Decoded:
-        """As `Codec`."""
+        """Implements `Codec`."""
         return one_by_one(self, topics, payloads, captures, wall)
 
 

@@ -130,7 +130,7 @@ def load(cls: type[S], path: Path | str | None, env: Mapping[str, str]) -> S:
 
 
 def parse(cls: type[S], text: str, env: Mapping[str, str], where: str = "configuration") -> S:
-    """As `load`, from TOML `text` that was read from `where`."""
+    """Works as `load`, from TOML `text` that was read from `where`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

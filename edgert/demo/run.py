@@ -287,8 +287,8 @@ class Demo:
 
 
 def progress(waited_s: float, took_s: float | None) -> str:
-    """How far a start of Spark is, until the first rows are in the fleet table. `took_s`: the last start; None: this is
-    the first one."""
+    """Returns how far a start of Spark is, until the first rows are in the fleet table. `took_s`: the last start; None:
+    this is the first one."""
     expected = took_s or FIRST_SPARK_S
     done = min(9, int(10 * waited_s / expected))
     bar = "█" * done + "░" * (10 - done)

@@ -91,7 +91,7 @@ class Setup:
         return self.data / "logs"
 
     def spark_took_s(self) -> float | None:
-        """How long the last start of Spark in this folder took until there were rows; None: there was none."""
+        """Returns how long the last start of Spark in this folder took until there were rows; None: there was none."""
         try:
             seconds = float((self.logs / SPARK_TOOK).read_text())
         except (OSError, ValueError):

@@ -39,7 +39,7 @@ class Term:
         return f"<expression {self}>"
 
     def to_document(self) -> str:
-        """How a flow document writes it."""
+        """Returns the expression as a flow document writes it."""
         return str(self)
 
     def __bool__(self) -> NoReturn:

@@ -170,8 +170,8 @@ class _Checker:
         return None
 
     def common(self, path: str, table: Mapping[str, Any], spec: OperatorSpec) -> tuple[int, int]:
-        """How many instances are asked for, and which slot; whether there is a key to divide the rows by is a question
-        to the graph."""
+        """Returns how many instances are asked for, and which slot; whether there is a key to divide the rows by is a
+        question to the graph."""
         problems, values = parse_values(path, table, COMMON)
         self.problems += problems
         copies: int = values.get(INSTANCES.name, 1)

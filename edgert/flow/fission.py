@@ -24,7 +24,7 @@ BY_DEVICE: Final[Keys] = (("source", "string"),)
 
 
 def copies_of(nodes: Sequence[Node]) -> int:
-    """How many instances a group becomes; a marker in it, which always says 1, follows the others."""
+    """Returns how many instances a group becomes; a marker in it, which always says 1, follows the others."""
     return max(node.instances for node in nodes)
 
 

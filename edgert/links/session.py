@@ -181,7 +181,7 @@ class LinkSession:
         self._ask(flow)
 
     def hold(self, flow: str, position: Number) -> None:
-        """As `rewind`, but no batch is requested until `rewind` is called."""
+        """Works as `rewind`, but no batch is requested until `rewind` is called."""
         receiver = self.receivers[flow]
         self._close(receiver)
         receiver.rewind(position)
@@ -235,7 +235,7 @@ class LinkSession:
         return events
 
     def tick(self, now: float) -> None:
-        """To be called about once a second. Raises `ProtocolError` for a silent peer: the connection has to end."""
+        """Call this about once a second. Raises `ProtocolError` for a silent peer: the connection has to end."""
         wire = self._wire
         if wire is None:
             return

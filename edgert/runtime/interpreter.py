@@ -35,7 +35,7 @@ class Garbage:
         """The most that operators have held since memory was given back last."""
 
     def look(self, now: float, held_bytes: int) -> None:
-        """To be called about every second. `held_bytes`: what operators keep by key."""
+        """Call this about every second. `held_bytes`: what operators keep by key."""
         self._held_bytes = max(self._held_bytes, held_bytes)
         if held_bytes < self._held_bytes - MUCH_BYTES:
             self._held_bytes = held_bytes

@@ -36,14 +36,15 @@ def half(waiting: int) -> int:
 
 
 def most_rows(cost_s: float) -> int:
-    """How many rows of that cost a turn takes at most, whatever the consumption says; one in any case."""
+    """Returns how many rows of that cost a turn takes at most, whatever the consumption says; one in any case."""
     cost_s = max(cost_s, 1e-9)
     return max(1, int(TURN_S / cost_s), min(LEAST_ROWS, int(LEAST_ROWS_S / cost_s)))
 
 
 def after_turn(most: int, rows: int, took_s: float) -> int:
-    """How many rows a turn takes at most after one of so many `rows`, where `most` was allowed: fewer if it was long,
-    up to twice as many if it was short. (One of less than half of `most` says nothing of more; batches may not fit.)"""
+    """Returns how many rows a turn takes at most after one of so many `rows`, where `most` was allowed: fewer if it was
+    long, up to twice as many if it was short. (One of less than half of `most` says nothing of more; batches may not
+    fit.)"""
     limit = most_rows(took_s / max(rows, 1))
     if 2 * rows >= most and limit > most:
         return min(2 * most, limit)

@@ -56,7 +56,7 @@ class Kind(ABC):
         """Its results by the suffix of the column's name."""
 
     def stored(self, sketch: Any) -> bytes | None:
-        """As `pack`, for `unpack` only."""
+        """Works as `pack`, for `unpack` only."""
         return self.pack(sketch)
 
 

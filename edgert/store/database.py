@@ -96,7 +96,7 @@ class Database(OutboxTables):
         return self._read(lambda db: spill.read(db, flow))
 
     def spill_room(self, flow: str) -> int:
-        """How many bytes more of it may be spilled before some of that is given up."""
+        """Returns how many bytes more of it may be spilled before some of that is given up."""
         return self._read(lambda db: spill.room(db, flow, self.spill_quota_bytes))
 
     def pages(self) -> list[tuple[int, bytes]]:

@@ -144,7 +144,7 @@ class OutboxTables(LinkTables):
         return self._read(lambda db: sent_bounds.departed(db, flow))
 
     def departs(self, flow: str, epoch: int, stream: int) -> None:
-        """To be called before a stream is sent: from now on each of its numbers may have left the board."""
+        """Call this before a stream is sent: from now on each of its numbers may have left the board."""
         key = flow, epoch, stream
         if self._read(lambda db: sent_bounds.is_bound(db, key)):
             with self._transaction() as db:

@@ -197,13 +197,13 @@ class Transactions:
         return found[0][0] if found and (default is None or type(found[0][0]) is type(default)) else default
 
     def set_meta(self, key: str, value: Any) -> None:
-        """Or if that fails, with the next transaction that succeeds."""
+        """Writes a value now; if that fails, with the next transaction that succeeds."""
         self.note(key, value)
         with self._transaction():
             pass
 
     def note(self, key: str, value: Any) -> None:
-        """As `set_meta`, with the next transaction that succeeds: it costs none of its own."""
+        """Works as `set_meta`, with the next transaction that succeeds: it costs none of its own."""
         self._notes[key] = value
 
 

@@ -119,7 +119,7 @@ class Checkpointer:
         self._asked.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             now = time.monotonic()
             # a new run gets its own interval; the due time of an earlier run of the same name is forgotten

@@ -43,7 +43,7 @@ class EarlyResults:
         self._leaves = leaves
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             await asyncio.sleep(AHEAD_S if self.chosen() else IDLE_S)
             if not await self.send():

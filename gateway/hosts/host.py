@@ -101,8 +101,8 @@ class Checkpoints(Protocol):
         ...
 
     def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
-        """As `capture`, and the flow stands still afterwards, until `go_on`, or until a `Successor` takes over. On a
-        thread of its own."""
+        """Works as `capture`, and the flow stands still afterwards, until `go_on`, or until a `Successor` takes over.
+        On a thread of its own."""
         ...
 
     def drain(self, run: FlowRun) -> Iterator[Said]:
@@ -167,7 +167,7 @@ class Host(Protocol):
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """How its flows come to stand still, and what is taken from them."""
+        """The part that stops its flows and takes their state."""
         ...
 
     @property
@@ -213,7 +213,7 @@ class Host(Protocol):
         ...
 
     def lend(self) -> None:
-        """To be called after `put` or `deliver`, without the lock."""
+        """Call this after `put` or `deliver`, without the lock."""
         ...
 
     def go_on(self, run: FlowRun) -> None:
@@ -226,7 +226,7 @@ class Host(Protocol):
         ...
 
     def tick(self, runs: Iterable[FlowRun]) -> bool:
-        """To be called four times a second; once a second suffices after it was false."""
+        """Call this four times a second; once a second suffices after it was false."""
         ...
 
     def consume(self, consumption: Consumption, rows: int) -> None:

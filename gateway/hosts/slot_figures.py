@@ -110,7 +110,7 @@ class SlotFigures:
             return hosted.report(name)
 
     def instances_in(self, slot: int) -> int:
-        """How many instances a slot has, of all flows."""
+        """Returns how many instances a slot has, of all flows."""
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())
 
     def slots(self) -> list[dict[str, Any]]:

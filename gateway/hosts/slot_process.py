@@ -209,7 +209,7 @@ class SlotProcess:
         return self._process.pid if self._process is not None else None
 
     def status(self, instances: int) -> dict[str, Any]:
-        """For the status object."""
+        """Returns its section of the status object."""
         return {
             "slot": self.number,
             "pid": self.pid,

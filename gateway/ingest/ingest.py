@@ -281,7 +281,7 @@ class Ingest:
             self.client.complete(complete, self.client.connection)
 
     def committed(self, *, freed: bool = True) -> None:
-        """To be called after each commit: sends the acknowledgements that are due, and stops or resumes reading. With
+        """Call this after each commit: sends the acknowledgements that are due, and stops or resumes reading. With
         `freed` false the commit covered no input, and no other checkpoint is asked for: it would not cover any either.
         """
         self.acknowledge()  # PUBCOMPs may be due though no flow had anything to write

@@ -268,7 +268,7 @@ class Subscriptions:
         ]
 
     def open(self, sending: Collection[Subscription], by_id: bool) -> Asked:
-        """To be called just before `sending`: whoever waits for retained messages takes what comes now, and nobody
+        """Call this just before `sending`: whoever waits for retained messages takes what comes now, and nobody
         else to whom it may come again. Gives those who wait."""
         answering = {s.filter for s in sending if s.retain_handling == ALWAYS}
         waiting: Asked = []

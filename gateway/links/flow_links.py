@@ -240,7 +240,7 @@ class FlowLinks:
         self.peers.stored(stream.flow, stream.destination, Number(epoch, 0))
 
     def status(self) -> dict[str, Any]:
-        """For the status object."""
+        """Returns its section of the status object."""
         return {
             **self.peers.status(),
             "waiting": self._waiting,

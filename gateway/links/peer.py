@@ -192,7 +192,7 @@ class Peer:
             return None
 
     def status(self) -> dict[str, Any]:
-        """For the status object. Sequences are of the newest epoch."""
+        """Returns its section of the status object. Sequences are of the newest epoch."""
         session = self.session
         return {
             "gateway": self.name,

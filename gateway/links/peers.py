@@ -166,7 +166,7 @@ class Peers:
         peer.flush()
 
     def status(self) -> dict[str, Any]:
-        """For the status object."""
+        """Returns its section of the status object."""
         return {
             "port": self.port,
             "tls": self._context is not None,

@@ -49,7 +49,7 @@ class PlanChanges:
         """After a start guests stand still until the agent of this board has reached the fleet."""
 
     def load(self, database: Database) -> None:
-        """To be called before flows are loaded."""
+        """Call this before flows are loaded."""
         self.prepared.update(database.prepared())
         self.guests_wait = bool(database.meta(GUESTS_WAIT, 0))
 

@@ -101,7 +101,7 @@ class Status:
         return status | {"health": {"level": worst(found), "parts": [condition.plain() for condition in found]}}
 
     def look(self) -> None:
-        """To be called now and then, so that what happened lately is known when somebody asks."""
+        """Call this now and then, so that what happened lately is known when somebody asks."""
         self._look(UNASKED_LOOK_S)
 
     def results(self, flow: str, offset: int, limit: int) -> dict[str, Any] | None:

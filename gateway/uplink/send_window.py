@@ -37,7 +37,7 @@ class SendWindow:
 
     @property
     def room(self) -> int:
-        """How many batches more may leave now."""
+        """Returns how many batches more may leave now."""
         most = 1 if self.probing else self.window
         return 0 if self._bytes >= WINDOW_BYTES else max(0, most - (self.sent - self.acknowledged))
 

@@ -66,7 +66,7 @@ class Outside:
         self.seen.append((message.topic, bytes(message.payload)))
 
     def connect(self) -> float:
-        """Until the broker answers; returns the seconds that took."""
+        """Waits until the broker answers; returns the seconds that took."""
         began = time.monotonic()
         # By the client's own thread alone: a second connection beside it would send messages anew, out of their order.
         self.client.reconnect_delay_set(1, 1)

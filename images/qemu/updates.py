@@ -79,7 +79,7 @@ class Updates:
         return f"slot {self._slot}, version {self._own}"
 
     def settle(self) -> None:
-        """Until an update of a run that was broken off is decided; then the slot that runs is the one to begin with."""
+        """Waits until an update of a broken-off run is decided; then the slot that runs is the one to begin with."""
         ends = time.monotonic() + TRIAL_S
         while (found := self._status())["pending"]:
             if time.monotonic() > ends:

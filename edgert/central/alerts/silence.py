@@ -64,7 +64,8 @@ def heard(group: Group | None, ends: Iterable[int], now: int) -> Group:
 
 
 def clock_of(group: Group, limits: SilenceLimits, now: int) -> int:
-    """How far the group is (µs): as far as it says; as far as the clock on the wall when the patience has ended."""
+    """Returns how far the group is (µs): as far as it says; as far as the clock on the wall when the patience has
+    ended."""
     return max(now * 1000, group.clock) if now - group.arrived >= limits.patience else group.clock
 
 
@@ -87,7 +88,7 @@ def silent(seen: Mapping[str, SeenKey], group: Group, limits: SilenceLimits, now
 
 
 def look_again(seen: Mapping[str, SeenKey], group: Group, limits: SilenceLimits, now: int) -> int | None:
-    """When the next key becomes silent if nothing comes any more (ms); None: there is no key left."""
+    """Returns when the next key becomes silent if nothing comes any more (ms); None: there is no key left."""
 
     def due(key: SeenKey) -> int:
         if key.last + limits.after * 1000 <= group.clock:

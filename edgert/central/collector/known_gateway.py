@@ -101,7 +101,8 @@ class KnownGateway:
             self.flows.add(flow)
 
     def tell(self, flow: str, epoch: int, stream: int, version: int) -> None:
-        """As `acknowledge`, and the next acknowledgement names it in any case, if these are not too many already."""
+        """Works as `acknowledge`, and the next acknowledgement names it in any case, if these are not too many
+        already."""
         self.acknowledge(flow, epoch, stream, version)
         self.touched.add(flow)
         if len(self.news) < MOST_NEWS:

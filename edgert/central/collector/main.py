@@ -107,7 +107,7 @@ class Program:
         self._inbox.close()
 
     def run(self) -> None:
-        """Until `stop`. Raises `EdgertError` only for settings that cannot be used."""
+        """Runs until `stop`. Raises `EdgertError` only for settings that cannot be used."""
         log.info("tables in %s, fleet %s", self._root, self._fleet)
         self._claim_root()
         self._broker.start()

@@ -91,7 +91,7 @@ class Turns:
         return self._quotas.get(gateway, FIRST_QUOTA)
 
     def landed(self, costs: Mapping[str, float]) -> None:
-        """As `charge`, of what a landing has cost: the gateways' next turns become longer or shorter by it."""
+        """Works as `charge`, of what a landing has cost: the gateways' next turns become longer or shorter by it."""
         self.charge(costs)
         for gateway, seconds in costs.items():
             if seconds < _SHORT_S:

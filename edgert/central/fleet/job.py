@@ -62,7 +62,7 @@ class FleetJob(Job):
             raise EdgertError("\n".join(failed))
 
     def rebuild(self, flow: str) -> Iterator[tuple[dt.date, int]]:
-        """As `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
+        """Works as `FleetTable.rebuild`, under the lease: no other job may run meanwhile (`LeaseLost`)."""
         self._lease.acquire()
         try:
             with self._lease.kept(), told_by_spark(f"fleet/{flow}: could not be made anew"):

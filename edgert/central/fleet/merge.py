@@ -61,7 +61,7 @@ class WindowsTable:
         """Writes to each day since it was compacted."""
 
     def lacks(self, written: Written) -> str:
-        """As `Written.lacks`."""
+        """Works as `Written.why_incomplete`."""
         self._table.refresh()
         return written.why_incomplete(self._table, APPLICATION)
 
@@ -82,7 +82,8 @@ class WindowsTable:
         self._columns |= names
 
     def known(self, touched: Touched) -> Span | None:
-        """When the table's windows begin that are within what is touched, first and last (None: it has none)."""
+        """Returns when the table's windows begin that are within what is touched, first and last (None: it has
+        none)."""
         self._table.refresh()
         starts = [
             pc.min_max(batch["window_start"].cast(pa.int64()))
@@ -125,8 +126,8 @@ class WindowsTable:
         self._rest(spark, touched.days)
 
     def merge_few(self, windows: DataFrame, touched: Touched, schema: Schema) -> None:
-        """As `merge`, for so few windows that this process has room for all of them. New ones get a file of their own:
-        in that of the windows that change it would be written again with these, and grow."""
+        """Works as `merge`, for so few windows that this process has room for all of them. New ones get a file of their
+        own: in that of the windows that change it would be written again with these, and grow."""
         found = windows.toArrow()
         self.lease.hold()
         self._table.refresh()

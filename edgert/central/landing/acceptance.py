@@ -145,7 +145,7 @@ class Acceptance(Generic[T]):
         return held
 
     def forget_gateways(self, gateways: Collection[str]) -> int:
-        """As `forget`, for all streams of some gateways. What was taken already stays to be taken."""
+        """Works as `forget`, for all streams of some gateways. What was taken already stays to be taken."""
         for key in [key for key in self._refused if key[0] in gateways]:
             del self._refused[key]
         return sum([self.forget(key) for key in list(self._streams) if key[0] in gateways])

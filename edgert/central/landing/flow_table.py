@@ -102,6 +102,6 @@ class FlowTable:
 
 
 def first_second(table: Table) -> float:
-    """When the first day begins that retention left of a table, s since the epoch (0: it took none)."""
+    """Returns when the first day begins that retention left of a table, s since the epoch (0: it took none)."""
     day = first_day(table.uri, table.properties())
     return dt.datetime.combine(day, dt.time(), dt.UTC).timestamp() if day else 0.0

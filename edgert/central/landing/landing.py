@@ -138,7 +138,7 @@ class Landing:
             log.error("%s; other flows go on", error)
 
     def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[Key, int]:
-        """As `known`, for one flow, and for these `epochs` of it besides."""
+        """Works as `known`, for one flow, and for these `epochs` of it besides."""
         tables = self._refresh(flow)
         tables.read_opens()
         if tables.greatest(gateway) is None:

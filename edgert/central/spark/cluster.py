@@ -81,8 +81,9 @@ class Cluster:
         self._stopping.set()
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Until `stop`. Calls `ready` when the master listens; a process that dies is started again, and all die with
-        the thread that calls this. Raises `EdgertError` if the port is not free, or the master does not come up."""
+        """Runs until `stop`. Calls `ready` when the master listens; a process that dies is started again, and all die
+        with the thread that calls this. Raises `EdgertError` if the port is not free, or the master does not come
+        up."""
         with self._alone():
             self._write_secret()
             try:

@@ -55,7 +55,7 @@ class Job(ABC):
         self._stopping.set()
 
     def run(self) -> None:
-        """Until `stop`: waits for the lease, follows the tables, restarts what fails. Raises `AllGivenUp`."""
+        """Runs until `stop`: waits for the lease, follows the tables, restarts what fails. Raises `AllGivenUp`."""
         with self._lease.kept():  # to start a stream takes long on a busy machine
             self._run()
 

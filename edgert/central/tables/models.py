@@ -140,7 +140,7 @@ class Registry:
         return current(self.versions(name))
 
     def known(self, name: str) -> list[Version]:
-        """As `versions`. Raises `EdgertError` for a model that is unknown."""
+        """Works as `versions`. Raises `EdgertError` for a model that is unknown."""
         versions = self.versions(name)
         if not versions:
             names = self.names()

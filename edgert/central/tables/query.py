@@ -32,7 +32,7 @@ def query(
 
 
 def batches(table: DeltaTable, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
-    """As `query`, for more rows than there may be room for at once."""
+    """Works as `query`, for more rows than there may be room for at once."""
     found = QueryBuilder().register("t", table).execute(_text(columns, where))
     yield from pa.RecordBatchReader.from_stream(found)
 

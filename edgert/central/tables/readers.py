@@ -79,8 +79,8 @@ class Readers:
         self._change(reader, lambda rows: {**rows, table: Reading(reader, table, Reach(0, 0), self._wall())})
 
     def tell(self, reader: str, reaches: Mapping[str, Reach]) -> set[str]:
-        """How far a reader is, by table. Returns the tables for which it was left behind, and changes nothing for
-        these: it has to `begin` again, and to read them from what is there now."""
+        """Notes how far a reader is, by table. Returns the tables for which it was left behind, and changes nothing
+        for these: it has to `begin` again, and to read them from what is there now."""
         left: set[str] = set()
 
         def change(rows: dict[str, Reading]) -> dict[str, Reading]:
@@ -93,7 +93,7 @@ class Readers:
         return left
 
     def tell_from_outside(self, reader: str, table: str, version: int | None) -> None:
-        """As `tell`, for a reader of somebody else's: it has read all of a version (None: of the newest).
+        """Works as `tell`, for a reader of somebody else's: it has read all of a version (None: of the newest).
 
         Raises `EdgertError` if the table has no such version any more, or the reader was left behind.
         """

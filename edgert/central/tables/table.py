@@ -147,7 +147,7 @@ class Table:
             return int((self._handle.transaction_version(application) if self._handle else None) or 0)
 
     def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
-        """As `read`, for any number of rows; the table must exist, and its name in `where` is t."""
+        """Works as `read`, for any number of rows; the table must exist, and its name in `where` is t."""
         assert self._handle is not None
         with self._told():
             yield from batches(self._handle, columns, where)
@@ -186,7 +186,7 @@ class Table:
             )  # fmt: skip
 
     def replace(self, data: pa.Table, versions: Mapping[str, int], where: str) -> None:
-        """As `append`, but the rows for which the SQL expression `where` holds give way to the new ones."""
+        """Works as `append`, but the rows for which the SQL expression `where` holds give way to the new ones."""
         numbers = [Transaction(application, version) for application, version in versions.items()]
         if self._handle is None:
             self._create(data, numbers)
@@ -213,8 +213,8 @@ class Table:
                 self._handle.alter.set_table_properties(dict(properties))
 
     def merge(self, data: pa.Table, same: str, delete: str, versions: Mapping[str, int]) -> None:
-        """As `append`, but a row of `data` replaces the one for which `same` holds (columns s.x of `data`, t.x of the
-        table), or deletes it, if `delete` holds of it."""
+        """Works as `append`, but a row of `data` replaces the one for which `same` holds (columns s.x of `data`, t.x of
+        the table), or deletes it, if `delete` holds of it."""
         assert self._handle is not None
         commit = CommitProperties(app_transactions=[Transaction(a, v) for a, v in versions.items()])
         with self._told("could not be written"):
@@ -278,7 +278,7 @@ def list_tables(root: str, kind: str) -> list[str]:
 
 
 def list_folders(root: str, kind: str) -> list[str]:
-    """As `list_tables`, by one look: not all of them need be tables."""
+    """Works as `list_tables`, by one look: not all of them need be tables."""
     folder = join(root, kind)
     with told(folder, "expected a folder of tables that can be listed"):
         filesystem, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)

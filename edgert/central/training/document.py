@@ -85,7 +85,7 @@ def load(path: Path | str) -> Training:
 
 
 def parse(text: str | bytes, what: str = "training") -> Training:
-    """As `load`, from TOML that was read from `what`."""
+    """Works as `load`, from TOML that was read from `what`."""
     document = read_untrusted(text, format="toml", what=what)
     reader = _Reader(document)
     training = reader.read()

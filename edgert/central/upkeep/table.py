@@ -79,7 +79,7 @@ class KeptTable:
         return self._table.version()
 
     def live(self) -> int:
-        """How many files the table has."""
+        """Returns how many files the table has."""
         with told(self._uri, "its files could not be listed"):
             return len(_paths(self._table))
 

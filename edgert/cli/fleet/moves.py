@@ -43,7 +43,7 @@ def _line(move: Mapping[str, Any]) -> str:
 
 
 def pause(made: Mapping[str, Any]) -> str:
-    """How long a flow stood still for a change of its plan, and what that cost."""
+    """Tells how long a flow stood still for a change of its plan, and what that cost."""
     said = f"it stood still for {1e3 * made['pause_s']:.0f} ms"
     if "paused_bytes" not in made:
         return said

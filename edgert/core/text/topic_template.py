@@ -124,7 +124,7 @@ class TopicTemplate:
         return f"filled({{{', '.join(f'{name!r}: {code[name]}' for name in self.names)}}})", {"filled": self.filled}
 
     def filled(self, row: Mapping[str, Any]) -> str:
-        """As `fill`, for one row."""
+        """Works as `fill`, for one row."""
         for name in self.names:
             value = row.get(name)
             text = "" if value is None else str(value)

@@ -70,7 +70,7 @@ def publishes_v311(data: bytes, at: int, end: int, topics: Topics, messages: Pub
 
 
 def publishes_v5(data: bytes, at: int, end: int, heads: Heads, messages: Publishes) -> int:
-    """As `publishes_v311`, with the property sections that were seen before with their topic."""
+    """Works as `publishes_v311`, with the property sections that were seen before with their topic."""
     append, publish = messages.append, Publish
     of: tuple[int, ...] | None = None  # the subscription identifiers of the run that is under way
     near_end = end - 4

@@ -50,7 +50,7 @@ class PublishRun(msgspec.Struct, gc=False):
 
 
 def count(messages: Sequence[Publish | PublishRun]) -> int:
-    """How many messages those are."""
+    """Returns how many messages those are."""
     return sum(len(m.topics) if isinstance(m, PublishRun) else 1 for m in messages)
 
 

@@ -96,7 +96,7 @@ class Guard:
         return self._careful > 0
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
-        """As `Logic.process`, but no error is raised; and `held` is to be looked at."""
+        """Works as `Logic.process`, but no error is raised; and `held` is to be looked at."""
         if self._careful and len(batch) > 1:
             return self._one_by_one(batch, source, now)
         logic = self.logic
@@ -118,7 +118,7 @@ class Guard:
         return emissions
 
     def flush(self, now: Now) -> Sequence[Emission]:
-        """As `Logic.flush`, but no error is raised."""
+        """Works as `Logic.flush`, but no error is raised."""
         try:
             emissions = self.logic.flush(now)
             return self._checked(emissions) if self._foreign else emissions

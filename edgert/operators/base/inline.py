@@ -144,7 +144,7 @@ class _Names(ast.NodeTransformer):
         return ast.unparse(self.visit(ast.parse("\n".join(lines)))).splitlines()
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        """As `NodeTransformer`."""
+        """Works as `NodeTransformer`."""
         node.id = self.name(node.id)
         return node
 

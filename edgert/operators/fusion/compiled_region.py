@@ -178,7 +178,7 @@ class Pipeline(Region):
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
     def body(self, values: Mapping[str, Value]) -> Body:
-        """As `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
+        """Implements `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
         row, bind = _bind(values)
         text = self.tree.text(row, self.took, self.gave, self._rows)
         times = self._source.event_times

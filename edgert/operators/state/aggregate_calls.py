@@ -62,7 +62,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
 
 
 def aggregate_named(name: str, text: str) -> Aggregate:
-    """As `parse_aggregate`, if `name` can be that of a column, too."""
+    """Works as `parse_aggregate`, if `name` can be that of a column, too."""
     if not COLUMN.fullmatch(name) or "__" in name or name in RESERVED:
         raise ValueError(f"expected a column name (letters, digits, single _; not a reserved one), got {show(name)}")
     return parse_aggregate(name, text)

@@ -61,7 +61,7 @@ class BoundedKeys(Generic[Value]):
         return self.kept.pop(key)
 
     def most_keys(self) -> int:
-        """How many there may be, as heavy as they are."""
+        """Returns how many there may be, as heavy as they are."""
         room = self.memory.room_for(self.held_bytes())
         return min(self._most_keys, max(1, int(room - self.beyond_bytes) // (self._each_bytes + self.sketch_bytes)))
 

@@ -65,7 +65,7 @@ class Progress:
         return Position(self.fed, frozenset(self.missing), dict(self.links))
 
     def has_committed(self, index: int) -> bool:
-        """Or whether its input is safe otherwise."""
+        """True if a checkpoint covers the message, or its input is safe otherwise."""
         return self.gone or self.committed.covers(index) or (self.spilled is not None and self.spilled.covers(index))
 
     def commit(self, at: Position) -> None:

@@ -67,7 +67,7 @@ class Instance:
 
     @property
     def failures(self) -> int:
-        """How often an operator raised with a row by itself, or with a batch that cannot be taken apart."""
+        """Returns how often an operator raised with a row by itself, or with a batch that cannot be taken apart."""
         return sum(guard.failures for guard in self.guards)
 
     @property
@@ -191,7 +191,7 @@ class Instance:
             turn.failing, turn.failed = self.errors.pop()
 
     def rows_of(self, entries: Sequence[Entry], turn: Turn[Instance]) -> int:
-        """How many rows of what was taken came from outside, and are done with."""
+        """Returns how many rows of what was taken came from outside, and are done with."""
         first, rows = self.entrances, 0
         for entry in entries:
             if entry.source in first:

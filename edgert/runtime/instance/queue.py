@@ -88,14 +88,15 @@ class Queue(ABC):
         self.owed_bytes += sum(entry.batch.size for entry in entries if entry.batch.owed)
 
     def waiting_since(self) -> float | None:
-        """When the oldest entry was put here; None if there is none. May be asked without the pool's lock."""
+        """Returns when the oldest entry was put here; None if there is none. May be asked without the pool's lock."""
         try:
             return self._entries[0].put
         except IndexError:
             return None
 
     def head_arrival(self) -> float | None:
-        """When the oldest row of the first entry came to the gateway; None if there is none. Needs no lock, either."""
+        """Returns when the oldest row of the first entry came to the gateway; None if there is none. Needs no lock,
+        either."""
         try:
             return self._entries[0].batch.arrival
         except IndexError:

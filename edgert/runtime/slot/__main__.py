@@ -94,7 +94,7 @@ class Slot:
         return self._pool
 
     def serve(self) -> None:
-        """Until the daemon ends."""
+        """Runs until the daemon ends."""
         while not self._ended:
             self.step()
         if self._pool is not None:

@@ -44,7 +44,7 @@ def put(db: sqlite3.Connection, spill: Spill, quota_bytes: int) -> None:
 
 
 def room(db: sqlite3.Connection, flow: str, quota_bytes: int) -> int:
-    """How many bytes more there may be before something is given up."""
+    """Returns how many bytes more there may be before something is given up."""
     (kept,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM spill WHERE flow = ?", (flow,)).fetchone()
     return quota_bytes - int(kept)
 
