@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import edgert
+from edgert.core.command_line import Parser
 from edgert.core.errors import EdgertError
 from edgert.install_hint import lacking
 
@@ -30,7 +31,7 @@ exit status:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="edgert-agent",
         description="Finds the other boards of the fleet, and learns how far away they are.",
         epilog=EPILOG,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from edgert import __version__
+from edgert.core.command_line import Parser
 from edgert.core.config import load
 from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
@@ -32,7 +33,7 @@ exit status: 0 stopped by SIGTERM or SIGINT, 1 could not start or go on, 2 wrong
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs until a signal; returns the exit status."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "edgert-gateway",
         description="Takes in MQTT sensor streams, runs flows, ships results to the central side.",
         epilog=EPILOG,

@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 
 import edgert
 import edgert.cli
-from edgert.cli._parser import Parser
+from edgert.core.command_line import Parser
 from edgert.core.errors import EdgertError
 from edgert.install_hint import missing
 

@@ -11,17 +11,21 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from agent.__main__ import main as agent
 from benchmarks.__main__ import names as benchmark_names
 from edgert import install_hint
-from edgert.cli._parser import Parser
+from edgert.central.collector.__main__ import main as collector
 from edgert.cli.main import build_parser, main
+from edgert.core.command_line import Parser
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.mqtt.clients.deployment import DeploymentAnswer, read_answer_untrusted
 from edgert.operators.state import aggregate_calls
+from gateway.__main__ import main as gateway
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -141,6 +145,25 @@ def test_a_wrong_option_shows_the_usage_of_its_command(
     assert ended.value.code == 2
     assert shown.startswith(usage)
     assert f"did you mean {near}?" in shown
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "near"),
+    [
+        (gateway, ["--confg", "x"], "--config"),
+        (collector, ["--brokr", "h"], "--broker"),
+        (agent, ["--confg=x"], "--config"),
+        (main, ["deploy", "--remov", "x"], "--remove"),
+        (collector, ["--flee", "f"], "--fleet"),
+    ],
+)
+def test_a_wrong_or_shortened_option_of_any_program_is_refused_with_the_right_one(
+    program: Callable[[list[str]], int], arguments: list[str], near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program(arguments)
+    assert ended.value.code == 2
+    assert f"did you mean {near}?" in capsys.readouterr().err
 
 
 def test_parsers_of_all_commands_are_of_this_kind() -> None:

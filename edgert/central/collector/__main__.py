@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import edgert
+from edgert.core.command_line import Parser
 from edgert.install_hint import missing
 
 
@@ -20,9 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a collector until SIGTERM or SIGINT; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="edgert-collector", description="Append results of gateways to landing tables (Delta)."
-    )
+    parser = Parser(prog="edgert-collector", description="Append results of gateways to landing tables (Delta).")
     parser.add_argument("--version", action="version", version=f"edgert {edgert.__version__}")
     arguments(parser)
     options = parser.parse_args(argv)

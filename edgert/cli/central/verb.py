@@ -82,7 +82,7 @@ def _add(
     about: str,
 ) -> argparse.ArgumentParser:
     # A part of an option's name is none: `_submit` looks for --master among those of `run`.
-    parser = under.add_parser(name, help=about, description=about, allow_abbrev=False)
+    parser = under.add_parser(name, help=about, description=about)
     parser.add_argument("--config", metavar="FILE", help="settings (TOML); see `edgert config`")
     parser.add_argument("--root", metavar="FOLDER", help="folder or URI of the tables")
     parser.set_defaults(do=do)

@@ -1,4 +1,4 @@
-"""The command line's parser."""
+"""The parser of command lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Any
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong where it stands: with the usage of the command at hand, and the nearest option."""
+    """Says what is wrong where it stands: with the usage of the command at hand, and the nearest option.
+
+    The beginning of an option's name is no option: a misspelt `--remov` would remove a flow."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False} | options)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
