@@ -282,5 +282,8 @@ def _short(beginning: str) -> str:
 
 def _at_work(name: str, recent: Mapping[str, Any]) -> Condition:
     if recent and recent.get("row_age_s") is None:
-        return Condition("flow", name, "idle", "no input yet", "no row has come since the start")
+        reason = "no row has come since the start"
+        if messages := recent.get("messages"):
+            reason = f"{counted(messages, 'message')} came since the start, and held no row"
+        return Condition("flow", name, "idle", "no input yet", reason)
     return Condition("flow", name, "good", "running")

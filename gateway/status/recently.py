@@ -108,17 +108,19 @@ class Achieved:
         self.refused_at: float | None = None
         self.result_at: float | None = None
         self._refusing_since: float | None = None
+        self._messages = 0
 
     def look(self, run: FlowRun, reports: Mapping[str, Report], now: float) -> None:
         """Compares the reports with those of the last look. A part of a flow whose source is on another board takes
         what comes from there."""
-        taken = refused = results = came = 0
+        taken = refused = results = came = messages = 0
         has_source = False
         for name, told in reports.items():
             kind = run.places[name].planned.kind
             came += told.rows_in
             if kind == "source":
                 has_source |= run.on_board(run.places[name].planned)
+                messages += told.rows_in
                 taken += told.rows_out
                 refused += told.drops.get(REFUSED, 0)
             elif kind == "sink":
@@ -133,7 +135,7 @@ class Achieved:
             self.taken_at, self._refused_before, self._refusing_since = now, refused, None
         if results > self._results:
             self.result_at = now
-        self._taken, self._refused, self._results = taken, refused, results
+        self._taken, self._refused, self._results, self._messages = taken, refused, results, messages
 
     def plain(self, now: float) -> dict[str, Any]:
         """For the status: ages in seconds (None: never), and how many payloads were refused since a row was taken."""
@@ -147,6 +149,7 @@ class Achieved:
             "result_age_s": age(self.result_at),
             "refusing_s": age(self._refusing_since),
             "refused_since_row": self._refused - self._refused_before,
+            "messages": self._messages,
         }
 
 

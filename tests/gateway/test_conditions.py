@@ -76,6 +76,12 @@ def test_an_operator_that_drops_all_for_a_moment_is_a_warning(rows: int, seconds
     assert flow(dropping=[["hot", "late", rows, seconds]]).level == "warning"
 
 
+def test_messages_that_hold_no_row_are_told_from_none() -> None:
+    found = flow(recent={"row_age_s": None, "messages": 40})
+    assert (found.level, found.reason) == ("idle", "40 messages came since the start, and held no row")
+    assert flow(recent={"row_age_s": None, "messages": 0}).reason == "no row has come since the start"
+
+
 def test_a_flow_without_input_is_idle_and_not_wrong() -> None:
     assert flow(recent={"row_age_s": None}).level == "idle"
 
@@ -206,9 +212,9 @@ def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
     achieved = Achieved()
     source, sink = next(iter(run.places)), list(run.places)[-1]
 
-    def look(now: float, taken: int, refused: int, results: int) -> dict[str, Any]:
+    def look(now: float, taken: int, refused: int, results: int, messages: int = 0) -> dict[str, Any]:
         reports = {name: Report() for name in run.places}
-        reports[source] = Report(rows_out=taken, drops={"bad_payload": refused})
+        reports[source] = Report(rows_in=messages, rows_out=taken, drops={"bad_payload": refused})
         reports[sink] = Report(rows_in=results)
         achieved.look(run, reports, now)
         return achieved.plain(now)
@@ -216,11 +222,13 @@ def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
     assert look(0.0, 0, 0, 0)["row_age_s"] is None
     assert look(1.0, 10, 0, 1) == {
         "row_age_s": 0.0, "refused_age_s": None, "result_age_s": 0.0, "refusing_s": None, "refused_since_row": 0,
+        "messages": 0,
     }  # fmt: skip
     look(2.0, 10, 5, 1)
     found = look(12.0, 10, 9, 1)
     assert (found["row_age_s"], found["refusing_s"], found["refused_since_row"]) == (11.0, 10.0, 9)
     assert look(13.0, 11, 9, 2)["refused_since_row"] == 0
+    assert look(14.0, 11, 9, 2, 7)["messages"] == 7
 
 
 def test_a_part_whose_source_is_on_another_board_takes_what_comes_from_there() -> None:
