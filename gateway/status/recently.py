@@ -157,17 +157,24 @@ class AcknowledgementWait:
     """How long results, of one flow or of all, wait in the outbox without one being acknowledged."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0
+        """Returned by the last look."""
         self._since: float | None = None
         self._acknowledged = -1
 
     def look(self, rows: int, acknowledged: int, now: float) -> float:
         """Seconds; 0 while nothing waits."""
         if not rows:
-            self._since = None
+            self._since, self.seconds = None, 0.0
             return 0.0
         if self._since is None or acknowledged != self._acknowledged:
             self._since, self._acknowledged = now, acknowledged
-        return round(now - self._since, 1)
+        self.seconds = round(now - self._since, 1)
+        return self.seconds
+
+    def begin_anew(self) -> None:
+        """The collector is back: the wait counts from the next look."""
+        self._since = None
 
 
 class MessageRate:

@@ -20,7 +20,7 @@ from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 from gateway.status.all_ahead import Ahead
-from gateway.status.conditions import conditions, worst
+from gateway.status.conditions import UNACKNOWLEDGED_WARNING_S, conditions, worst
 from gateway.status.recently import AcknowledgementWait, Looks, MessageRate, Recent
 from gateway.status.together import edges_of, is_large, never_seen, reports_of, shown_name
 
@@ -138,7 +138,11 @@ class Status:
 
     def _look_at_outbox(self, central: dict[str, Any], now: float) -> dict[str, dict[str, Any]]:
         """By flow: the rows that wait for an acknowledgement, and for how long none of that flow has come."""
-        central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
+        before = self._waiting.seconds
+        waited = central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
+        if waited < before and before >= UNACKNOWLEDGED_WARNING_S:
+            for of_flow in self._waiting_of.values():
+                of_flow.begin_anew()
         rows, acknowledged = central.pop("rows_by_flow"), central.pop("acknowledged_by_flow")
         self._waiting_of = {flow: self._waiting_of.get(flow) or AcknowledgementWait() for flow in rows}
         return {

@@ -91,6 +91,19 @@ async def test_without_a_collector_the_fault_is_told_once_and_no_flow_that_ships
         found = world.levels()
         world.now += 10.0
     assert found == {"central": "bad", "f": "warning", "g": "warning"}
+    answer = Acknowledgement(gateway="g1", collector="c", acks={}, answers=("f", "g"))
+    await world.uplink.acknowledged_untrusted(pack_acknowledgement(answer))
+    await world.rows()
+    await world.acknowledge("g")
+    await world.uplink.turn()
+    assert world.levels() == {"central": "good", "f": "idle", "g": "idle"}, "the collector is back, and f is next"
+    for _ in range(7):
+        world.now += 10.0
+        await world.rows()
+        await world.acknowledge("g")
+        await world.uplink.turn()
+        found = world.levels()
+    assert found["f"] == "bad"
     world.gateway.crash()
 
 
