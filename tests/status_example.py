@@ -75,7 +75,10 @@ def example_status() -> dict[str, Any]:
                 }
             ],
             "checkpoint": {"commits": 3, "failures": 0, "missed": 0, "last_ms": 2.5, "pause_ms": 1.5, "error": ""},
-            "drops": [{"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7}],
+            "drops": [
+                {"flow": "air", "operator": "in", "reason": "ahead of time (kept)", "rows": 26, "lost": False},
+                {"flow": "air", "operator": "valid", "reason": "bad row", "rows": 7, "lost": True},
+            ],
             "flows": [
                 {
                     "name": "air",

@@ -59,7 +59,7 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
         memory = f", {size(slot['rss_bytes'])}" if "rss_bytes" in slot else ""
         counts = f"{counted(slot['instances'], 'instance')}, {counted(slot['restarts'], 'restart')}"
         yield f"  slot {slot['slot']}       {state}{memory}, {counts}"
-    if dropped := sum(drop["rows"] for drop in status["drops"]):
+    if dropped := sum(drop["rows"] for drop in status["drops"] if drop["lost"]):
         yield f"  dropped      {counted(dropped, 'row')} (--json says where and why)"
     if status["flows"]:
         yield ""

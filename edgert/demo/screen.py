@@ -116,7 +116,7 @@ def _operators(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _dropped(status: Mapping[str, Any]) -> int:
-    return sum(int(drop["rows"]) for drop in status.get("drops", ()))
+    return sum(int(drop["rows"]) for drop in status.get("drops", ()) if drop["lost"])
 
 
 def plain_line(view: View) -> str:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 REFUSED: Final = "bad_payload"
 """The reason of a source's drops that stands for malformed payloads: they are no rows, and told by themselves."""
 LATE: Final = ("late", "late (values)")
-NO_ROWS: Final = ("(values)", "(kept)", "(devices)", "(predictions)", "(keys)")
+NO_ROWS: Final = ("(values)", "(kept)", "(devices)", "(predictions)", "(keys)", "(marks taken back)")
 """Ends of the reasons of drops by which no row is lost."""
 AS_ASKED: Final = (NOTHING_TO_JOIN, NOT_IN_TABLE)
 """Beginnings of the reasons of drops that the flow asks for: they are no more a fault than those of a filter."""
@@ -29,6 +29,11 @@ FOR_S: Final = 10.0
 ROWS: Final = 10
 """and so many of them, before it is a fault."""
 CLOCK: Final = "is the clock of the devices or of this board wrong?"
+
+
+def loses_rows(reason: str) -> bool:
+    """False for a drop of something else: values, devices or keys of rows that are kept."""
+    return not reason.endswith(NO_ROWS)
 
 
 class AllDropped(NamedTuple):
@@ -85,7 +90,7 @@ def _lost(before: Report, now: Report) -> Counter[str] | None:
         return None
     if late.total() >= came:  # an operator that emits windows of before has kept none of these
         return late
-    lost = Counter({r: rows for r, rows in dropped.items() if not r.endswith(NO_ROWS) and not r.startswith(AS_ASKED)})
+    lost = Counter({r: rows for r, rows in dropped.items() if loses_rows(r) and not r.startswith(AS_ASKED)})
     return None if lost.total() < came or now.rows_out > before.rows_out else lost
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from edgert.runtime.instance.report import Report
-from gateway.status.all_dropped import FOR_S, NO_ROWS, ROWS
+from gateway.status.all_dropped import FOR_S, ROWS, loses_rows
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class UnusableFields:
 
     def _compare(self, name: str, before: Report, told: Report) -> None:
         dropped = Counter(told.drops) - Counter(before.drops)
-        kept = told.rows_in - before.rows_in - sum(n for why, n in dropped.items() if not why.endswith(NO_ROWS))
+        kept = told.rows_in - before.rows_in - sum(n for why, n in dropped.items() if loses_rows(why))
         if not kept:
             return
         for field, (count, sample) in told.unusable.items():

@@ -20,6 +20,7 @@ from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 from gateway.status.all_ahead import Ahead
+from gateway.status.all_dropped import loses_rows
 from gateway.status.conditions import UNACKNOWLEDGED_WARNING_S, conditions, worst
 from gateway.status.recently import AcknowledgementWait, Looks, MessageRate, Recent
 from gateway.status.together import edges_of, is_large, never_seen, reports_of, shown_name
@@ -163,7 +164,7 @@ class Status:
             for where, rows in of_part().items():
                 places[where] += rows
         return [
-            {"flow": flow, "operator": operator, "reason": reason, "rows": rows}
+            {"flow": flow, "operator": operator, "reason": reason, "rows": rows, "lost": loses_rows(reason)}
             for (flow, operator, reason), rows in sorted(places.items())
             if rows
         ]
@@ -188,7 +189,7 @@ class Status:
             "rows_repeated": self._flows.flow_registry.database.repeated[name],
             "latency_ms": recent.latency_ms,
             "balance": recent.balance,
-            "dropped": sum(drop["rows"] for drop in drops if drop["flow"] == name),
+            "dropped": sum(drop["rows"] for drop in drops if drop["flow"] == name and drop["lost"]),
             "dropping": [list(dropping) for dropping in recent.dropping],
             "ahead": _ahead(recent.ahead, reports),
             "unusable": [str(unusable) for unusable in recent.unusable],

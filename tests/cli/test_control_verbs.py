@@ -98,6 +98,7 @@ def test_status_says_how_the_gateway_is(gateway: Callable[[Answers], Path], caps
     assert "gateway g1 of fleet demo" in shown
     assert "connected to 127.0.0.1:1883, 100 messages, 5 unacknowledged" in shown
     assert "process 7, 36 MB, 3 instances, 1 restart" in shown
+    assert "dropped      7 rows (" in shown, "rows that were kept are no loss"
     assert "!" not in shown
     assert "  now  " in shown
 

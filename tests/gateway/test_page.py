@@ -24,6 +24,7 @@ from tests.brokers import Broker
 from tests.gateway import webdriver
 from tests.gateway.webdriver import Browser, browser, wait_for
 from tests.gateway.worlds import ARTEFACTS, ROOT
+from tests.waiting import DEADLINE_S
 
 KEY = bytes(range(32))
 RATE = 200
@@ -162,14 +163,14 @@ def test_graph_and_moving_numbers_are_on_the_page(page: Browser, gateway: Gatewa
     edges = page.run("return document.querySelectorAll('.edge').length")
     assert edges >= 5
 
-    first = wait_for(lambda: number(page, "rows"), 20, "rows come in")
-    wait_for(lambda: number(page, "rows") > first, 10, "the number of rows moves")
-    wait_for(lambda: number(page, "messages") > RATE / 2, 20, "the rate of messages shows")
+    first = wait_for(lambda: number(page, "rows"), DEADLINE_S, "rows come in")
+    wait_for(lambda: number(page, "rows") > first, DEADLINE_S, "the number of rows moves")
+    wait_for(lambda: number(page, "messages") > RATE / 2, DEADLINE_S, "the rate of messages shows")
     page.wait_for("return document.querySelector('.spark .line').getAttribute('d')?.includes('L')")
     commits = number(page, "commits")
-    wait_for(lambda: number(page, "commits") > commits, 10, "the number of checkpoints moves")
+    wait_for(lambda: number(page, "commits") > commits, DEADLINE_S, "the number of checkpoints moves")
     page.wait_for("return document.querySelectorAll('.flow tbody tr').length > 0")
-    wait_for(lambda: number(page, "drops") > 0, 10, "what is broken is counted")
+    wait_for(lambda: number(page, "drops") > 0, DEADLINE_S, "what is broken is counted")
     page.wait_for("return document.querySelectorAll('#drops tbody tr').length > 0")
 
     assert page.run("return document.querySelector('#link-page .value').textContent") == "live"
@@ -274,7 +275,7 @@ def test_a_gateway_that_goes_is_said_and_its_return_is_found(page: Browser, gate
 def test_what_a_rotten_card_has_cost_stands_on_the_page(page: Browser, gateway: Gateway) -> None:
     page.wait_for("return document.querySelector('#link-page .value').textContent === 'live'")
     assert page.run("return document.querySelector('.gap').hidden")
-    wait_for(lambda: number(page, "commits") > 3, 20, "there are checkpoints")
+    wait_for(lambda: number(page, "commits") > 3, DEADLINE_S, "there are checkpoints")
     assert gateway.stop() == 0
     with closing(sqlite3.connect(gateway.database)) as db, db:
         newest, blob = db.execute("SELECT number, blob FROM state ORDER BY number DESC LIMIT 1").fetchone()

@@ -11,9 +11,12 @@ from paho.mqtt.client import MQTTMessage
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.gateway import Gateway, GatewaySettings
 from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.operators.sources.source import AHEAD_KEPT
+from edgert.operators.state.wrong_clock import TAKEN_BACK
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
+from gateway.status.all_dropped import loses_rows
 from gateway.status.recently import Looks, Recent
 from gateway.status.sections import control_connection_drops
 from gateway.status.status import _shown
@@ -119,6 +122,11 @@ def test_what_was_written_to_disks_is_told_where_the_kernel_counts_it(
 
     monkeypatch.setattr(status._process, "io_counters", denied)
     assert status.object()["written_bytes"] is None
+
+
+def test_rows_that_are_kept_are_told_from_those_that_are_lost() -> None:
+    reasons = {"late": True, "bad_value": True, AHEAD_KEPT: False, "bad_value (values)": False, TAKEN_BACK: False}
+    assert {reason: loses_rows(reason) for reason in reasons} == reasons
 
 
 def test_messages_of_the_central_broker_that_came_to_no_part_are_among_the_drops() -> None:

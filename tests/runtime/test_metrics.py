@@ -23,7 +23,10 @@ def test_every_metric_finds_its_value_in_a_full_status() -> None:
 def test_values_carry_their_labels_and_base_units() -> None:
     found = by_name(example_status())
     assert found["edgert_operator_rows_in_total"][("air", "valid", "filter")] == 90
-    assert found["edgert_dropped_rows_total"] == {("air", "valid", "bad row"): 7.0}
+    assert found["edgert_dropped_rows_total"] == {
+        ("air", "in", "ahead of time (kept)"): 26.0,
+        ("air", "valid", "bad row"): 7.0,
+    }
     assert found["edgert_operator_failures_total"][("air", "valid", "filter")] == 3
     assert found["edgert_operator_retries_total"][("air", "valid", "filter")] == 2
     assert found["edgert_operator_dead_letters_total"][("air", "valid", "filter")] == 1
