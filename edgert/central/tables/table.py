@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 _ATTEMPTS: Final = 20
-_MOST_DICTIONARIES: Final = 1_000
-"""In one commit: all columns of all its files are written at a time, and each takes some 90 kB with a dictionary, 9 kB
-without."""
+_MOST_ENCODERS: Final = 1_000
+"""Columns of files in one commit, all of which are written at a time: each takes some 90 kB with a dictionary and
+compression, 9 kB without. Compaction brings both back."""
 _DEFAULT: Final = WriterProperties(compression="SNAPPY")
 _PLAIN: Final = WriterProperties(
-    compression="SNAPPY", default_column_properties=ColumnProperties(dictionary_enabled=False)
+    compression="UNCOMPRESSED", default_column_properties=ColumnProperties(dictionary_enabled=False)
 )
 T = TypeVar("T")
 
@@ -254,7 +254,7 @@ class Table:
 
     def _encoding(self, data: pa.Table) -> WriterProperties:
         files = pc.count_distinct(data[self._partition_by], "all").as_py()
-        return _PLAIN if files * data.num_columns > _MOST_DICTIONARIES else _DEFAULT
+        return _PLAIN if files * data.num_columns > _MOST_ENCODERS else _DEFAULT
 
 
 def _in_schema(data: pa.Table, schema: pa.Schema) -> pa.Table:
