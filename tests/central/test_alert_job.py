@@ -208,6 +208,7 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
         "batch_s": {"landing/air": 90.5},
         "restarts": {("landing/air", "new columns"): 2},
         "alerts": {("quiet", "raised"): 3, ("", "unsaid"): 1},
+        "ahead": {"quiet": 4},
     }
     with served(0, dict), served(port, lambda: found):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
@@ -224,6 +225,7 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
         'edgert_stream_given_up{stream="alert:odd"} 1.0',
         'edgert_stream_restarts_total{reason="new columns",stream="landing/air"} 2.0',
         'edgert_alerts_total{rule="quiet",state="raised"} 3.0',
+        'edgert_alert_windows_ahead_total{rule="quiet"} 4.0',
         "edgert_alert_messages_dropped_total 1.0",
     }
     assert all(m.name.endswith("_total") == (m.kind == "counter") and m.doc.endswith(".") for m in METRICS)

@@ -29,6 +29,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 START_S = 90.0  # on a busy machine Chromium takes its time, and its driver before it
+DRIVER_S = 25.0
+"""After so long the driver is started anew: once in some hundred starts it ends, or says nothing for ever."""
 AXE = Path(str(find_spec("axe_core_python").origin)).with_name("axe.min.js")  # type: ignore[union-attr]
 
 
@@ -101,14 +103,17 @@ class Browser:
         self._call("DELETE", self._session)
 
 
-def wait_for(condition: Callable[[], Any], deadline_s: float, what: str) -> Any:
-    """The first truthy value of `condition`, asked every 50 ms."""
+def wait_for(condition: Callable[[], Any], deadline_s: float, what: str, log: Path | None = None) -> Any:
+    """The first truthy value of `condition`, asked every 50 ms; AssertionError, with what `log` says, if there is
+    none in time."""
     end = time.monotonic() + deadline_s
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
+        if time.monotonic() >= end:
+            said = f"; log: {log.read_text(errors='replace')[-2000:]}" if log else ""
+            raise AssertionError(f"not within {deadline_s} s: {what}{said}")
         time.sleep(0.05)
 
 
@@ -116,19 +121,33 @@ def wait_for(condition: Callable[[], Any], deadline_s: float, what: str) -> Any:
 def browser(width: int = 1280, height: int = 900) -> Iterator[Browser]:
     """A new browser with an empty profile, ended afterwards with its driver."""
     with tempfile.TemporaryDirectory(prefix="edgert-browser-", ignore_cleanup_errors=True) as folder:
-        port_line = Path(folder) / "driver.log"
-        with port_line.open("wb") as output:
-            driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=output, stderr=subprocess.STDOUT)
+        log = Path(folder) / "driver.log"
+        drivers = [_driver(log)]
+        again_at = time.monotonic() + DRIVER_S
+
+        def url() -> str:
+            nonlocal again_at
+            if drivers[-1].poll() is not None or time.monotonic() > again_at:
+                drivers[-1].kill()
+                drivers[-1].wait(60.0)
+                drivers.append(_driver(log))
+                again_at = time.monotonic() + DRIVER_S
+            return _driver_url(log)
+
         try:
-            url = wait_for(lambda: _driver_url(port_line), START_S, "chromedriver started")
-            session = Browser(url, f"{folder}/profile", width, height)
+            session = Browser(wait_for(url, START_S, "chromedriver started", log), f"{folder}/profile", width, height)
             try:
                 yield session
             finally:
                 session.close()
         finally:
-            driver.terminate()
-            driver.wait(60.0)
+            drivers[-1].terminate()
+            drivers[-1].wait(60.0)
+
+
+def _driver(log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(["chromedriver", "--port=0"], stdout=output, stderr=subprocess.STDOUT)
 
 
 def _driver_url(log: Path) -> str:

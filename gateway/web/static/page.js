@@ -33,14 +33,14 @@ const TILES = [
     value: (s) => count(s.central.acknowledged),
     more: (s) => (s.central.last_ack_age_s === null ? "none yet" : `last ${duration(s.central.last_ack_age_s)} ago`) },
   { id: "drops", title: "Dropped", unit: "rows", bad: (s) => dropped(s) > 0,
-    value: (s) => count(dropped(s)), more: (s) => (lost(s).length ? many(lost(s).length, "reason") : "nothing lost") },
+    value: (s) => count(dropped(s)), more: (s) => (lostRows(s).length ? many(lostRows(s).length, "reason") : "nothing lost") },
 ];
 
 const many = (n, one, ending = "s") => `${count(n)} ${one}${n === 1 ? "" : ending}`;
 const sourceRows = (s) => s.flows.flatMap((f) => f.operators).filter((o) => o.type.endsWith("source"))
   .reduce((sum, o) => sum + o.rows_out, 0);
-const lost = (s) => s.drops.filter((d) => d.lost);
-const dropped = (s) => lost(s).reduce((sum, d) => sum + d.rows, 0);
+const lostRows = (s) => s.drops.filter((d) => d.lost);
+const dropped = (s) => lostRows(s).reduce((sum, d) => sum + d.rows, 0);
 const tiles = new Map();
 const history = [];
 
