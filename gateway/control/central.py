@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
-UNANSWERED: Final = "answer to a control message that could not be sent"
+UNANSWERED: Final = "answer to a control message that could not be sent whole"
 Inbound = asyncio.Queue[Received] | Mailbox
 MOST_WAITING: Final = 1_000
 AGAIN_S: Final = 0.5
@@ -41,6 +41,12 @@ def births(flows: Sequence[str]) -> Iterator[tuple[bytes, str]]:
     yield json.dumps(birth | {"flows": flows}).encode(), ""
     yield json.dumps(birth).encode(), "the names of its flows"
     yield b'{"state":"online"}', "version and names of its flows"
+
+
+def shortened(answer: bytes, why: str) -> bytes:
+    """An answer without its lists and objects, which says as `error` why they are missing."""
+    kept = {name: value for name, value in json.loads(answer).items() if not isinstance(value, list | dict)}
+    return json.dumps(kept | {"error": why}).encode()
 
 
 class CentralConnection:
@@ -119,17 +125,23 @@ class CentralConnection:
             self._unanswered(topic, "too many wait")
 
     async def _send(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
+        if why := await self._refused(topic, payload, request):
+            self._unanswered(topic, why)
+            await self._refused(topic, shortened(payload, why), request)
+
+    async def _refused(self, topic: str, payload: bytes, request: MqttRequest | None) -> str:
+        """Sends an answer, as soon as there is room for it; or returns why the broker would not take it."""
         assert self.connection is not None
         while not (why := self.connection.refuses(topic, payload)):
             if self.connection.publish(topic, payload, retain=request is None, request=request):
-                return
+                return ""
             await asyncio.sleep(self.again_s)
-        self._unanswered(topic, why)
+        return why
 
     def _unanswered(self, topic: str, why: str) -> None:
         self.drops[UNANSWERED] += 1
         if is_told(count := self.drops[UNANSWERED]):
-            log.error("an answer on %s is dropped: %s (%d so far)", show(topic), why, count)
+            log.error("an answer on %s could not be sent whole: %s (%d so far)", show(topic), why, count)
 
     def max_packet_bytes(self, topic: str) -> int:
         """The broker's limit on a topic; 0: there is no broker."""

@@ -152,6 +152,28 @@ def test_alerts_are_published_when_there_is_a_broker_and_rules_that_are_gone_lea
     assert inbox.empty()
 
 
+@pytest.mark.integration
+def test_alerts_that_the_broker_does_not_take_hold_up_no_other_rule(
+    mosquitto: Callable[..., Broker], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    publication = Publication(Connection(port=mosquitto(settings="max_packet_size 2000").port), "f")
+    publication.start()
+    publication.wait(60)
+    job = make_job(tmp_path, publication)
+    alerts = Alerts(str(tmp_path))
+    for rule, source in ((RULES[0], "a" * 2_000), (RULES[0], "b"), (RULES[1], "c")):
+        job.note(alerts.take(rule, [KeyVerdict(json.dumps({"source": source}), 700_000_000, 100_000_000)]))
+    try:
+        job.say()
+        assert not job._unsaid
+        assert job.counts == {("", "unsaid"): 2}
+        assert [r.getMessage().partition(": expected")[0] for r in caplog.records] == [
+            "alerts of quiet-sensor could not be published"
+        ]
+    finally:
+        publication.close()
+
+
 def test_messages_that_wait_for_a_broker_are_bounded_and_counted(tmp_path: Path) -> None:
     job = make_job(tmp_path, Publication(Connection(port=free_port()), "f"))
     verdicts = [KeyVerdict(json.dumps({"source": n}), 700_000_000, 100_000_000) for n in range(5)]

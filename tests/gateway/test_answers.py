@@ -15,6 +15,7 @@ import pytest
 from edgert.core.settings.gateway import Central, Gateway, GatewaySettings
 from edgert.mqtt.clients import message_limits
 from edgert.mqtt.clients.control_plane import MqttRequest
+from edgert.mqtt.clients.deployment import read_answer_untrusted
 from gateway.control.central import UNANSWERED, CentralConnection
 from tests.brokers import Broker
 from tests.gateway.mqtt_api_rig import BASE, GOOD, Rig
@@ -125,3 +126,36 @@ def test_an_answer_that_no_broker_takes_is_counted_and_holds_up_no_other(world: 
             assert dict(central.drops) == {UNANSWERED: 1}
 
     run()
+
+
+def test_an_answer_above_the_limit_of_the_broker_is_sent_without_its_lists_and_says_why(
+    mosquitto: Callable[..., Broker],
+) -> None:
+    broker = mosquitto(settings="max_packet_size 1000")
+    owner = Owner(broker)
+    flow = f"{BASE}/flows/f/state"
+    refusal = {"accepted": False, "errors": [{"path": "p", "expected": "e", "got": "x" * 1_000}], "digest": "d"}
+
+    @in_loop
+    async def run() -> None:
+        async with gateway(broker) as central:
+            await until(lambda: STATUS in owner.said, "the birth")
+            central.answer(
+                "asker", json.dumps({"state": "good", "flows": ["x" * 1_000]}).encode(), MqttRequest("asker", b"7")
+            )
+            central.answer(flow, json.dumps(refusal).encode())
+            await until(lambda: {"asker", flow} <= owner.said.keys(), "both answers")
+            assert dict(central.drops) == {UNANSWERED: 2}
+
+    try:
+        run()
+        why = owner.said["asker"].pop("error")
+        assert why.startswith("expected at most 1000 bytes, the broker's limit, got 10")
+        assert owner.said["asker"] == {"state": "good"}
+        answer = read_answer_untrusted(json.dumps(owner.said[flow]).encode())
+        assert answer is not None
+        assert (answer.accepted, answer.digest) == (False, "d")
+        assert "the broker's limit" in answer.problems[0].got
+    finally:
+        owner.client.disconnect()
+        owner.client.loop_stop()

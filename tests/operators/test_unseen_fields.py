@@ -38,6 +38,15 @@ def test_a_field_that_comes_without_a_usable_value_is_told_apart() -> None:
     assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["lux", "temp"], [])
 
 
+def test_a_field_that_is_always_null_has_no_usable_value() -> None:
+    watching = watch("temperature", "env.hum")
+    fed(watching, int(ENOUGH_S), b'{"temperature": null, "env": {"hum": null}}')
+    assert watching.never_seen(ENOUGH_S) == ["env.hum", "temperature"]
+    assert set(watching.came) == {"temperature", "env.hum"}
+    fed(watching, 1, b'{"temperature": null, "env": {"hum": 40}}')
+    assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["temperature"], ["temperature"])
+
+
 def test_a_rare_field_is_seen_whenever_it_comes() -> None:
     watching = watch("alarm")
     fed(watching, 100, *[b'{"temp":1}'] * 50)

@@ -218,14 +218,24 @@ class AlertJob(Job):
             self._unsaid.extend(alerts)
 
     def say(self) -> None:
+        """Tells the broker what is unsaid, as far as it is there. What it refuses is given up, with what waits of the
+        same rule: no rule's alerts wait for another's."""
+        refused: set[str] = set()
         while self._publication is not None and self._unsaid and not self._stopping.is_set():
-            while len(self._unsaid) > MOST_UNSAID:
-                self._unsaid.popleft()
-                self.counts["", "unsaid"] += 1
             alert = self._unsaid[0]
-            if self._publication.tell_alert(alert.rule, json.dumps(alert.plain()).encode()):
-                return
+            why = ""
+            if len(self._unsaid) <= MOST_UNSAID and alert.rule not in refused:
+                why = self._publication.tell_alert(alert.rule, json.dumps(alert.plain()).encode())
+                if not why:
+                    self._unsaid.popleft()
+                    continue
+                if not self._publication.connected:
+                    return
+                refused.add(alert.rule)
             self._unsaid.popleft()
+            self.counts["", "unsaid"] += 1
+            if why:
+                log.error("alerts of %s could not be published: %s; the table `alerts` has them", alert.rule, why)
 
 
 def _stream_name(rule: Rule, table: str) -> str:

@@ -53,7 +53,8 @@ def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
     problems = tuple(_problem(e) for e in errors if isinstance(e, dict)) if isinstance(errors, list) else ()
     accepted, told = state["accepted"], state.get("digest")
     if not accepted and not problems:
-        problems = (Problem("document", "an accepted document", "a refusal without a reason"),)
+        why = str(state.get("error") or "a refusal without a reason")[:1000]
+        problems = (Problem("document", "an accepted document", why),)
     version, running = _number(state.get("version")), _number(state.get("running_version"))
     existed = state.get("existed", version is not None or not state.get("removed")) is not False
     found = state.get("cautions")

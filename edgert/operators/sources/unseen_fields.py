@@ -1,4 +1,4 @@
-"""Fields that a flow names and that no payload of its source ever had: most often a word spelled wrong.
+"""Fields that a flow names and that no payload of its source ever had, or only as null: most often a word spelled wrong.
 
 A decoder builds only the fields that are used, and fused code builds no rows, so a payload now and then is decoded once
 more, with all its fields. A payload that holds the text of a missing name is always decoded; so a rare field is found.
@@ -33,7 +33,7 @@ class UnseenFields:
         self.missing = dict.fromkeys(sorted(named)) if codec else {}
         self.seen: dict[str, None] = {}
         self.came: dict[str, None] = {}
-        """Fields of `missing` that a payload in JSON had, with a value that cannot be used."""
+        """Fields of `missing` that a payload had, with null or, in JSON, a value that cannot be used."""
         self._codec, self._captures = codec, captures
         self._needles = {name: name.rpartition(".")[2].encode() for name in self.missing}
         self._began: float | None = None
@@ -69,9 +69,12 @@ class UnseenFields:
         if self._began is None and rows:
             self._began = batch.arrival
         for row in rows:
-            for name in row:
-                self.missing.pop(name, None)
-                self.came.pop(name, None)
+            for name, value in row.items():
+                if value is not None:
+                    self.missing.pop(name, None)
+                    self.came.pop(name, None)
+                elif name in self.missing:
+                    self.came[name] = None
                 if len(self.seen) < MOST_SEEN:
                     self.seen[name] = None
 
