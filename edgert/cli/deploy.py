@@ -7,6 +7,7 @@ fleet runs it.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import secrets
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _broker.add(parser)
     parser.add_argument("--timeout-s", type=_broker.seconds, default=15.0, metavar="S", help="longest wait (15)")
+    parser.add_argument("--json", action="store_true", help="the answer as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         args.fleet = settings.gateway.fleet if settings else "default"
     name, payload, flow = _what(args)
     if by_fleet and (told := _by_agent(args, name, flow)):
-        print(told)
+        _print(args, *told)
         return 0
     # What the connection has to say is told as our own error.
     logging.getLogger("edgert.mqtt").addHandler(logging.NullHandler())
@@ -77,15 +79,19 @@ def run(args: argparse.Namespace) -> int:
         deployment = _deployment(args, settings.central if settings else None, name, payload, changed.set)
         deployment.start()
         try:
-            print(_carry_out(args, name, deployment, changed))
+            _print(args, *_carry_out(args, name, deployment, changed))
         finally:
             deployment.close()
     return 0
 
 
-def _by_agent(args: argparse.Namespace, name: str, flow: Flow | None) -> str:
-    """Carries it out by this board's agent and returns the sentence to print; empty where no agent answers, it
-    belongs to another fleet, or the flow to be removed is none of the fleet's."""
+def _print(args: argparse.Namespace, sentence: str, facts: Mapping[str, Any]) -> None:
+    print(json.dumps(facts) if args.json else sentence)
+
+
+def _by_agent(args: argparse.Namespace, name: str, flow: Flow | None) -> tuple[str, dict[str, Any]] | None:
+    """Carries it out by this board's agent and returns the sentence to print and the facts in it; None where no agent
+    answers, it belongs to another fleet, or the flow to be removed is none of the fleet's."""
 
     def ask(verb: str, asked: Mapping[str, Any] | None = None) -> Any:
         return ask_agent(verb, asked, AGENT_S, socket=args.socket)
@@ -95,19 +101,21 @@ def _by_agent(args: argparse.Namespace, name: str, flow: Flow | None) -> str:
     except ControlError:
         if args.socket:
             raise
-        return ""
+        return None
     if fleet != args.fleet:
-        return ""
+        return None
     if flow:
         asked = {"document": dict(flow.document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}
         found = ask("fleet.deploy", asked)
         for note in notes(flow):
             print(f"edgert: {note}", file=sys.stderr)
-        return f"flow {name} runs in fleet {fleet} by plan {short(found['plan'])}: {by_board(found['assignment'])}"
+        said = f"flow {name} runs in fleet {fleet} by plan {short(found['plan'])}: {by_board(found['assignment'])}"
+        return said, {"flow": name, "fleet": fleet, "plan": found["plan"], "assignment": found["assignment"]}
     if name not in ask("fleet.flows")["flows"]:
-        return ""
+        return None
     ask("fleet.remove", {"flow": name})
-    return f"flow {name} is removed from fleet {fleet}; its results still leave"
+    said = f"flow {name} is removed from fleet {fleet}; its results still leave"
+    return said, {"flow": name, "fleet": fleet, "removed": True}
 
 
 def _what(args: argparse.Namespace) -> tuple[str, bytes, Flow | None]:
@@ -155,8 +163,10 @@ def _deployment(
     )
 
 
-def _carry_out(args: argparse.Namespace, name: str, deployment: Deployment, changed: threading.Event) -> str:
-    """Carries it out and returns the sentence to print; raises `EdgertError` when not."""
+def _carry_out(
+    args: argparse.Namespace, name: str, deployment: Deployment, changed: threading.Event
+) -> tuple[str, dict[str, Any]]:
+    """Carries it out and returns the sentence to print and the facts in it; raises `EdgertError` when not."""
     end = time.monotonic() + args.timeout_s
     broker = deployment.connection.address
 
@@ -179,9 +189,12 @@ def _carry_out(args: argparse.Namespace, name: str, deployment: Deployment, chan
     if not wait(lambda: deployment.answer):
         raise EdgertError(_no_answer(args, name, deployment, broker))
     assert deployment.answer is not None
-    for caution in deployment.answer.cautions:
+    answer, removed = deployment.answer, args.remove is not None
+    for caution in answer.cautions:
         print(f"edgert: note: {caution}", file=sys.stderr)
-    return _told(name, deployment.gateway, deployment.answer, removed=args.remove is not None)
+    said = _told(name, deployment.gateway, answer, removed=removed)
+    facts = {"flow": name, "fleet": args.fleet, "gateway": deployment.gateway, "version": answer.version}
+    return said, facts | ({"removed": True} if removed else {"cautions": answer.cautions})
 
 
 def _only_one(fleet: str, broker: str, deployment: Deployment, wait: Callable[..., bool]) -> str:

@@ -248,7 +248,9 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     gateway.wait(lambda s: s["central"]["connected"], "the control connection")
     where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET)
     assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
-    assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
+    status, out, _ = deploy(flow, *where, "--json")
+    facts = {"flow": "warm", "fleet": FLEET, "gateway": "g1", "version": 1}
+    assert (status, json.loads(out)) == (0, facts | {"cautions": []})
     flow.write_text(GOOD.replace("> 20", "> 25"))
     assert deploy(flow, *where, "--gateway", "g1")[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
     settings = rig.folder / "of-the-gateway.toml"
