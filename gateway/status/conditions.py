@@ -167,7 +167,10 @@ def _flow(
     recent = flow.get("recent", {})
     refused, refusing_s = recent.get("refused_since_row", 0), recent.get("refusing_s") or 0.0
     if refused >= REFUSED_LEAST and refusing_s >= REFUSING_S:
-        reason = f"refuses all its input: {refused:,} malformed payloads and no row in {ago(refusing_s)}{_sample(flow)}"
+        who = f"source {recent['refusing']} " if recent.get("refusing") else ""
+        reason = (
+            f"{who}refuses all its input: {refused:,} malformed payloads and no row in {ago(refusing_s)}{_sample(flow)}"
+        )
         return Condition("flow", name, "bad", "refuses all", reason)
     if dropping := flow.get("dropping"):
         found = [AllDropped.of(each) for each in dropping]
@@ -281,9 +284,12 @@ def _short(beginning: str) -> str:
 
 
 def _at_work(name: str, recent: Mapping[str, Any]) -> Condition:
-    if recent and recent.get("row_age_s") is None:
+    if recent.get("row_age_s") is None:
         reason = "no row has come since the start"
         if messages := recent.get("messages"):
             reason = f"{counted(messages, 'message')} came since the start, and held no row"
         return Condition("flow", name, "idle", "no input yet", reason)
-    return Condition("flow", name, "good", "running")
+    silent = recent.get("silent", ())
+    return Condition(
+        "flow", name, "good", "running", f"no message has come to {', '.join(silent)} yet" if silent else ""
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -97,59 +97,84 @@ class Looks:
         return Recent(rates, used, balance, in_ms, dropping, unusable, ahead)
 
 
+class _SourceInput:
+    """Input of one source of a flow, all its copies together. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.messages = self.taken = self.refused = 0
+        self.refusing_since: float | None = None
+        """When it began to take no row any more and to refuse payloads."""
+        self._refused_before = 0
+        """Payloads refused until a row was taken last."""
+
+    @property
+    def refused_since_row(self) -> int:
+        return self.refused - self._refused_before
+
+    def look(self, told: Sequence[Report], now: float) -> None:
+        taken = sum(one.rows_out for one in told)
+        refused = sum(one.drops.get(REFUSED, 0) for one in told)
+        self.messages = sum(one.rows_in for one in told)
+        if refused > self.refused and self.refusing_since is None:
+            self.refusing_since = now
+        if taken > self.taken:
+            self._refused_before, self.refusing_since = refused, None
+        self.taken, self.refused = taken, refused
+
+
 class Achieved:
     """When a flow last took rows, refused payloads and gave results. Times are monotonic seconds."""
 
     def __init__(self) -> None:
+        self._sources: dict[str, _SourceInput] = {}
         self._taken = self._refused = self._results = 0
-        self._refused_before = 0
-        """Payloads refused until a row was taken last."""
         self.taken_at: float | None = None
         self.refused_at: float | None = None
         self.result_at: float | None = None
-        self._refusing_since: float | None = None
-        self._messages = 0
 
     def look(self, run: FlowRun, reports: Mapping[str, Report], now: float) -> None:
         """Compares the reports with those of the last look. A part of a flow whose source is on another board takes
         what comes from there."""
-        taken = refused = results = came = messages = 0
-        has_source = False
+        came = results = 0
+        of_sources: dict[str, list[Report]] = {}
         for name, told in reports.items():
-            kind = run.places[name].planned.kind
+            planned = run.places[name].planned
             came += told.rows_in
-            if kind == "source":
-                has_source |= run.on_board(run.places[name].planned)
-                messages += told.rows_in
-                taken += told.rows_out
-                refused += told.drops.get(REFUSED, 0)
-            elif kind == "sink":
+            if planned.kind == "source" and run.on_board(planned):
+                of_sources.setdefault(planned.nodes[0].name, []).append(told)
+            elif planned.kind == "sink":
                 results += told.rows_in
-        if not has_source:
-            taken = came
+        for name, copies in of_sources.items():
+            self._sources.setdefault(name, _SourceInput()).look(copies, now)
+        taken = sum(source.taken for source in self._sources.values()) if of_sources else came
+        refused = sum(source.refused for source in self._sources.values())
         if refused > self._refused:
             self.refused_at = now
-            if self._refusing_since is None:
-                self._refusing_since = now
         if taken > self._taken:
-            self.taken_at, self._refused_before, self._refusing_since = now, refused, None
+            self.taken_at = now
         if results > self._results:
             self.result_at = now
-        self._taken, self._refused, self._results, self._messages = taken, refused, results, messages
+        self._taken, self._refused, self._results = taken, refused, results
 
     def plain(self, now: float) -> dict[str, Any]:
-        """For the status: ages in seconds (None: never), and how many payloads were refused since a row was taken."""
+        """For the status: ages in seconds (None: never), and how many payloads the source that is worst off has refused
+        since it took a row; of several sources also its name, and which have had no message."""
 
         def age(at: float | None) -> float | None:
             return None if at is None else round(now - at, 1)
 
+        several = len(self._sources) > 1
+        worst = max(self._sources, key=lambda name: self._sources[name].refused_since_row, default="")
+        source = self._sources.get(worst, _SourceInput())
         return {
             "row_age_s": age(self.taken_at),
             "refused_age_s": age(self.refused_at),
             "result_age_s": age(self.result_at),
-            "refusing_s": age(self._refusing_since),
-            "refused_since_row": self._refused - self._refused_before,
-            "messages": self._messages,
+            "refusing_s": age(source.refusing_since),
+            "refused_since_row": source.refused_since_row,
+            "refusing": worst if several and source.refusing_since is not None else "",
+            "messages": sum(one.messages for one in self._sources.values()),
+            "silent": [name for name, one in self._sources.items() if several and not one.messages],
         }
 
 

@@ -222,13 +222,48 @@ def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
     assert look(0.0, 0, 0, 0)["row_age_s"] is None
     assert look(1.0, 10, 0, 1) == {
         "row_age_s": 0.0, "refused_age_s": None, "result_age_s": 0.0, "refusing_s": None, "refused_since_row": 0,
-        "messages": 0,
+        "refusing": "", "messages": 0, "silent": [],
     }  # fmt: skip
     look(2.0, 10, 5, 1)
     found = look(12.0, 10, 9, 1)
     assert (found["row_age_s"], found["refusing_s"], found["refused_since_row"]) == (11.0, 10.0, 9)
     assert look(13.0, 11, 9, 2)["refused_since_row"] == 0
     assert look(14.0, 11, 9, 2, 7)["messages"] == 7
+
+
+def test_a_source_that_refuses_all_is_told_though_another_takes_rows() -> None:
+    parts = {name: {"type": "mqtt_source", "topic": f"{name}/{{source}}"} for name in ("a", "b")}
+    outs = {f"out-{name}": {"type": "publish", "input": name, "topic": "out/{source}"} for name in parts}
+    two = from_plain({"name": "two", "operators": parts | outs}, REGISTRY)
+    run = FlowRun(two, REGISTRY, 1, 1, Progress(Position()))
+    achieved = Achieved()
+
+    def look(now: float, refused_of_a: int, rows_of_b: int) -> dict[str, Any]:
+        reports = {name: Report() for name in run.places}
+        reports["a"] = Report(rows_in=refused_of_a, drops={"bad_payload": refused_of_a})
+        reports["b"] = Report(rows_in=rows_of_b, rows_out=rows_of_b)
+        achieved.look(run, reports, now)
+        return achieved.plain(now)
+
+    found = look(1.0, 1, 0)
+    assert (found["refusing"], found["silent"]) == ("a", ["b"])
+    look(2.0, 2, 5)
+    found = look(62.0, 14, 14)
+    assert (found["refused_since_row"], found["refusing_s"], found["silent"]) == (14, 61.0, [])
+    told = flow(recent=found, malformed=BAD)
+    assert (told.level, told.state) == ("bad", "refuses all")
+    assert told.reason.startswith("source a refuses all its input: 14 malformed payloads and no row in")
+
+
+def test_a_source_to_which_nothing_has_come_is_named_beside_one_at_work() -> None:
+    told = flow(recent={"silent": ["b"]})
+    assert (told.level, told.reason) == ("good", "no message has come to b yet")
+
+
+def test_a_flow_that_has_just_started_is_not_said_to_work() -> None:
+    status = example_status()
+    status["flows"][0]["recent"] = {}
+    assert of(status, "flow").level == "idle"
 
 
 def test_a_part_whose_source_is_on_another_board_takes_what_comes_from_there() -> None:

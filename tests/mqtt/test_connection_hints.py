@@ -57,10 +57,11 @@ def test_not_authorized_names_user_name_and_password_file(code: int) -> None:
     [
         ("mqtt://broker.local:1883", 'a host without mqtt://, such as host = "broker.local"; the port stands in port'),
         ("mqtts://u@b.example/", 'such as host = "b.example"; the port stands in port, and tls = true'),
+        ("broker.local:1884", 'a host without :1884, such as host = "broker.local"; the port stands in port'),
         ("", "a host name or address"),
     ],
 )
-def test_a_host_with_a_scheme_is_refused_with_what_to_write(host: str, says: str) -> None:
+def test_a_host_with_a_scheme_or_a_port_is_refused_with_what_to_write(host: str, says: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse(GatewaySettings, f'[sensors]\nhost = "{host}"\n', {})
     assert says in str(caught.value)

@@ -82,6 +82,16 @@ def test_a_broker_that_has_spoken_5_is_waited_for_in_5(mosquitto: MakeBroker) ->
         assert made.protocol == "5"
 
 
+def test_a_broker_that_says_nothing_is_not_said_to_hang_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = {"protocol": "5", "keep_alive_s": 1}
+        with connection(silent.getsockname()[1], settings=where) as made:
+            held, _ = silent.accept()
+            wait_until(lambda: made.error, "what is wrong")
+            held.close()
+    assert made.error.endswith("; it takes connections and does not answer")
+
+
 def test_stopping_in_the_middle_of_the_change_of_version_leaves_nothing_behind() -> None:
     before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -9,12 +9,15 @@ from edgert.core.settings.checks import PORT
 
 
 def _host(text: str) -> str | None:
-    """A name or an address alone: others write `mqtt://name:1883`."""
+    """A name or an address alone: others write `mqtt://name:1883` or `name:1883`."""
     scheme, found, rest = text.partition("://")
     if found:
         name = rest.rpartition("@")[2].partition("/")[0].partition(":")[0] or "broker.local"
         tls = ", and tls = true" if scheme.lower() in ("mqtts", "ssl", "tls") else ""
         return f'a host without {scheme}://, such as host = "{name}"; the port stands in port{tls}'
+    name, _, port = text.partition(":")
+    if port.isdigit():  # an IPv6 address has more colons
+        return f'a host without :{port}, such as host = "{name}"; the port stands in port'
     return None if text and not set(text) & set(" /@") else "a host name or address, nothing else"
 
 

@@ -8,6 +8,7 @@ from edgert.mqtt.address import PORT, TLS_PORT
 
 NO_TLS_THERE: Final = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF", "EOF occurred", "record layer failure", "HTTP_REQUEST")
 CLOSED: Final = ("reset", "closed", "lost connection")
+SILENT: Final = "keep alive timeout"
 
 
 def hint(error: str, *, tls: bool, port: int, accepted: bool = True) -> str:
@@ -16,6 +17,8 @@ def hint(error: str, *, tls: bool, port: int, accepted: bool = True) -> str:
         return "; set ca_file to the certificate of the authority that signed the broker's, and host to the name in it"
     if "CERTIFICATE_REQUIRED" in error or "certificate required" in error:
         return "; the broker asks for a certificate of ours: set cert_file and key_file"
+    if SILENT in error.lower():
+        return "; it takes connections and does not answer"
     ended = any(text.lower() in error.lower() for text in CLOSED)
     if tls and (any(text in error for text in NO_TLS_THERE) or (ended and accepted)):
         usual = f"usually {TLS_PORT}" if port == PORT else f"{port} speaks none, it seems"

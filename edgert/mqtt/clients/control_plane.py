@@ -288,7 +288,7 @@ class ControlConnection:
         elif silent and self._versions.ended(time.monotonic(), unanswered=True):
             self._change_version()
         else:
-            more = "" if was else hint("closed", tls=self._settings.tls, port=self._settings.port)
+            more = "" if was else hint(f"closed: {reason}", tls=self._settings.tls, port=self._settings.port)
             self._note(self.error or f"connection to {self.address} lost: {self._meaning(reason)}{more}")
             self._try_again(time.monotonic() - self._connected_at if was else 0.0)
         if was:

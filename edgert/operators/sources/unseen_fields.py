@@ -1,4 +1,4 @@
-"""Fields that a flow names and that no payload of its source ever had, or only as null: most often a word spelled wrong.
+"""Fields that a flow names and that no payload of its source ever had but as null: most often a word spelled wrong.
 
 A decoder builds only the fields that are used, and fused code builds no rows, so a payload now and then is decoded once
 more, with all its fields. A payload that holds the text of a missing name is always decoded; so a rare field is found.

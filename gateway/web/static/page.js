@@ -157,7 +157,7 @@ class FlowView {
     this.state.className = `badge ${LOOK[level]}`;
     const repeated = flow.delivery === "at-least-once" ? `, at least once: ${count(flow.rows_repeated)} rows repeated` : "";
     set(this.version, [`version ${flow.version}${repeated}`, ...FlowView.ages(flow), flow.dropped ? `${count(flow.dropped)} dropped` : "nothing dropped"].join(" · "));
-    set(this.reason, level === "good" || level === "idle" ? "" : reason);
+    set(this.reason, level === "idle" ? "" : reason);
     this.reason.className = `reason ${LOOK[level]}`;
     this.reason.hidden = !this.reason.textContent;
     const bad = flow.malformed;
