@@ -37,8 +37,9 @@ DEAD_S: Final = 180.0
 
 
 def dead_s(boards: int) -> float:
-    """So long a board must be held for dead before it can be forgotten. One that lives and is cut off has noticed it by
-    then, and has stopped what it runs for others (`agent.fleet.presence`), with a minute to spare."""
+    """So long a board must be held for dead before it can be forgotten, or not be heard of by an agent that has started
+    since. One that lives and is cut off has noticed it by then, and has stopped what it runs for others
+    (`agent.fleet.presence`), with a minute to spare."""
     return max(DEAD_S, 60.0 + lately_s(boards))
 
 
@@ -93,6 +94,10 @@ class Leases:
         if not is_number(floor := plain.get("floor", 0)):
             raise ValueError("expected a number as floor")
         self._grants = Grants(grants_untrusted(plain.get("grants")), clock.monotonic(), floor)
+        self._steady_since = clock.monotonic()
+        """When this agent began, or gained or lost its majority last. Boards that it does not hear of since then are no
+        part of that majority."""
+        self._had_majority = False
         self._on_disk = stored
         self._storing = asyncio.Lock()
 
@@ -118,6 +123,8 @@ class Leases:
             self._known.saw(
                 member.name, Standing(version.epoch, version.incarnation, version.state is State.LEFT)
             )  # not kept for each incarnation: after a restart the membership tells it anew
+        if self.has_majority() != self._had_majority:
+            self._had_majority, self._steady_since = not self._had_majority, self._clock.monotonic()
         if self.members != before or not self._on_disk:
             await self._keep()
 
@@ -141,10 +148,10 @@ class Leases:
         if member is not None and member.present:
             raise EdgertError(f"{board} is {member.state.name.lower()}: run `edgert fleet leave` there")
         least_s = dead_s(len(self.members))
-        dead_for_s = least_s if member is None else self._clock.monotonic() - member.since
-        if dead_for_s < least_s:
+        since, held = (member.since, "held for dead") if member else (self._steady_since, "not heard of here")
+        if (gone_for_s := self._clock.monotonic() - since) < least_s:
             raise EdgertError(
-                f"{board} is held for dead for {dead_for_s:.0f} s only: try again after {least_s:.0f} s. So long it"
+                f"{board} is {held} for {gone_for_s:.0f} s only: try again after {least_s:.0f} s. So long it"
                 " takes at most until a board that lives and is cut off has stopped what it runs for others"
             )
         others = [name for name in self.reached() if name != self.name]

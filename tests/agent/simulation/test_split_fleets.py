@@ -169,6 +169,47 @@ def test_a_board_of_a_large_fleet_has_stopped_its_guests_before_it_can_be_forgot
     tell(story, 40)
 
 
+@pytest.mark.parametrize("count", [4, 50])
+def test_an_agent_that_began_after_a_board_was_gone_waits_as_long_until_it_forgets_it(count: int) -> None:
+    """Its membership tells it of no dead board, and it forgot one at once, also before it had joined again: then the
+    flow was deployed beside the part that still ran."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        await asyncio.sleep(20)
+        cut(fleet, "b", fleet.agents.keys() - {"b"}, 1_000.0)
+        await asyncio.sleep(9.5)
+        fleet.apply(Event(0.0, "kill", ("c",), 1.0))
+        await asyncio.sleep(1.1)
+        for _ in range(20):
+            with pytest.raises(EdgertError, match=r"for \d+ s only: try again after 180 s"):
+                await ask(fleet, "c", "forget", board="b")
+            await asyncio.sleep(3)
+        assert on(fleet)["b"] == (1, True)
+        if count == 4:
+            await asyncio.sleep(125)
+            assert (await ask(fleet, "c", "forget", board="b"))["told"] == ["a", "d"]
+
+    tell(story, count)
+
+
+def test_an_agent_that_was_alone_counts_from_when_it_met_the_others() -> None:
+    """Only since then they could tell it of a board that lives."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        cut(fleet, "b", "acd", 1_000.0)
+        await asyncio.sleep(120)
+        cut(fleet, "c", "ad", 170.0)
+        fleet.apply(Event(0.0, "kill", ("c",), 1.0))
+        await asyncio.sleep(200)
+        with pytest.raises(EdgertError, match=r"b is not heard of here for \d\d s only"):
+            await ask(fleet, "c", "forget", board="b")
+        await asyncio.sleep(180)
+        assert (await ask(fleet, "c", "forget", board="b"))["told"] == ["a", "d"]
+
+    tell(story)
+
+
 def test_of_two_boards_the_first_by_name_goes_on_alone_and_the_other_one_when_the_first_is_forgotten() -> None:
     async def story(fleet: VirtualFleet) -> None:
         await ask(fleet, "b", "deploy", document=FLOW)
