@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.ingest.trace import messages
 from edgert.core.batch import RawBatch
-from gateway.ingest.inbox import MESSAGE_BYTES
+from gateway.ingest.message_size import MESSAGE_BYTES
 
 MOST_ROWS: Final = 500
 """Of one batch: a read from a socket brings no more either, however late it comes (some 200 kB)."""

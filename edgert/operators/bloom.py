@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem
+from edgert.core.text.long_text import SHORT
 from edgert.flow.graph import Flow, Node
 from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, key_reader
 from edgert.operators.base.inline import Fields, Inlinable, Lines
 from edgert.operators.base.logic import Build, Emission, Now
-from edgert.operators.state.bounded_keys import SHORT
 from edgert.sketches.bloom import Bloom, DoubleFilter
 from edgert.sketches.hashing import hash_of
 

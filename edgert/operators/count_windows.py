@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.text.long_text import SHORT
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.aggregate_calls import Aggregate, aggregate_named, all_aggregates
 from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Aggregates, Slots, compile_function
-from edgert.operators.state.bounded_keys import MAX_KEYS, MEMORY_BYTES, SHORT, SLOT_BYTES, ByKey
+from edgert.operators.state.bounded_keys import MAX_KEYS, MEMORY_BYTES, SLOT_BYTES, ByKey
 from edgert.operators.state.columns import check_names
 from edgert.operators.state.keys import CONSTANTS, key_source, may_fail
 

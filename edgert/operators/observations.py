@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row, great_bytes
 from edgert.core.errors import Problem
+from edgert.core.text.long_text import SHORT
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, hashable, key_reader, new_field
 from edgert.operators.base.logic import Build, Emission, Logic, Now
-from edgert.operators.state.bounded_keys import MEMORY_BYTES, SHORT, BoundedKeys
+from edgert.operators.state.bounded_keys import MEMORY_BYTES, BoundedKeys
 from edgert.operators.state.wrong_clock import TAKEN_BACK, is_taken_back
 
 At = tuple[float, Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from edgert.core.text.long_text import beyond_short
 from edgert.mqtt.clients.control_plane import MqttRequest
 
 Received = tuple[str, bytes, MqttRequest | None]
@@ -35,10 +36,10 @@ class Mailbox:
 
     def put_nowait(self, message: Received) -> None:
         """Raises `asyncio.QueueFull` if there is no room for one more."""
-        topic, payload, request = message
+        topic, _, request = message
         key = (topic, request.topic, request.correlation) if request else (topic, "", None)
         before = self._waiting.get(key)
-        size = self._bytes + len(payload) - (len(before[1]) if before else 0)
+        size = self._bytes + _bytes_of(message) - (_bytes_of(before) if before else 0)
         if (before is None and len(self._waiting) >= self.maxsize) or size > self._most_bytes:
             raise asyncio.QueueFull
         self._waiting[key] = message
@@ -51,5 +52,11 @@ class Mailbox:
             self._came.clear()
             await self._came.wait()
         message = self._waiting.pop(next(iter(self._waiting)))
-        self._bytes -= len(message[1])
+        self._bytes -= _bytes_of(message)
         return message
+
+
+def _bytes_of(message: Received) -> int:
+    topic, payload, request = message
+    texts = (topic, request.topic, request.correlation) if request else (topic,)
+    return len(payload) + beyond_short(texts)

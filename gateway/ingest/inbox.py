@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import xxhash
 
 from edgert.core.batch import RawBatch
+from edgert.core.text.long_text import beyond_short
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.instance import Instance
 from gateway.ingest.input_counters import InboxCounters
+from gateway.ingest.message_size import MESSAGE_BYTES, size_of
 from gateway.ingest.packet_ids import DOUBTFUL, EARLIER, NOT, SENT, IdTable
 
 
@@ -53,7 +55,7 @@ class Reader:
             part.topics.append(topic)
             part.payloads.append(payload)
         for part in parts:
-            part.size = size_of(part.payloads)
+            part.size = size_of(part.topics, sum(map(len, part.payloads)))
         return [pair for pair in zip(self.copies, parts, strict=True) if pair[1].payloads]
 
     def takes(self, message: Publish) -> bool:
@@ -87,15 +89,6 @@ def no_others(_topic: str, _ids: tuple[int, ...]) -> Iterable[Route]:
     return ()
 
 
-MESSAGE_BYTES = 100
-"""Bytes that a waiting message costs beside its payload: two objects and two places in lists."""
-
-
-def size_of(payloads: Sequence[bytes]) -> int:
-    """Estimated resident bytes of messages that wait."""
-    return sum(map(len, payloads)) + MESSAGE_BYTES * len(payloads)
-
-
 def _digest(message: Publish, seed: int) -> int:
     digest = xxhash.xxh3_64_intdigest(message.payload, xxhash.xxh3_64_intdigest(message.topic.encode(), seed))
     return digest ^ 1 if message.qos == 2 else digest  # an entry of QoS 1 under the same id is of another message
@@ -114,7 +107,7 @@ class Inbox:
     counters: InboxCounters = field(default_factory=InboxCounters)
     owed: deque[Owed] = field(default_factory=deque)
     uncommitted_bytes: int = 0
-    """Bytes of the QoS 1 and 2 messages taken in and not acknowledged yet: payload, and `MESSAGE_BYTES` each."""
+    """Bytes of the QoS 1 and 2 messages taken in and not acknowledged yet, as `size_of` reckons."""
     completing: deque[tuple[int, int]] = field(default_factory=deque)
     """PUBCOMPs that are owed: which PUBREL it was since the start, packet id."""
     releasing: set[int] = field(default_factory=set)
@@ -219,8 +212,9 @@ class Inbox:
                 counters.bytes += len(message.payload)
                 counters.unrouted += not found.flows and not message.retain
         for _, batch in batches:
-            batch.size = size_of(batch.payloads)
-            counters.bytes += batch.size - MESSAGE_BYTES * len(batch.payloads)
+            payload_bytes = sum(map(len, batch.payloads))
+            batch.size = size_of(batch.topics, payload_bytes)
+            counters.bytes += payload_bytes
         for flow in self.flows:
             flow.fed = self.next_index - 1
         return batches
@@ -281,7 +275,7 @@ class Inbox:
             if message.dup and table.is_lost(packet_id):
                 self.counters.perhaps_repeated += 1
             table.set(packet_id, digest, index)
-        size = len(payload) + MESSAGE_BYTES
+        size = len(payload) + MESSAGE_BYTES + beyond_short(message.topic)
         self.owed.append((packet_id, message.qos, index, flows, size))
         self.uncommitted_bytes += size
         return route

@@ -16,7 +16,7 @@ from benchmarks.overload.offer import MOST_ROWS, Offer
 from benchmarks.overload.picture import draw
 from benchmarks.overload.watch import ledger
 from benchmarks.report import Options, Report
-from gateway.ingest.inbox import size_of
+from gateway.ingest.message_size import size_of
 
 ROWS = 15_000
 """More than a source's queue holds."""
@@ -95,7 +95,7 @@ def test_payloads_are_those_of_the_trace_also_over_its_end_and_copies() -> None:
     assert one.payloads == [trace[-1].payload, trace[0].payload, trace[1].payload]
     assert one.topics == [trace[-1].topic, trace[0].topic, trace[1].topic]
     assert one.payloads[0] is not again.payloads[0]
-    assert one.size == size_of(one.payloads)
+    assert one.size == size_of(one.topics, sum(map(len, one.payloads)))
 
 
 LOOKS = [

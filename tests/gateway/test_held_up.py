@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgert.core.errors import StoreError
 from edgert.mqtt.packets.packets import Publish
-from gateway.ingest.inbox import MESSAGE_BYTES
+from gateway.ingest.message_size import MESSAGE_BYTES
 from tests.gateway.full_outboxes import feed as owed
 from tests.gateway.full_outboxes import fill, keeps_all
 from tests.gateway.whole_gateway import Gateway, document

@@ -7,7 +7,8 @@ from typing import Any
 from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
+from gateway.ingest.inbox import NOWHERE, Inbox, Reader, Route
+from gateway.ingest.message_size import MESSAGE_BYTES
 from tests.gateway.inboxes import inbox_of, message, taken
 
 

@@ -9,7 +9,8 @@ import pytest
 from edgert.core.checkpoint.position import Position
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
-from gateway.ingest.inbox import MESSAGE_BYTES, NOWHERE, Inbox, Reader, Route
+from gateway.ingest.inbox import NOWHERE, Inbox, Reader, Route
+from gateway.ingest.message_size import MESSAGE_BYTES
 from tests.gateway.inboxes import inbox_of, message, taken
 
 
@@ -62,6 +63,20 @@ def test_a_batch_is_owed_an_acknowledgement_as_a_whole_or_not_at_all_and_order_i
         ([b"0"], False), ([b"1", b"2"], True), ([b"3"], False), ([b"x"], True),
     ]  # fmt: skip
     assert sum(batch.size for batch in batches if batch.owed) == inbox.uncommitted_bytes
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_long_topic_counts_for_what_waits_as_its_payload_does(qos: int) -> None:
+    """Of 60,000 letters, or four times as many bytes where one letter makes Python store all in four bytes."""
+    inbox, route = inbox_of(Progress(Position()))
+    read: list[Publish | PublishRun] = [
+        Publish(topic, b"12345", qos, packet_id=n * qos)
+        for n, topic in enumerate(("t", "t" * 60_000, "\U0001f600" + "t" * 60_000), 1)
+    ]
+    (batch,) = [batch for _, batch in inbox.receive(read, lambda topic, ids: route, 0.0, 0.0)]
+    assert 300_000 + 3 * (MESSAGE_BYTES + 5) < batch.size < 302_000
+    assert inbox.uncommitted_bytes == qos * batch.size
+    assert inbox.counters.bytes == 15, "payload alone"
 
 
 def test_a_retained_message_is_for_who_is_open_to_it_and_one_that_comes_again_for_who_wants_such() -> None:

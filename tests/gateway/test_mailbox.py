@@ -45,6 +45,21 @@ async def test_what_waits_is_bounded_in_number_and_bytes() -> None:
 
 
 @in_loop
+async def test_long_topics_and_what_a_request_brings_count_for_the_bound() -> None:
+    box = Mailbox(most_bytes=100_000)
+    box.put_nowait(("t" * 60_000, b"", None))
+    for message in (
+        ("u" * 60_000, b"", None),
+        ("u", b"", MqttRequest("a" * 60_000, None)),
+        ("u", b"", MqttRequest("a", bytes(60_000))),
+    ):
+        with pytest.raises(asyncio.QueueFull):
+            box.put_nowait(message)
+    await box.get()
+    box.put_nowait(("u", b"", MqttRequest("a", bytes(60_000))))
+
+
+@in_loop
 async def test_who_waits_gets_the_next_message() -> None:
     box = Mailbox()
     waiting = asyncio.create_task(box.get())

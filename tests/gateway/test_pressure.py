@@ -29,6 +29,16 @@ def fill(gateway: Gateway) -> int:
     return count
 
 
+def read_until_the_bound(gateway: Gateway, topic: str) -> int:
+    """Feeds messages of QoS 1 with no payload to speak of; how many it took until reading stopped, or 1,000."""
+    for n in range(1, 1_001):
+        gateway.ingest.feed([Publish(topic, b'{"time": 1700000000}', 1, False, False, n)])
+        gateway.ingest.pressure.check()
+        if not reads(gateway):
+            return n
+    return 1_000
+
+
 def reads(gateway: Gateway) -> bool:
     """Whether it takes what its broker sends."""
     return not gateway.ingest.client._paused
@@ -47,6 +57,21 @@ async def test_at_the_bound_nothing_more_is_read_and_a_commit_sets_it_going_agai
     assert await gateway.checkpoint()
     assert reads(gateway)
     assert gateway.ingest.pressure.paused_s == 0.0
+    gateway.crash()
+
+
+@in_loop
+async def test_long_topics_stop_the_reading_too(tmp_path: Path) -> None:
+    """With an outbox that is full nothing is committed."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "mqtt")
+    run = gateway.flows.runs["f"]
+    assert gateway.pool.hold(run.all, 5.0)
+    topic = "x/" + "a" * 60_000
+    count = read_until_the_bound(gateway, topic)
+    assert UNCOMMITTED_BYTES // len(topic) <= count + 1 <= UNCOMMITTED_BYTES // len(topic) + 2
+    assert run.places["in"].instance.queue.size >= UNCOMMITTED_BYTES
+    gateway.pool.release(run.all)
     gateway.crash()
 
 

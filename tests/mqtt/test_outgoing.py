@@ -84,6 +84,8 @@ def test_what_waits_is_bounded() -> None:
         session.publish("t", b"")
     with pytest.raises(PublishRefused, match="100 bytes to wait for the broker, got 1 and 101"):
         session.publish("t", bytes(101), qos=1)
+    with pytest.raises(PublishRefused, match="100 bytes to wait for the broker, got 1 and "):
+        session.publish("t" * 101, b"", qos=1)
     session.publish("t", b"", qos=1)
     session.publish("t", b"", qos=1)
     with pytest.raises(PublishRefused, match="at most 2 messages"):

@@ -99,3 +99,19 @@ def test_the_wait_grows_until_a_connection_was_stable() -> None:
     assert [attempts.ended() for _ in range(7)][-1] == 60.0
     attempts.begin_anew()
     assert attempts.ended() == 1.0, "the reason is found"
+
+
+def test_the_wait_grows_too_where_ever_new_messages_are_found_at_which_the_broker_hangs_up() -> None:
+    """Each is found by three connections."""
+    attempts = Attempts(Backoff(first_s=1.0, max_s=60.0, stable_s=10.0), lambda: 1.0)
+    waits = []
+    for _ in range(100):
+        waits += [attempts.ended() for _ in range(2)]
+        attempts.begin_anew()
+        waits.append(attempts.ended())
+    assert waits[:12] == [1.0, 2.0, *[1.0, 2.0, 4.0] * 3, 1.0], "of a few bad topics each is found soon"
+    assert waits[-3:] == [60.0] * 3
+    assert attempts.ended(stood_s=10.0) == 1.0
+    attempts.ended()
+    attempts.begin_anew()
+    assert attempts.ended() == 1.0, "what was found before a connection was stable does not count"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.packing import pack, unpack
-from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, ByKey
+from edgert.core.text.long_text import SHORT
+from edgert.operators.state.bounded_keys import KEY_BYTES, ByKey
 
 
 def entry(value: int) -> tuple[int]:

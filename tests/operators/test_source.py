@@ -7,6 +7,7 @@ device b  ──────100────▶ silent        watermark: that of 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -17,7 +18,7 @@ from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY
-from edgert.operators.sources.device_watermarks import new_board
+from edgert.operators.sources.device_watermarks import Devices, new_board
 from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import RECOMPUTE_S, SAMPLE_BYTES, Source
 from edgert.operators.state.wrong_clock import TAKEN_BACK
@@ -123,6 +124,20 @@ def test_an_idle_source_that_never_heard_anything_promises_nothing() -> None:
     assert fed(made, 0.0) is None
     assert fed(made, 1e6) is None
     assert made.devices.watermark == NO_WATERMARK
+
+
+@pytest.mark.parametrize(("devices", "looks"), [(1, 200), (5_000, 200), (20_000, 50), (100_000, 10)])
+def test_looks_at_the_devices_cost_no_more_where_there_are_many(
+    devices: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ten seconds with a row every 10 ms. Each look goes over all devices."""
+    made, looked = source(), list[float]()
+    fed(made, 0.0, *((f"d{n}", 1000) for n in range(devices)))
+    monkeypatch.setattr(Devices, "advance", lambda self, arrival, limit: looked.append(arrival))
+    for step in range(1, 1_001):
+        fed(made, step / 100, ("d0", 1000))
+    assert 0.8 * looks <= len(looked) <= looks
+    assert max(b - a for a, b in pairwise(looked)) <= 1.02, "windows close no later by more"
 
 
 def test_the_minimum_over_the_devices_is_not_taken_for_every_batch() -> None:

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from edgert.core.batch import NO_WATERMARK, Batch, Row
 from edgert.core.errors import DocumentError
 from edgert.core.packing import pack, unpack
+from edgert.core.text.long_text import SHORT, beyond_short
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import Emission
 from edgert.operators.registry import REGISTRY
 from edgert.operators.state.aggregate_calls import Aggregate
 from edgert.operators.state.aggregates import Aggregates
-from edgert.operators.state.bounded_keys import KEY_BYTES, SHORT, SLOT_BYTES, beyond_short
+from edgert.operators.state.bounded_keys import KEY_BYTES, SLOT_BYTES
 from edgert.operators.state.groups import STALE_BYTES, WINDOW_BYTES, Groups
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
 from tests.operators.bounds import limit

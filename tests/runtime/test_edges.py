@@ -19,7 +19,8 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.instance.edges import InputWatermarks, Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
-from gateway.ingest.inbox import MESSAGE_BYTES, Reader
+from gateway.ingest.inbox import Reader
+from gateway.ingest.message_size import size_of
 from tests.runtime.pools import Pass, instance
 
 
@@ -107,7 +108,8 @@ def test_an_instance_fed_by_copies_closes_its_windows_when_all_of_them_have_pass
     assert (window.watermark, window.windows, turn.failed) == (15.0, {}, None)
 
 
-TOPICS = st.lists(st.tuples(st.sampled_from([f"t/{n}" for n in range(9)]), st.binary(max_size=3)), max_size=30)
+NAMES = [f"t/{n}" for n in (*range(9), 10**99)]
+TOPICS = st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=3)), max_size=30)
 
 
 @given(TOPICS, st.integers(2, 4))
@@ -122,7 +124,7 @@ def test_the_messages_of_a_topic_go_to_one_copy_in_order_and_none_is_lost(
     for topic, payload in messages:
         sent.setdefault(topic, []).append(payload)
     found: dict[str, list[bytes]] = {}
-    size = sum(len(p) + MESSAGE_BYTES for _, p in messages)
+    size = size_of([t for t, _ in messages], sum(len(p) for _, p in messages))
     parts = list(reader.divide(RawBatch([t for t, _ in messages], [p for _, p in messages], 1.0, 2.0, size)))
     for copy, part in parts:
         assert len(part)

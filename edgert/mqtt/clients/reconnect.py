@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+FOUND_EACH: Final = 8
+"""After so many reasons that were found, and none of the connections stable, the series begins one attempt later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,17 @@ class Attempts:
     def __init__(self, backoff: Backoff, draw: Callable[[], float]) -> None:
         """`draw` gives 0 <= x < 1."""
         self._backoff, self._draw = backoff, draw
-        self._count = 0
+        self._count = self._found = 0
 
     def begin_anew(self) -> None:
-        """Forgets the attempts so far: the reason why they failed is found."""
-        self._count = 0
+        """Forgets the attempts so far: the reason why they failed is found. Fewer of them the more were found since a
+        connection was stable, or the wait would never grow where ever new messages make the broker hang up."""
+        self._found += 1
+        self._count = min(self._count, self._found // FOUND_EACH)
 
     def ended(self, stood_s: float = 0.0) -> float:
         """A connection ended that had stood for so long (0: there was none). Returns seconds to wait."""
         if stood_s >= self._backoff.stable_s:
-            self._count = 0
+            self._count = self._found = 0
         self._count += 1
         return self._backoff.delay(self._count - 1, self._draw)

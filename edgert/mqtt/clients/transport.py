@@ -111,7 +111,7 @@ class MqttClient:
 
     @property
     def outgoing_bytes(self) -> int:
-        """Bytes of the payloads of these messages."""
+        """Bytes of the payloads and long topics of these messages."""
         return self.session.outgoing.size
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:

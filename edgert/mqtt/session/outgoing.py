@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from edgert.core.errors import EdgertError
+from edgert.core.text.long_text import beyond_short
 from edgert.mqtt.hang_ups.suspicion import Sent
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES, MAX_PACKET_ID, Properties, reason_text
@@ -51,6 +52,11 @@ class OutgoingMessage:
     properties: Properties | None
     sent: bool = False
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that count for the bound of `Outgoing`."""
+        return len(self.payload) + beyond_short(self.topic)
+
     def encode(self, level: int, packet_id: int = 0) -> bytes:
         """At QoS 1 with a packet id, else at QoS 0. With DUP if it was sent before in this broker session."""
         return encode.publish(
@@ -66,7 +72,7 @@ class OutgoingMessage:
 
 
 class Outgoing:
-    """At most `max_bytes` of payloads and `max_messages` messages are held, acknowledged or not."""
+    """At most `max_bytes` of payloads and long topics and `max_messages` messages are held, acknowledged or not."""
 
     def __init__(self, max_messages: int, max_bytes: int, max_in_flight: int) -> None:
         self._max_messages = max_messages
@@ -81,7 +87,7 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Bytes of payloads that are held."""
+        """Bytes of payloads and long topics that are held."""
         return self._bytes
 
     def __contains__(self, packet_id: int) -> bool:
@@ -89,7 +95,7 @@ class Outgoing:
 
     def add(self, packet_id: int, message: OutgoingMessage) -> None:
         """Raises PublishRefused when the bounds are reached."""
-        size = self._bytes + len(message.payload)
+        size = self._bytes + message.held_bytes
         if len(self._messages) >= self._max_messages or size > self._max_bytes:
             raise PublishRefused(
                 f"expected at most {self._max_messages} messages and {self._max_bytes} bytes to wait for the broker,"
@@ -128,7 +134,7 @@ class Outgoing:
         self._waiting = deque(n for n in self._waiting if n in self._messages)
 
     def _forget(self, packet_id: int) -> None:
-        self._bytes -= len(self._messages.pop(packet_id).payload)
+        self._bytes -= self._messages.pop(packet_id).held_bytes
 
     def reconnected(self, session_present: bool) -> None:
         """All that is unacknowledged waits again, in order; a broker without session has never seen any of it."""

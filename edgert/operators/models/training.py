@@ -18,12 +18,13 @@ from typing import Any, Final
 
 from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
 from edgert.core.errors import Problem, show
+from edgert.core.text.long_text import SHORT
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, key_reader, new_field
 from edgert.operators.base.logic import Build, Emission, Logic, Now
 from edgert.operators.state.aggregates import compile_function, plain_sum
-from edgert.operators.state.bounded_keys import SHORT, SLOT_BYTES, ByKey, forgets
+from edgert.operators.state.bounded_keys import SLOT_BYTES, ByKey, forgets
 from edgert.operators.state.columns import key_names
 from edgert.operators.state.partitioning import as_they_are
 

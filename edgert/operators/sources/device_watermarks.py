@@ -15,8 +15,9 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
+from edgert.core.text.long_text import beyond_short
 from edgert.operators.base.memory import Memory
-from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS, beyond_short
+from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS
 
 MEMORY_BYTES: Final = 48 << 20
 """For the devices of one source."""

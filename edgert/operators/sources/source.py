@@ -29,6 +29,9 @@ from edgert.operators.state.wrong_clock import SLACK_S, TAKEN_BACK, is_ahead
 
 RECOMPUTE_S: Final = 0.05
 """The minimum over all devices is taken at most this often, so that its cost does not grow with the rate."""
+DEVICES_PER_S: Final = 100_000
+"""Devices that these looks go over in a second, at most: some 1 % of a core. More than 5,000 are looked at less often,
+the most that a source keeps (`MAX_KEYS`) once a second."""
 LOOK_MOST_S: Final = 30.0
 """Between two looks at a source whose devices are all silent, at most."""
 _SOURCE = itemgetter("source")
@@ -201,7 +204,7 @@ class Source(Logic):
         """The watermark behind a batch that arrived at `arrival`. Who was silent is told by arrivals: what has waited
         in the queue, however long, was heard when it came."""
         if looks:
-            self._next_look = now.monotonic + RECOMPUTE_S
+            self._next_look = now.monotonic + max(RECOMPUTE_S, len(self.devices.latest) / DEVICES_PER_S)
             silence_s = now.monotonic - self.devices.last_heard
             self._next_silent = now.monotonic + min(LOOK_MOST_S, silence_s / 20)
             self._look(arrival, self.limit(wall) + SLACK_S)

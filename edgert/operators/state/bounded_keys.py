@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from sys import getsizeof
 from typing import Any, Final, Generic, TypeVar
 
+from edgert.core.text.long_text import beyond_short
 from edgert.operators.base.fields import hashable
 from edgert.operators.base.memory import Memory
 
@@ -19,11 +19,8 @@ KEY_BYTES: Final = 260
 """Bytes of a key beside its value, as measured: a name of up to 64 letters, its places in dictionaries."""
 SLOT_BYTES: Final = 40
 """Bytes of each number in a list that is kept of a key, as measured."""
-SHORT: Final = 64
-"""Letters of a key that are reckoned with that."""
 PORTIONS: Final = 100
 """In so many portions all that is kept would be forgotten."""
-_TEXTS: Final = frozenset((str, bytes))
 
 
 class BoundedKeys(Generic[Value]):
@@ -141,13 +138,6 @@ class ByKey(BoundedKeys[Value]):
             self._told[key] = None
             yield key, *rest
         self.memory.own_bytes = self.held_bytes()
-
-
-def beyond_short(key: Any) -> int:
-    """Bytes by which a key is longer than most."""
-    if type(key) is tuple:
-        return sum(map(beyond_short, key))
-    return getsizeof(key) if type(key) in _TEXTS and len(key) > SHORT else 0
 
 
 def forgets(most: int = MAX_KEYS) -> str:

@@ -10,11 +10,12 @@ from typing import Any, Final
 from msgspec import Raw
 
 from edgert.core.packing import pack
+from edgert.core.text.long_text import SHORT, beyond_short
 from edgert.flow.spec import ANY
 from edgert.operators.base.fields import hashable
 from edgert.operators.base.memory import Memory
 from edgert.operators.state.aggregates import Aggregates, Slots
-from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SHORT, SLOT_BYTES, beyond_short
+from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
 
 Key = Any
 """The value of a single key field, a tuple of several, or the empty tuple."""

@@ -8,11 +8,11 @@ from typing import Any, Final
 import xxhash
 
 from edgert.core.batch import Row
+from edgert.core.text.long_text import beyond_short
 from edgert.core.text.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.flow.graph import Node
 from edgert.flow.spec import ANY, Keys
 from edgert.operators.state.aggregates import compile_function
-from edgert.operators.state.bounded_keys import beyond_short
 from edgert.operators.state.keys import CONSTANTS, key_source
 
 KNOWN: Final = 100_000
