@@ -4,11 +4,12 @@
 SHELL := /bin/sh
 ARGS ?=
 BOARD ?= amd64
+HOST :=
 # A plain user's PATH may lack the folder of mosquitto.
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image bundle image-test image-fleet docs docs-site lock clean
+.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image bundle image-test image-fleet hw-test docs docs-site lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -71,6 +72,10 @@ image-fleet: ## builds an image, runs three boards of it in containers: one flow
 	@scripts/setup image
 	@.venv/bin/python -m images.build $(BOARD)
 	@.venv/bin/python -m images.containers $(BOARD) $(ARGS)
+
+hw-test: ## checks a real board by SSH: make hw-test BOARD=pi4 HOST=ADDRESS; by its console: ARGS="--serial /dev/ttyUSB0"
+	@scripts/setup lint
+	@PYTHONPATH=.:hw-tests .venv/bin/python -m hardware $(BOARD) $(if $(HOST),--host $(HOST)) $(ARGS)
 
 docs: ## writes anew what the docs take from the code
 	@scripts/setup lint

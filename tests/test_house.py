@@ -34,7 +34,7 @@ FOREIGN_TO_A_BOARD = {
     "pytest",
 }
 
-FOLDERS = ("edgert", "gateway", "agent", "provisioning", "images")
+FOLDERS = ("edgert", "gateway", "agent", "provisioning", "images", "hw-tests")
 """Of the product."""
 MOST_MODULES = 16
 MOST_LINES = 400

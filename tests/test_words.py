@@ -25,7 +25,7 @@ SEARCHED = (
       "edgert", "gateway", "agent", "provisioning", "images", "benchmarks", "tests", "hw-tests")),
 )  # fmt: skip
 
-PLAIN_ROOMS = ("agent", "edgert", "gateway", "images", "provisioning")
+PLAIN_ROOMS = ("agent", "edgert", "gateway", "hw-tests", "images", "provisioning")
 """Packages in which the first word of a docstring is checked."""
 RIDDLE = re.compile(r"(Of|The same|What|Whatever|Whether|Who|Whoever|Whom|Whose|Nobody)\b")
 

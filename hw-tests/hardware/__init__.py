@@ -1,0 +1,1 @@
+"""Tests of a real board, over SSH or its serial console: `make hw-test`."""
