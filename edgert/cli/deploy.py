@@ -236,8 +236,9 @@ def _told(name: str, gateway: str, answer: DeploymentAnswer, *, removed: bool) -
         runs, instead = "", f"take it back (--remove {name})"
         if answer.running_version is not None:
             runs, instead = f"; version {answer.running_version} runs on", "deploy that version again"
-        stays = "the refused document stays at the broker and may run after a restart: deploy a mended one, or "
-        raise DocumentError(f"gateway {gateway} refused flow {name}{runs}; {stays}{instead}", answer.problems)
+        held = "the broker still holds the refused document, and the gateway tries it again when it restarts"
+        what = f"gateway {gateway} refused flow {name}{runs}; {held}: deploy a mended one, or {instead}"
+        raise DocumentError(what, answer.problems)
     if not removed:
         return f"flow {name} on gateway {gateway}: accepted, version {answer.version}"
     if not answer.existed:

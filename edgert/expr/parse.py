@@ -1,4 +1,5 @@
-"""Text to tree. The language is Python's expressions, cut down: no attributes, no indexing, only registered functions.
+"""Text to tree. The language is Python's expressions, cut down: no indexing, only registered functions. A name with
+dots between its words is that of one field, as codecs name what nested objects hold.
 
 or_     := and_ ("or" and_)*
 and_    := not_ ("and" not_)*
@@ -44,7 +45,10 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
-_NAME: Final = re.compile(r"[^\W\d]\w*")
+NAME: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+"""A name without backticks."""
+_MEANT: Final = re.compile(r"[^\W\d][^\s`'\"()\[\],+*%<>=!&|^]*")
+"""Text without spaces that may be meant as one name."""
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "t": "\t", "r": "\r"}
 
@@ -67,7 +71,7 @@ def parse(text: str, *, condition: bool = False) -> Expression:
     """
     if len(text) > MAX_LENGTH:
         raise ValueError(f"expected an expression of at most {MAX_LENGTH} characters, got {len(text)}")
-    parser = _Parser(_tokens(text))
+    parser = _Parser(text)
     expression = parser.whole()
     try:
         type_of(expression)
@@ -84,7 +88,7 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         found = _TOKEN.match(text, at) or None
         if found is None:
-            name = _NAME.match(text, at)  # letters beyond ASCII may name a field too
+            name = NAME.match(text, at)  # letters beyond ASCII may name a field too
             if name is None:
                 raise _unreadable(text, at)
             tokens.append(_Token("name", name.group(), at + 1))
@@ -92,7 +96,7 @@ def _tokens(text: str) -> list[_Token]:
             continue
         kind = found.lastgroup or ""
         if kind == "name":
-            found = _NAME.match(text, at) or found
+            found = NAME.match(text, at) or found
         if kind != "space":
             tokens.append(_Token(kind, found.group(), at + 1))
         at = found.end()
@@ -104,14 +108,30 @@ def _unreadable(text: str, at: int) -> ValueError:
     names = {'"': 'a closing "', "'": "a closing '", "`": "a closing `"}
     expected = names.get(text[at], "an expression")
     got = "the end" if text[at] in names else show(text[at])
-    return ValueError(f"expected {expected}, got {got} at column {at + 1}")
+    return ValueError(f"expected {expected}, got {got} at column {at + 1}{_backticks(text, at)}")
+
+
+def _backticks(text: str, at: int) -> str:
+    """A hint at backticks for a fault in what may be meant as the name of a field; empty for any other."""
+    meant = next((found.group() for found in _MEANT.finditer(text) if found.start() <= at < found.end()), "")
+    before = text[:at].split(" ")[-2:]
+    if (
+        NAME.fullmatch(meant)
+        and before[-1] == ""
+        and NAME.fullmatch(before[0])
+        and WORDS.isdisjoint((before[0], meant))
+    ):
+        meant = f"{before[0]} {meant}"
+    told = meant and not NAME.fullmatch(meant) and len(meant) <= 60
+    return f"; a field of that name is written in backticks: `{show(meant, 300)[1:-1]}`" if told else ""
 
 
 class _Parser:
     """Recursive descent; `columns` remembers where each node began, by identity."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
-        self.tokens = tokens
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
         self.at = 0
         self.levels = 0
         self.columns: dict[int, int] = {}
@@ -125,7 +145,8 @@ class _Parser:
         token = token or self.next
         hint = _INSTEAD.get(token.text)
         expected = f"{hint}" if hint and token.kind != "string" else expected
-        return ValueError(f"expected {expected}, got {token} at column {token.column}")
+        backticks = "" if hint else _backticks(self.text, token.column - 1)
+        return ValueError(f"expected {expected}, got {token} at column {token.column}{backticks}")
 
     def take(self, *texts: str) -> _Token | None:
         token = self.next

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from edgert.expr.parse import _INSTEAD, WORDS
+from edgert.expr.parse import _INSTEAD, NAME, WORDS
 from edgert.expr.tree import (
     Arithmetic,
     Call,
@@ -18,7 +16,6 @@ from edgert.expr.tree import (
     Not,
 )
 
-_PLAIN_NAME = re.compile(r"[^\W\d]\w*")
 _OR, _AND, _NOT, _COMPARE, _SUM, _TERM, _UNARY, _POWER, _ATOM = range(1, 10)
 _BINDS = {"+": _SUM, "-": _SUM, "*": _TERM, "/": _TERM, "%": _TERM, "**": _POWER}
 
@@ -74,8 +71,8 @@ def _inside(expression: Expression, least: int) -> str:
 
 
 def field_text(name: str) -> str:
-    """A field name as it is written in an expression: in backticks if it is not a plain word."""
-    plain = _PLAIN_NAME.fullmatch(name) and name not in WORDS and name not in _INSTEAD
+    """A field name as it is written in an expression: in backticks unless it is words with dots between them."""
+    plain = NAME.fullmatch(name) and name not in WORDS and name not in _INSTEAD
     return name if plain else f"`{name}`"
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgert.expr.build import Term
-from edgert.expr.text import to_text
+from edgert.expr.text import field_text, to_text
 from edgert.expr.tree import Literal
 from edgert.flow import builder
 from edgert.flow.spec import REQUIRED, OperatorSpec, Parameter, Registry
@@ -38,7 +38,7 @@ class _Aggregates:
     def __getattr__(self, function: str) -> Callable[..., str]:
         if function not in FUNCTIONS:
             raise AttributeError(f"expected an aggregate ({', '.join(FUNCTIONS)}), got {function}")
-        return lambda field="": f"{function}({field})"
+        return lambda field="": f"{function}({field_text(field) if isinstance(field, str) and field else field})"
 
     def __dir__(self) -> Iterator[str]:
         return iter(FUNCTIONS)

@@ -320,7 +320,8 @@ SPECS = (
                 "string_map",
                 "Column name to aggregate: "
                 + ", ".join(f"`{f}`" for f in FUNCTIONS)
-                + "; for instance `mean(temperature)`. The last three are sketches.",
+                + "; for instance `mean(temperature)`. The last three are sketches. A field whose name has other "
+                "characters than letters, digits, `_` and dots is written in backticks: `` mean(`Total Power`) ``.",
                 parse_entry=aggregate_named,
                 parse=all_aggregates,
             ),

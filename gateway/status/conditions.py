@@ -259,10 +259,10 @@ def _doubtful(
     suffers = list(_suffers(flow, recent, sensors, central))
     found = [reason for _, reason in suffers]
     for missing in flow.get("never_seen", ()):
-        came, seen = missing.get("came", ()), ", ".join(missing["seen"]) or "none"
+        came, seen = missing.get("came", {}), ", ".join(missing["seen"]) or "none"
         if fields := ", ".join(name for name in missing["fields"] if name not in came):
             found.append(f"field {fields} never seen; seen: {seen}")
-        found += [f"field {name} came, and never with a usable value" for name in came]
+        found += [f"field {name} came, and never with a usable value: {_unread(came[name])}" for name in came]
     found += flow.get("unusable", ())
     refused_age_s = recent.get("refused_age_s")
     if refused_age_s is not None and refused_age_s < MIXED_S:
@@ -270,6 +270,12 @@ def _doubtful(
     found += [f"may read what it publishes: {way}" for way in flow.get("possible_loops", ())]
     state = suffers[0][0] if suffers else "running"
     return Condition("flow", flow["name"], "warning", state, "; ".join(found)) if found else None
+
+
+def _unread(sample: str) -> str:
+    """The sample of a field, and why that is no value."""
+    why = {"[": " (arrays are not read)", "{": " (an object: name the fields in it, with a dot)"}
+    return f"got {sample}{why.get(sample[:1], '')}"
 
 
 def _sample(flow: Mapping[str, Any]) -> str:

@@ -77,8 +77,9 @@ def never_seen(copies: Sequence[Report]) -> dict[str, Any]:
     fields = sorted(set.intersection(*missing)) if missing else []
     if not fields:
         return {}
-    came, seen = ({name for one in told for name in one.get(which, ())} for which in ("came", "seen"))
-    return {"never_seen": fields, "came": sorted(came.intersection(fields)), "seen": sorted(seen)}
+    came = {name: sample for one in told for name, sample in one.get("came", {}).items() if name in fields}
+    seen = {name for one in told for name in one.get("seen", ())}
+    return {"never_seen": fields, "came": came, "seen": sorted(seen)}
 
 
 def _age(told: Mapping[str, Mapping[str, float]]) -> float:

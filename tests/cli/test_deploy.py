@@ -314,7 +314,8 @@ def test_a_refusal_names_every_error_and_what_becomes_of_the_document(
     finally:
         fake.stop()
     assert (status, out) == (1, "")
-    stays = "the refused document stays at the broker and may run after a restart: deploy a mended one"
+    held = "the broker still holds the refused document, and the gateway tries it again when it restarts"
+    stays = f"{held}: deploy a mended one"
     assert err == (
         f"edgert: gateway g1 refused flow warm{says.format(stays)}: 2 errors\n"
         "  operators.a.type: expected x, got y\n  b: expected x, got z\n"

@@ -40,6 +40,8 @@ from tests.examples import examples
         ("if(a>1, 'it''s', b)", None),
         ("if(a > 1, 'it\\'s \\\\ \\u00e9', `two words`)", "if(a > 1, 'it\\'s \\\\ é', `two words`)"),
         ("`and` + `+` + größe", "`and` + `+` + größe"),
+        ("ENERGY.Power>3.5 and `a b.c`+Außen.t*a.in.not<2", "ENERGY.Power > 3.5 and `a b.c` + Außen.t * a.in.not < 2"),
+        ("`a.b` + `a.1` + `a.` + `.a` + `a..b`", "a.b + `a.1` + `a.` + `.a` + `a..b`"),
         ("1e3 + .5 + 1.", "1000.0 + 0.5 + 1.0"),
         ("is_null(a) or coalesce(a,null)>9223372036854775808", "is_null(a) or coalesce(a, null) > 9223372036854775808"),
     ],
@@ -86,7 +88,14 @@ def test_an_expression_has_the_precedence_of_python(text: str, canonical: str | 
         ("(a + 1) in ['x']", "expected a number in the list, got a string at column 13"),
         ("9223372036854775809", r"expected an integer of at most 2\*\*63, got a greater one .* at column 1"),
         ("1e309", "expected a number of at most 1e308, got inf at column 1"),
-        ("a.b", "expected"),
+        ("x.5", "expected an operator or the end, got '.5' at column 2; a field of that name is .*: `x.5`$"),
+        ("3.x", "expected an operator or the end, got 'x' at column 3$"),
+        ("a .b", r"expected an expression, got '\.' at column 3$"),
+        ("a.b(1)", "expected a known function.*, got a.b at column 1"),
+        ("3 + switch:0.w > 2", "expected an expression, got ':' at column 11; .* in backticks: `switch:0.w`$"),
+        ("D-1.T > 3", "expected an operator or the end, got 'T' at column 5; .* in backticks: `D-1.T`$"),
+        ("u < 2 and Total Power > 3", "expected .* got 'Power' at column 17; .* in backticks: `Total Power`$"),
+        ("not a and a-1 2 and c", "expected an operator or the end, got '2' at column 15$"),
         ("a[0]", r"expected an operator or the end, got '\[' at column 2"),
         ("lambda: 1", "expected"),
         ("``", "expected a field name of 1 to 255 characters, got 0 at column 1"),
@@ -113,7 +122,7 @@ def test_a_condition_must_be_able_to_be_true() -> None:
 
 
 def test_the_fields_of_an_expression_are_known() -> None:
-    assert fields(parse("a + `b c` > if(is_null(d), e, 'f') and g in [1]")) == {"a", "b c", "d", "e", "g"}
+    assert fields(parse("a + `b c` > if(is_null(d), e.f, 'f') and g in [1]")) == {"a", "b c", "d", "e.f", "g"}
 
 
 def test_as_many_operands_as_the_depth_allows_are_no_problem() -> None:
@@ -125,7 +134,7 @@ def test_as_many_operands_as_the_depth_allows_are_no_problem() -> None:
 
 PIECES = (
     *"()[],a1'\"`\\+-%<.é\x00\ud800😀 ",
-    *("**", "==", "9e999", "not ", "in", "if(", "abs(", "coalesce(", "and", "or", "null", "true"),
+    *("**", "==", "9e999", "not ", "in", "if(", "abs(", "coalesce(", "and", "or", "null", "true", "a.", "b-"),
 )
 
 

@@ -120,6 +120,7 @@ THROUGH: Final = {
     "edgert/links/session.py:receive_untrusted": "feed_untrusted",
     "edgert/core/results/maps.py:map_untrusted": "unpack_untrusted",
     "edgert/core/results/maps.py:result_map_untrusted": "map_untrusted",
+    "edgert/operators/sources/unseen_fields.py:_sample_untrusted": "parse_untrusted",
     "gateway/flows/models.py:offer_untrusted": "_checked_untrusted",
     "gateway/flows/models.py:_checked_untrusted": "_sorted_untrusted",
     "gateway/flows/models.py:_sorted_untrusted": "checked_untrusted",

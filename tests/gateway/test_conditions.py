@@ -62,8 +62,15 @@ def test_a_field_that_never_came_is_named_with_those_that_did() -> None:
 
 
 def test_a_field_that_came_without_a_usable_value_is_said_so() -> None:
-    found = flow(never_seen=[{"operator": "in", "fields": ["lux", "tmep"], "came": ["lux"], "seen": ["temp"]}])
-    assert found.reason == "field tmep never seen; seen: temp; field lux came, and never with a usable value"
+    came = {"lux": "null", "power": "[231, 0]", "inner": "{'a': 1}"}
+    found = flow(never_seen=[{"operator": "in", "fields": ["lux", "tmep"], "came": came, "seen": ["temp"]}])
+    assert found.reason.split("; ") == [
+        "field tmep never seen",
+        "seen: temp",
+        "field lux came, and never with a usable value: got null",
+        "field power came, and never with a usable value: got [231, 0] (arrays are not read)",
+        "field inner came, and never with a usable value: got {'a': 1} (an object: name the fields in it, with a dot)",
+    ]
 
 
 def test_an_operator_that_drops_all_is_bad() -> None:

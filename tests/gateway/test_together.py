@@ -89,8 +89,8 @@ def test_of_reports_counts_are_added_rest_is_the_mean_and_age_the_greatest() -> 
 def test_a_field_that_came_to_one_copy_was_seen() -> None:
     asleep = Report()
     garden = Report(rows_in=9, input={"never_seen": ["lux", "tmep"], "seen": ["hum", "temp"]})
-    hall = Report(rows_in=9, input={"never_seen": ["tmep"], "came": ["tmep"], "seen": ["lux", "temp"]})
-    both = {"never_seen": ["tmep"], "came": ["tmep"], "seen": ["hum", "lux", "temp"]}
+    hall = Report(rows_in=9, input={"never_seen": ["tmep"], "came": {"tmep": "null"}, "seen": ["lux", "temp"]})
+    both = {"never_seen": ["tmep"], "came": {"tmep": "null"}, "seen": ["hum", "lux", "temp"]}
     assert never_seen([asleep, garden, hall]) == merge_reports([garden, asleep, hall]).input == both
     assert never_seen([garden, hall, Report(rows_in=1)]) == {}  # which has not looked long enough
     assert never_seen([asleep]) == {}

@@ -138,7 +138,9 @@ def playing(broker_port: str, messages: list[tuple[str, str]], heard: dict[str, 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "gateway.toml"])
 def test_every_flow_of_the_page_is_good_and_named_as_its_file(name: str) -> None:
-    assert load(FILES[name], REGISTRY).name == Path(name).stem
+    flow = load(FILES[name], REGISTRY)
+    assert flow.name == Path(name).stem
+    assert flow.nodes["readings"].parameters["idle_timeout_s"] == 5.0, "a single message is a row soon"
 
 
 def test_every_flow_of_the_page_is_deployed_and_every_device_played() -> None:

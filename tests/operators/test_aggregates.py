@@ -155,7 +155,14 @@ def test_aggregates_that_need_the_same_share_it() -> None:
         ("sum()", "expected sum(field)"),
         ("sum(v", "expected function(field)"),
         ("sum(v) ; import os", "expected function(field)"),
-        ("sum('v')", "expected function(field)"),
+        ("sum('v')", "expected sum(v), got"),
+        ("sum(`v)", "expected sum(v), got"),
+        ("sum('')", "expected sum(field), got"),
+        ("count(``)", "expected a field name of 1 to 255 characters, got 0"),
+        ("sum(`a`b`)", "expected a field name of printable characters without backticks"),
+        ("mean(a*b)", "expected the name of a field, in backticks as there is '*' in it: mean(`a*b`), got 'mean(a*b)'"),
+        ("mean(2nd)", "expected the name of a field, in backticks as there is '2' in it: mean(`2nd`)"),
+        ("mean(Straße 1)", "expected the name of a field, in backticks as there is ' ' in it: mean(`Straße 1`)"),
     ],
 )
 def test_text_that_is_no_aggregate_is_refused_and_told_what_is(text: str, told: str) -> None:
@@ -164,9 +171,18 @@ def test_text_that_is_no_aggregate_is_refused_and_told_what_is(text: str, told: 
     assert str(error.value).startswith(told)
 
 
+@pytest.mark.parametrize("name", ["v", "ENERGY.Power", "a.0.b", "a.", "Außentemperatur", "größe_2.t"])
+def test_a_name_of_letters_digits_and_dots_stands_bare_or_in_backticks(name: str) -> None:
+    assert parse_aggregate("x", f" sum( {name} )").field == parse_aggregate("x", f"sum(`{name}` )").field == name
+
+
 def test_a_field_name_can_only_be_a_name_in_generated_source() -> None:
-    with pytest.raises(ValueError, match="expected function"):
+    with pytest.raises(ValueError, match="expected the name of a field"):
         parse_aggregate("x", 'sum(v"] or 1)')
+    made = Aggregates([parse_aggregate("x", "count(`v\"] or 1}'`)"), parse_aggregate("y", "sum(`v'`)")])
+    acc = made.initial()
+    assert adder(made)(acc, {"v\"] or 1}'": "text", "v'": 2}) == 0
+    assert made.result(acc) == {"x": 1, "y": 2}
 
 
 FIELDS = ("a", "b", "c")

@@ -54,6 +54,12 @@ def test_the_builder_makes_the_document_that_one_would_write() -> None:
     }
 
 
+def test_an_aggregate_of_an_odd_name_is_written_with_backticks() -> None:
+    assert [agg.count(), agg.mean("ENERGY.Power"), agg.max("Total Power"), agg.min(field("a b"))] == [
+        "count()", "mean(ENERGY.Power)", "max(`Total Power`)", "min(`a b`)",
+    ]  # fmt: skip
+
+
 def test_a_stream_in_a_variable_branches_and_automatic_names_are_numbered() -> None:
     readings = stream("f").mqtt_source("a/{source}")
     readings.filter("t > 1").publish("hot")

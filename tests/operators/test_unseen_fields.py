@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from edgert.codecs import make
@@ -34,6 +36,7 @@ def test_a_field_that_comes_without_a_usable_value_is_told_apart() -> None:
     watching = watch("temperature", "lux", "temp")
     fed(watching, int(ENOUGH_S), b'{"rssi": -52, "temperature": nan, "hum": 1}')
     assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["lux", "temp", "temperature"], ["temperature"])
+    assert watching.came == {"temperature": "nan"}
     fed(watching, 1, b'{"rssi": -52, "temperature": 21.5}')
     assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["lux", "temp"], [])
 
@@ -42,9 +45,26 @@ def test_a_field_that_is_always_null_has_no_usable_value() -> None:
     watching = watch("temperature", "env.hum")
     fed(watching, int(ENOUGH_S), b'{"temperature": null, "env": {"hum": null}}')
     assert watching.never_seen(ENOUGH_S) == ["env.hum", "temperature"]
-    assert set(watching.came) == {"temperature", "env.hum"}
+    assert watching.came == {"temperature": "null", "env.hum": "null"}
     fed(watching, 1, b'{"temperature": null, "env": {"hum": 40}}')
     assert (watching.never_seen(ENOUGH_S), list(watching.came)) == (["temperature"], ["temperature"])
+
+
+def test_a_field_that_is_an_array_or_an_object_came_with_a_sample() -> None:
+    watching = watch("ENERGY.Power", "StatusSNS.Power", "params.switch", "Power")
+    payload = {
+        "ENERGY": {"Power": [231, 0]}, "StatusSNS": [{"Power": list(range(99))}], "params.switch": {"apower": 60},
+    }  # fmt: skip
+    fed(watching, int(ENOUGH_S), json.dumps([{"other": 1}, payload]).encode())
+    assert watching.never_seen(ENOUGH_S) == ["ENERGY.Power", "Power", "StatusSNS.Power", "params.switch"]
+    long = "[{'Power': [0, 1, 2, 3, 4, 5, 6, 7, 8, …"
+    assert watching.came == {"ENERGY.Power": "[231, 0]", "StatusSNS.Power": long, "params.switch": "{'apower': 60}"}
+
+
+def test_a_payload_that_is_refused_tells_nothing_of_its_fields() -> None:
+    watching = watch("temp")
+    fed(watching, int(ENOUGH_S), b'{"time": "soon", "temp": 1}')
+    assert watching.came == {}
 
 
 def test_a_rare_field_is_seen_whenever_it_comes() -> None:

@@ -6,12 +6,11 @@ more, with all its fields. A payload that holds the text of a missing name is al
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from typing import Any, Final
 
-from edgert.codecs.base import Captures, Codec
+from edgert.codecs.base import Captures, Codec, parse_untrusted
 from edgert.core.batch import RawBatch, Row
-from edgert.core.errors import PayloadError
+from edgert.core.errors import PayloadError, show
 
 LOOK_S: Final = 1.0
 """A payload is decoded at most this often without a reason of its own."""
@@ -23,6 +22,7 @@ MOST_SEEN: Final = 64
 """Names that are kept of those seen."""
 MOST_HITS: Final = 64
 """Payloads that hold the text of a missing name and not the field, until that text is looked for no more."""
+SAMPLE_CHARACTERS: Final = 40
 
 
 class UnseenFields:
@@ -32,8 +32,8 @@ class UnseenFields:
         """`named`: fields that the flow reads by name from this source's rows. `codec` builds all fields."""
         self.missing = dict.fromkeys(sorted(named)) if codec else {}
         self.seen: dict[str, None] = {}
-        self.came: dict[str, None] = {}
-        """Fields of `missing` that a payload had, with null or, in JSON, a value that cannot be used."""
+        self.came: dict[str, str] = {}
+        """Fields of `missing` that a payload had, with null or, in JSON, a value that cannot be used, and what came."""
         self._codec, self._captures = codec, captures
         self._needles = {name: name.rpartition(".")[2].encode() for name in self.missing}
         self._began: float | None = None
@@ -53,18 +53,20 @@ class UnseenFields:
                 hit = next((at for at, payload in enumerate(batch.payloads) if needle in payload), None)
                 if hit is not None:
                     self._hits += 1
-                    self._decode(batch, hit)
-                    if name in self.missing and re.search(rb'"%b"\s*:' % re.escape(needle), batch.payloads[hit]):
-                        self.came[name] = None
+                    if not self._decode(batch, hit) or name not in self.missing:
+                        continue
+                    if sample := _sample_untrusted(batch.payloads[hit], name):
+                        self.came[name] = sample
 
-    def _decode(self, batch: RawBatch, at: int) -> None:
+    def _decode(self, batch: RawBatch, at: int) -> bool:
+        """Takes note of the fields of a message; false if it is malformed."""
         assert self._codec is not None
         rows: list[Row] = []
         topic = batch.topics[at]
         try:
             self._codec.decode_untrusted(batch.payloads[at], self._captures(topic), batch.wall, rows, topic)
         except PayloadError:
-            return
+            return False
         self._looks += 1
         if self._began is None and rows:
             self._began = batch.arrival
@@ -74,12 +76,30 @@ class UnseenFields:
                     self.missing.pop(name, None)
                     self.came.pop(name, None)
                 elif name in self.missing:
-                    self.came[name] = None
+                    self.came[name] = "null"
                 if len(self.seen) < MOST_SEEN:
                     self.seen[name] = None
+        return True
 
     def never_seen(self, now: float) -> list[str]:
         """The missing fields; none before there was enough to judge by. `now` is in seconds, as arrivals are."""
         if self._began is None or now - self._began < ENOUGH_S or self._looks < ENOUGH_LOOKS:
             return []
         return list(self.missing)
+
+
+def _sample_untrusted(payload: bytes, name: str) -> str:
+    """The value of this field in a JSON payload, or an array on the way to it, in short; empty if neither is there."""
+    try:
+        document = parse_untrusted(payload)
+    except PayloadError:
+        return ""
+    for item in document if isinstance(document, list) else [document]:
+        value: Any = item
+        for key in [name] if isinstance(item, dict) and name in item else name.split("."):
+            if isinstance(value, list):
+                break
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return show(value, SAMPLE_CHARACTERS)
+    return ""

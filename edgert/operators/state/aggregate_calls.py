@@ -10,6 +10,7 @@ from typing import Final, Literal, cast
 
 from edgert.core.errors import show
 from edgert.core.results.result_schema import FINALS, RESERVED_COLUMNS
+from edgert.expr.tree import check_field_name
 from edgert.install_hint import command
 
 Function = Literal["count", "sum", "mean", "variance", "min", "max", "distinct", "distinct_set", "quantiles"]
@@ -26,7 +27,8 @@ FUNCTIONS: Mapping[Function, str] = {
 }
 SKETCHES: Final[Mapping[str, str]] = {"distinct": "hll", "distinct_set": "theta", "quantiles": "kll"}
 """Aggregate -> its kind of sketch. All other aggregates have a fixed few slots."""
-_CALL = re.compile(r"\s*([a-z_]+)\s*\(\s*([A-Za-z_][A-Za-z0-9_.]*)?\s*\)\s*")
+_BARE = re.compile(r"[^\W\d][\w.]*")
+"""A field without backticks: all that an expression takes so, and `a.0.b`."""
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 RESERVED = RESERVED_COLUMNS | {"time", "source"}
 
@@ -47,18 +49,37 @@ class Aggregate:
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
     """Raises `ValueError` ("expected ..., got ...")."""
-    match = _CALL.fullmatch(text)
+    function, _, rest = (part.strip() for part in text.partition("("))
     known = ", ".join(FUNCTIONS)
-    if not match:
+    if not rest.endswith(")"):
         raise ValueError(f"expected function(field) with one of {known}, got {show(text)}")
-    function, column = match.groups()
     if function not in FUNCTIONS:
         raise ValueError(f"expected one of {known}, got {show(function)}")
-    if column is None and function != "count":
+    written = rest[:-1].strip()
+    if not written and function != "count":
         raise ValueError(f"expected {function}(field), got {show(text)}")
+    column = _field(function, written) if written else None
     if function in SKETCHES and find_spec("datasketches") is None:
         raise ValueError(f"expected the package datasketches for {function}; install it with: {command('sketches')}")
     return Aggregate(name, cast(Function, function), column)
+
+
+def _field(function: str, written: str) -> str:
+    """The name of a field as it is written in the brackets, bare or in backticks."""
+    if _BARE.fullmatch(written):
+        return written
+    name = written.strip("'\"`")
+    if len(written) > 1 and written[0] == written[-1] == "`":
+        check_field_name(written[1:-1])
+        return written[1:-1]
+    begins = _BARE.match(name)
+    odd = name[begins.end() if begins else 0 :][:1]
+    if not odd:
+        raise ValueError(f"expected {function}({show(name)[1:-1] or 'field'}), got {show(f'{function}({written})')}")
+    raise ValueError(
+        f"expected the name of a field, in backticks as there is {show(odd)} in it: "
+        f"{function}(`{show(name)[1:-1]}`), got {show(f'{function}({written})')}"
+    )
 
 
 def aggregate_named(name: str, text: str) -> Aggregate:

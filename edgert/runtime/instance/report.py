@@ -120,7 +120,7 @@ def input_of(place: Place, now: float) -> dict[str, Any]:
     if ahead := source.newest_ahead:
         found["ahead"] = dataclasses.asdict(ahead)
     if missing := source.unseen.never_seen(now):
-        found |= {"never_seen": missing, "came": list(source.unseen.came)}
+        found |= {"never_seen": missing, "came": source.unseen.came.copy()}
         found |= {"seen": sorted(set(source.unseen.seen) - ALWAYS)}
     if still := source.devices.still():
         found["still"] = list(still)
