@@ -47,7 +47,7 @@ class FleetDeploy:
                 fence, free = await self._obeyed(flow)
                 known = await flows.parts()  # what another coordinator did meanwhile
             on = assignment(operators, rules, asked, *self._boards(known))
-            flows.check_boards(on, known)
+            flows.check_boards({**rules.pins, **on}, known)
             if before := _of(known, flow):
                 return await self._deploy_again(lease, document, on, before, rules)
             self._check_free(lease, {gateway for gateway in free & known.keys() if flow not in known[gateway]})
@@ -118,7 +118,7 @@ class FleetDeploy:
             await lease.write("runs", {*lease.record.boards, *now.values()})
         if not same:
             return await self._next_version(flow, document, on, parts, rules)
-        return await flows.change(flow, await flows.write_rules(flow, parts, rules), on, DEPLOYED)
+        return await flows.change_by_rules(flow, parts, rules, on, DEPLOYED)
 
     async def _next_version(
         self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules

@@ -21,7 +21,7 @@ from agent.lease.fences import next_fence
 from agent.lease.leases import Lease, Leases, Request
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
-from agent.migration.plan_change import Change, change_plan, participants
+from agent.migration.plan_change import Change, UnfinishedError, change_plan, participants
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
@@ -160,7 +160,7 @@ class FleetFlows:
     async def _move(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "moves": {operator: gateway}}`."""
         flow, moves = _flow_of(args), args.get("moves")
-        if not isinstance(moves, Mapping) or not moves:
+        if not isinstance(moves, Mapping) or not moves or not all(isinstance(to, str) for to in moves.values()):
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
         async with self.changing(flow):
             parts = await self.running(flow)
@@ -173,9 +173,11 @@ class FleetFlows:
             operators = await self.check(next(iter(parts.values()))["document"])
             rules = newest(parts.values())
             after = with_keys({**before, **moves}, moves, operators, rules)
-            rules = rules.pinned(moves)  # first: else another placement could undo the move
+            along = [name for name, at in after.items() if at != before[name] and name not in moves]
+            and_more = f", and with it {listed(along)}" if along else ""
+            self.check_boards({name + and_more: to for name, to in moves.items()}, await self.parts())
             why = Why("person", f"asked for at {args.get('asked')}")
-            return await self.change(flow, await self.write_rules(flow, parts, rules), after, why)
+            return await self.change_by_rules(flow, parts, rules.pinned(moves), after, why)
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
@@ -282,6 +284,22 @@ class FleetFlows:
         told = {"flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made}
         self.history.note(before, why, told)
         return told
+
+    async def change_by_rules(
+        self, flow: str, parts: Mapping[str, Mapping[str, Any]], rules: Rules, after: Mapping[str, str], why: Why
+    ) -> Mapping[str, Any]:
+        """Makes a change by new rules. They are written first: else another placement could undo the change. Where it
+        is refused or undone, the old ones are written back."""
+        try:
+            return await self.change(flow, await self.write_rules(flow, parts, rules), after, why)
+        except EdgertError as error:
+            if not isinstance(error, UnfinishedError):
+                fence = self.next_fence(parts.values())
+                for _ in ("the change", "the old rules"):  # not from what others wrote: their rules hold
+                    fence = self.next_fence([{"fence": fence}])
+                told = {"flow": flow, "rules": newest(parts.values()).plain(), "fence": fence}
+                await self.ask_all(parts, "part.rules", told)
+            raise
 
     async def write_rules(
         self, flow: str, parts: Mapping[str, Mapping[str, Any]], rules: Rules

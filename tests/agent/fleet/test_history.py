@@ -75,7 +75,8 @@ class OneFlow:
         assignment = {operator: [at, -1] for operator, at in BEFORE.items()}
         return {"g1": {"assignment": assignment, "plan": 1, "document": {}}}
 
-    parts = running
+    async def parts(self, flow: str = "") -> Any:
+        return dict.fromkeys(("g1", "g2", "g3"), {})
 
     async def write_rules(self, flow: str, parts: Any, rules: Any) -> Any:
         return parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -16,35 +16,11 @@ from agent.lease.leases import LeaseError
 from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part
-from agent.simulation.loop import VirtualLoop
-from agent.simulation.rows import Rows
 from edgert.core.errors import EdgertError
 from edgert.core.ids import short
-from tests.agent.simulation.worlds import COPIES, FLOW, boards, job
+from tests.agent.simulation.worlds import COPIES, FLOW, ask, tell
 
-Story = Callable[[VirtualFleet], Awaitable[None]]
 APART = {"minute": "b", "central": "c"}
-
-
-def tell(story: Story, count: int = 4, seed: int = 1, loss: float = 0.0) -> VirtualFleet:
-    """Runs a story with so many boards that know each other."""
-
-    async def whole() -> VirtualFleet:
-        asked = job(boards(*[1] * count, otherwise={"delay_ms": 2, "jitter_ms": 1, "loss": loss}), seed=seed)
-        fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
-        await asyncio.sleep(20)
-        await story(fleet)
-        await fleet.stop()
-        return fleet
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(whole())
-
-
-async def ask(fleet: VirtualFleet, board: str, verb: str, /, **args: Any) -> Any:
-    agent = fleet.agents[board]
-    control = {**agent.flows.control, **agent.presence.control}
-    return await agent.begin(control[f"fleet.{verb}"](args))
 
 
 def cut(fleet: VirtualFleet, first: Iterable[str], second: Iterable[str], for_s: float, one_way: bool = False) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from string import ascii_letters
 from typing import Any, Final
 
 from agent.simulation.described.description import parse
+from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import VirtualGateway
+from agent.simulation.loop import VirtualLoop
+from agent.simulation.rows import Rows
 from agent.simulation.run import Job
 from agent.simulation.shape import Shapes
 from edgert.flow.document import from_plain
@@ -26,6 +31,7 @@ FLOW: Final[dict[str, Any]] = {
         "central": {"type": "ship", "input": "minute"},
     },
 }  # fmt: skip
+Story = Callable[[VirtualFleet], Awaitable[None]]
 COPIES: Final = ("readings", "valid", "by_source", "minute#1", "minute#2", "central")
 COST_S: Final = 1e-3
 """Of a window's row."""
@@ -57,3 +63,24 @@ def job(
     print(f"seed {seed}")
     description = parse(document)
     return Job(description, shapes(), rate, seed, seconds, description.events, asked, pins or {}, heuristic, gateway)
+
+
+def tell(story: Story, count: int = 4, seed: int = 1, loss: float = 0.0) -> VirtualFleet:
+    """Runs a story with so many boards that know each other."""
+
+    async def whole() -> VirtualFleet:
+        asked = job(boards(*[1] * count, otherwise={"delay_ms": 2, "jitter_ms": 1, "loss": loss}), seed=seed)
+        fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
+        await asyncio.sleep(20)
+        await story(fleet)
+        await fleet.stop()
+        return fleet
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(whole())
+
+
+async def ask(fleet: VirtualFleet, board: str, verb: str, /, **args: Any) -> Any:
+    agent = fleet.agents[board]
+    control = {**agent.flows.control, **agent.presence.control}
+    return await agent.begin(control[f"fleet.{verb}"](args))
