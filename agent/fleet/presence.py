@@ -42,6 +42,7 @@ class FleetPresence:
         self._roster, self._gateway, self._flows, self._leases, self._clock = roster, gateway, flows, leases, clock
         self._ping = ping
         self.control: dict[str, Handler] = {"fleet.forget": self._forget}
+        self._began = clock.monotonic()
         self._missed = False
         """The look before found no majority that had answered."""
         self._guests_wait = False
@@ -78,14 +79,16 @@ class FleetPresence:
 
     def _is_cut_off(self) -> bool:
         """True where two looks in a row found no majority. Boards that have not answered for two thirds of the time are
-        asked, so that it is not for want of pings."""
+        asked, so that it is not for want of pings; after its start an agent takes as long to ask them for the first
+        time."""
         members = self._leases.members
         soon = self.answering(lately_s(len(members)) * 2 / 3)
         if not is_majority(soon, members):
             for member in self._roster.choose(ASKED, lambda m: m.present and m.name in members - soon):
                 self._ping(member.name)
         missed, self._missed = self._missed, not self._has_majority()
-        return missed and self._missed
+        has_asked = self._clock.monotonic() - self._began >= lately_s(len(members))
+        return has_asked and missed and self._missed
 
     async def _see_to_guests(self, cut_off: bool) -> None:
         parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")

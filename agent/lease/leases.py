@@ -38,9 +38,9 @@ DEAD_S: Final = 180.0
 
 def dead_s(boards: int) -> float:
     """So long a board must be held for dead before it can be forgotten, or not be heard of by an agent that has started
-    since. One that lives and is cut off has noticed it by then, and has stopped what it runs for others
-    (`agent.fleet.presence`), with a minute to spare."""
-    return max(DEAD_S, 60.0 + lately_s(boards))
+    since. One that lives and is cut off has noticed it by then, though its agent began anew meanwhile, and has stopped
+    what it runs for others (`agent.fleet.presence`), with a minute to spare."""
+    return max(DEAD_S, 60.0 + 2 * lately_s(boards))
 
 
 class LeaseError(EdgertError):

@@ -168,11 +168,11 @@ class VirtualFleet(MembershipNetwork):
 
     # -- boards
 
-    def start(self, name: str) -> None:
-        """The board starts, with what is on its disk."""
+    def start(self, name: str, gateway: VirtualGateway | None = None) -> None:
+        """The board starts, with what is on its disk; or its agent alone, where its gateway ran on."""
         clock = self._clocks[name]
         epoch = self._epochs[name] = max(self._epochs.get(name, 0) + 1, int(clock.wall()))
-        gateway = self._gateway(name, self._disks[name], self.shapes, clock, self.look)
+        gateway = gateway or self._gateway(name, self._disks[name], self.shapes, clock, self.look)
         random = Random(f"{self._seed} {name} {epoch}")
         agent = VirtualAgent(
             self._described[name], self._number[name], epoch, gateway, clock, random, self.request, self.step

@@ -84,3 +84,12 @@ async def ask(fleet: VirtualFleet, board: str, verb: str, /, **args: Any) -> Any
     agent = fleet.agents[board]
     control = {**agent.flows.control, **agent.presence.control}
     return await agent.begin(control[f"fleet.{verb}"](args))
+
+
+async def restart_agent(fleet: VirtualFleet, board: str) -> None:
+    """The agent of a board begins anew after a second; its gateway runs on."""
+    agent = fleet.agents.pop(board)
+    agent.end()
+    fleet.kill(board)
+    await asyncio.sleep(1.0)
+    fleet.start(board, agent.virtual_gateway)

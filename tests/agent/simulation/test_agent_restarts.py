@@ -1,0 +1,53 @@
+"""An agent that begins anew while the gateway of its board runs on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent.lease.known import LATELY_S, LOOK_S
+from agent.simulation.described.events import Event
+from agent.simulation.fleet import VirtualFleet
+from tests.agent.simulation.worlds import FLOW, ask, restart_agent, tell
+
+
+def stopped(fleet: VirtualFleet, board: str) -> bool:
+    return fleet.agents[board].virtual_gateway.runs["air"].stopped
+
+
+@pytest.mark.parametrize("count", [11, 30])
+def test_guests_run_on_while_their_agent_begins_anew(count: int) -> None:
+    """In fleets of 30 and more boards all of them were stopped: an agent asks 16 boards at a look."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "j"})
+        await asyncio.sleep(20)
+        await restart_agent(fleet, "j")
+        for _ in range(150):
+            assert not stopped(fleet, "j")
+            await asyncio.sleep(0.1)
+
+    tell(story, count)
+
+
+def test_guests_of_a_board_that_is_cut_off_stop_after_its_agent_began_anew_and_go_on_after_the_heal() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+        await asyncio.sleep(20)
+        for other in "acd":
+            fleet.apply(Event(0.0, "cut", ("b", other), 60.0))
+        await asyncio.sleep(5)
+        await restart_agent(fleet, "b")
+        await asyncio.sleep(LATELY_S + 2 * LOOK_S)
+        assert stopped(fleet, "b")
+        await restart_agent(fleet, "b")
+        fleet.apply(Event(0.0, "kill", ("b",), 1.0))
+        await asyncio.sleep(1.1)
+        for _ in range(60):
+            assert stopped(fleet, "b"), "only a majority lets guests go on after a start"
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(60)
+        assert not stopped(fleet, "b")
+
+    tell(story)
