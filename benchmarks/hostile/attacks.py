@@ -133,6 +133,35 @@ def acknowledgements_above_the_limit() -> Iterator[tuple[str, bytes]]:
                 yield flow, pack_result(dataclasses.replace(first, stream=stream))
 
 
+def streams_without_end() -> Iterator[tuple[str, bytes]]:
+    """Each would be one more transaction identifier of the tables."""
+    g = Gateway(HOSTILE)
+    yield FLOW, pack_result(g.open())
+    first = Gateway(HOSTILE).rows(0)
+    for stream in range(1, 5_000):
+        yield FLOW, pack_result(dataclasses.replace(first, stream=stream))
+
+
+def rows_behind_a_gap() -> Iterator[tuple[str, bytes]]:
+    """124 bytes each, and 1 MB as lists."""
+    g = Gateway(HOSTILE)
+    yield FLOW, pack_result(g.open())
+    g.number()
+    for _ in range(1_000):
+        yield FLOW, compressed(_rows(g, _list(10_000, _list(3, b"\xc0")), list(row_columns(SCHEMA))))
+
+
+def long_topics() -> Iterator[tuple[str, bytes]]:
+    """120 MB, and four times as much as texts of Python's: one wide character makes all take four bytes."""
+    for _ in range(2_000):
+        yield "\N{GRINNING FACE}" + "x" * 60_000, b"x"
+
+
+def empty_messages() -> Iterator[tuple[str, bytes]]:
+    for _ in range(50_000):
+        yield FLOW, b""
+
+
 def windows_of_30_000_days() -> Iterator[tuple[str, bytes]]:
     """Three batches of 53 kB, with a day for each row."""
     return _days(10_000, 3)
@@ -182,7 +211,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     epochs_with_new_windows, refused_between_good_ones, epochs_never_opened, flows_without_end, bad_rows,
     a_bomb_of_100_000_nils, bombs_of_a_million_nils, bombs_of_a_million_zeros, empty_maps, maps_of_one,
     small_empty_maps, nested_lists, endless_keys, many_columns, large_gaps, many_drops,
-    acknowledgements_above_the_limit,
+    acknowledgements_above_the_limit, streams_without_end, rows_behind_a_gap, long_topics, empty_messages,
     windows_of_30_000_days, batches_of_as_many_days_as_may_be, many_columns_of_many_days,
 )  # fmt: skip
 PACKET_LIMITS: Final[Mapping[Attack, int]] = {acknowledgements_above_the_limit: 16_384}

@@ -152,10 +152,11 @@ def test_a_fault_of_what_all_flows_share_makes_all_wait(pair: Pair, monkeypatch:
 
 
 def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_bounded() -> None:
-    backoff, tried = FlowBackoff(most_bytes=10), []
+    one = ResultMessage("t", bytes(6))
+    backoff, tried = FlowBackoff(most_bytes=2 * one.size - 1), []
     assert backoff.failed("f", "why", 0.0)
-    assert backoff.keep("f", ResultMessage("t", bytes(6)))
-    assert not backoff.keep("f", ResultMessage("t", bytes(6)))
+    assert backoff.keep("f", one)
+    assert not backoff.keep("f", one)
     assert backoff.retry(0.4) == []
     at = 0.0
     while at < 60.0:
@@ -168,7 +169,7 @@ def test_a_flow_in_trouble_is_tried_again_ever_less_often_and_what_it_keeps_is_b
                 assert backoff.keep("f", m)
     assert tried == [0.5, 1.5, 3.5, 7.5, 15.5, 30.5, 45.5]
     backoff.forget(lambda message: True)
-    assert backoff.keep("f", ResultMessage("t", bytes(10)))
+    assert backoff.keep("f", one)
     assert len(backoff.retry(100.0)) == 1
     backoff.worked("f")
     assert backoff.over(100.0) == ["f"]

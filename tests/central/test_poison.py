@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultMessage
+from edgert.central.collector.messages import memory_of
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.checks import check_rows
 from edgert.central.landing.landing import Landing
@@ -22,8 +23,10 @@ from edgert.central.tables.query import query
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP
-from edgert.core.results.result_schema import row_columns
+from edgert.core.results.result_schema import Schema, row_columns
 from edgert.core.results.results import (
+    MOST_STREAMS,
+    Numbered,
     OpenBatch,
     RefusedBatch,
     RowsBatch,
@@ -245,3 +248,59 @@ def test_epochs_above_all_that_come_out_of_nothing_go_on_in_small_steps(collecto
     for step, taken in ((0, True), (ORDINAL_STEP, True), (2 * ORDINAL_STEP, True), (3 * ORDINAL_STEP + 1, False)):
         said = collector.handle([sent("g1", pack_result(Gateway("g1", epoch=(greatest + step) << 32).open()))])
         assert bool(said) == taken
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "rows", "columns": [], "rows": [[None] * 3] * 10_000},
+        {"kind": "rows", "columns": [], "rows": [["ab"] * 3] * 5_000},
+        {"kind": "drops", "drops": [["ab", "cd", 1_000]] * 256},
+        {"kind": "open", "schema": {**SCHEMA.plain(), "keys": [[f"k{n}", "long"] for n in range(400)]}, "cut": {}},
+    ],
+    ids=["nils", "texts", "drops", "columns"],
+)
+def test_what_is_held_behind_a_gap_counts_with_all_that_it_takes_of_memory(
+    collector: Collector, body: dict[str, Any]
+) -> None:
+    """400 messages of 124 bytes took 400 MB, and counted as 15. The collector of these tests may hold 1 MB."""
+    g = Gateway("g1")
+    messages = [sent("g1", compressed(packed(g, **body))) for _ in range(30)]
+    tracemalloc.start()
+    try:
+        result = unpack_result_untrusted(messages[0].payload)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert isinstance(result, Numbered)
+    assert taken / 2 < memory_of(result) < 3 * taken + 1_000
+    collector.handle(messages[1:])
+    assert collector.counters.held <= (1 << 20) / (taken / 2)
+    assert collector.counters.not_held == 29 - collector.counters.held > 0
+
+
+def test_streams_beyond_those_of_an_epoch_are_refused_and_leave_nothing_in_the_tables(
+    collector: Collector, tmp_path: Path
+) -> None:
+    """Each would be one more transaction identifier, which every reader of a table reads, for ever."""
+    g = Gateway("g1")
+    messages = [sent("g1", pack_result(g.open()))]
+    messages += [sent("g1", pack_result(g.rows(contribution(0, "a", 1.0), stream=n))) for n in (*range(1, 40), 2**31)]
+    (said,) = collector.handle(messages)
+    assert {stream for _, _, stream in said.acks} == set(range(MOST_STREAMS))
+    assert collector.counters.malformed == 40 - MOST_STREAMS + 1
+    assert {row["reason"] for row in quarantine(tmp_path)} == {
+        f"stream: expected an integer from 0 and below 16, got {n}" for n in range(16, 36)
+    }, "20 are kept of a call"
+
+
+def test_a_reason_that_names_many_columns_is_cut(
+    collector: Collector, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sums = tuple((f"{n:x>60}", "sum") for n in range(400))
+    g = Gateway("g1", schema=Schema(60.0, (), sums))
+    collector.handle([sent("g1", pack_result(batch)) for batch in (g.open(), g.rows([1], columns=("nonsense",)))])
+    (kept,) = quarantine(tmp_path)
+    assert kept["reason"].startswith("columns: expected window_start")
+    assert len(kept["reason"]) == arrow_rows.KEPT_TEXT
+    assert max(len(record.message) for record in caplog.records) < 2 * arrow_rows.KEPT_TEXT

@@ -40,7 +40,7 @@ def test_messages_of_a_gateway_keep_their_order_also_when_put_back() -> None:
 
 
 def test_where_too_much_waits_the_longest_queue_loses_its_newest() -> None:
-    turns = Turns(most_bytes=2_000)
+    turns = Turns(most_bytes=6 * of("hostile", b"x").size)
     turns.add(of("honest", b"x"))
     for n in range(100):
         turns.add(of("hostile", bytes([n])))

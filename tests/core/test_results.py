@@ -15,6 +15,7 @@ from edgert.core.results.result_schema import MOST_COUNT, Schema, partial_column
 from edgert.core.results.results import (
     MOST_DROPS,
     MOST_NAME,
+    MOST_STREAMS,
     Acknowledgement,
     DropsBatch,
     EpochHello,
@@ -61,7 +62,7 @@ def test_columns_follow_from_the_schema() -> None:
     assert row_columns(SCHEMA)[:4] == ("window_start", "window_end", "source", "n")
 
 
-@given(st.integers(0, 2**31 - 1), st.integers(1, 2**63 - 1), st.lists(st.lists(CELLS, max_size=4), max_size=5))
+@given(st.integers(0, MOST_STREAMS - 1), st.integers(1, 2**63 - 1), st.lists(st.lists(CELLS, max_size=4), max_size=5))
 def test_rows_come_back_as_they_went(stream: int, sequence: int, rows: list[list[Any]]) -> None:
     number = {**NUMBER, "stream": stream, "sequence": sequence}
     batch = RowsBatch(**number, columns=("a", "b"), rows=rows)
@@ -105,6 +106,7 @@ def test_gap_and_hello_come_back_as_they_went() -> None:
         ({"epoch": 2**63}, "epoch: expected an integer"),
         ({"sequence": 0}, "sequence: expected an integer from 1"),
         ({"stream": -1}, "stream: expected an integer"),
+        ({"stream": MOST_STREAMS}, "stream: expected an integer from 0 and below 16"),
         ({"kind": "hello", "epochs": 3}, "epochs: expected at most 8 integers"),
         ({"kind": "hello", "token": bytes(17)}, "token: expected at most 16 bytes"),
         ({"kind": "hello", "token": "text"}, "token: expected at most 16 bytes"),

@@ -20,12 +20,14 @@ from agent.osched.cooperation.terms import unpack_untrusted as terms_untrusted
 from edgert.boards.revocation import read_list_untrusted, revoked_names_untrusted
 from edgert.central.collector.known_gateway import GatewayCounters
 from edgert.central.collector.macs import ResultMacs
+from edgert.central.collector.messages import ResultTopics
 from edgert.codecs import make
 from edgert.codecs.base import parse_untrusted, repeated_keys_untrusted, text_untrusted
 from edgert.core.batch import Row
 from edgert.core.clock import VirtualClock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError
 from edgert.core.packing import unpack_untrusted
+from edgert.core.results.results import results_topic
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.demo.trace import TraceError, parse_line_untrusted
 from edgert.mqtt.packets import properties
@@ -124,6 +126,15 @@ def test_messages_with_macs(message: bytes) -> None:
         counters = GatewayCounters()
         found = ResultMacs("fleet", keys, False, counters, VirtualClock()).payload_untrusted(message, "t")
         assert found is not None or counters.not_authentic == 1
+
+
+@given(st.lists(st.one_of(st.text(max_size=5), st.sampled_from(["edgert", "v1", "@results", "9", "g1", "air"]))))
+@example(["edgert", "v1", "fleet", "@results", "9", "g1", "air"])
+def test_topics_of_results(levels: list[str]) -> None:
+    topic, counters = "/".join(levels), GatewayCounters()
+    taken = ResultTopics("fleet", counters).has_untrusted(topic)
+    assert taken == (topic == results_topic("fleet", "g1", "air"))
+    assert counters.bad_topics == (not taken)
 
 
 @given(as_bytes([1, 2, {"a": 3}]))

@@ -12,11 +12,11 @@ from typing import Final
 from edgert.central.collector.flow_backoff import FlowBackoff
 from edgert.central.collector.inbox import ResultMessage
 from edgert.central.collector.known_gateway import GatewayCounters, KnownGateway
-from edgert.central.collector.messages import partition_of_topic, read_untrusted
+from edgert.central.collector.messages import MOST_TOPIC, memory_of, partition_of_topic, read_untrusted
 from edgert.central.collector.reassembly import Reassembly
 from edgert.central.collector.turns import Turns
 from edgert.central.landing.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
-from edgert.central.landing.arrow_rows import LandingBatch
+from edgert.central.landing.arrow_rows import KEPT_BYTES, KEPT_TEXT, LandingBatch
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.lru import LruCache
@@ -25,7 +25,7 @@ from edgert.central.tables.lease import LeaseLost
 from edgert.central.tables.table import Conflict, TableError
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
-from edgert.core.errors import EdgertError, PayloadError
+from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP, epoch_ordinal, is_credible
 from edgert.core.results.pieces import Piece
 from edgert.core.results.results import Acknowledgement, EpochHello, Result
@@ -68,7 +68,7 @@ class Collector:
         self._name = name
         self._landing = landing
         self._clock = clock
-        self._acceptance: Acceptance[LandingBatch] = Acceptance(hold_s, hold_bytes, most_streams)
+        self._acceptance: Acceptance[LandingBatch] = Acceptance(hold_s, hold_bytes, most_streams, memory_of)
         self.gateways: LruCache[str, KnownGateway] = LruCache(most_gateways)
         self._most_flows, self._land_bytes = most_flows, land_bytes
         self._touched: set[str] = set()
@@ -317,7 +317,7 @@ class Collector:
             self._acceptance.forget(key)
         self.counters.landed(report)
         for reason in report.reasons[:3]:
-            log.warning("to quarantine: %s", reason)
+            log.warning("to quarantine: %s", reason[:KEPT_TEXT])
         for key in report.versions:
             self._touch(key)
 
@@ -358,8 +358,8 @@ class Collector:
     def _malformed(self, message: ResultMessage, reason: str) -> None:
         self.counters.malformed += 1
         if len(self._junk) < _JUNK_PER_CALL:
-            self._junk.append((message.topic, message.payload, reason))
-            log.warning("to quarantine: %s: %s", message.topic, reason)
+            self._junk.append((message.topic, message.payload[:KEPT_BYTES], reason))
+            log.warning("to quarantine: %s: %s", show(message.topic, MOST_TOPIC), reason[:KEPT_TEXT])
         else:
             self.counters.malformed_not_kept += 1
 

@@ -71,9 +71,9 @@ class FlowBackoff:
 
     def keep(self, flow: str, message: ResultMessage) -> bool:
         """A message for a flow that rests; False: there is no room for it."""
-        if self._bytes + len(message.payload) > self._most_bytes:
+        if self._bytes + message.size > self._most_bytes:
             return False
-        self._bytes += len(message.payload)
+        self._bytes += message.size
         self._flows[flow].kept.append(message)
         return True
 
@@ -85,7 +85,7 @@ class FlowBackoff:
                 trouble.rests = False
                 freed += trouble.kept
                 trouble.kept = []
-        self._bytes -= sum(len(message.payload) for message in freed)
+        self._bytes -= sum(message.size for message in freed)
         return freed
 
     def over(self, now: float) -> list[str]:
@@ -105,4 +105,4 @@ class FlowBackoff:
         for trouble in self._flows.values():
             gone = [message for message in trouble.kept if of_others(message)]
             trouble.kept = [message for message in trouble.kept if not of_others(message)]
-            self._bytes -= sum(len(message.payload) for message in gone)
+            self._bytes -= sum(message.size for message in gone)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from edgert.core.compression import expanded_size
 from edgert.core.errors import PayloadError
+
+_OVERHEAD: Final = 200
+"""Bytes of memory that a message costs beside its topic and payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,12 @@ class ResultMessage:
 
     topic: str
     payload: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that the message costs, for all bounds on messages that wait. A character of a topic takes up
+        to four."""
+        return len(self.payload) + sys.getsizeof(self.topic) + _OVERHEAD
 
 
 class ResultInbox:
@@ -40,7 +51,7 @@ class ResultInbox:
 
     def put(self, message: ResultMessage) -> bool:
         """Add a message; waits while there is no room. False if it was dropped (counted in `dropped`)."""
-        size = len(message.payload)
+        size = message.size
         with self._changed:
             room = self._changed.wait_for(lambda: self._closed or self._fits(size), self._patience_s)
             if self._closed or not room:

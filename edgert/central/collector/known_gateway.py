@@ -44,6 +44,8 @@ class GatewayCounters:
     refused_flows: int = 0
     held_back: int = 0
     """Openings of epochs or tables that wait, since their gateway began too many in the last hour."""
+    bad_topics: int = 0
+    """Messages on a topic where no gateway of this fleet publishes results. They are not kept."""
     not_authentic: int = 0
     """Messages that were refused for want of a MAC by the key of the gateway that their topic names."""
     newest_not_authentic: str = ""

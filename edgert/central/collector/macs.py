@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from edgert.central.collector.known_gateway import GatewayCounters
+from edgert.central.collector.messages import gateway_of_topic
 from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, show
 from edgert.core.log_sampling import LogSampling
@@ -59,7 +60,7 @@ class ResultMacs:
 
     def _checked(self, message: bytes, topic: str) -> bytes:
         macs, payload = split_untrusted(message)
-        if macs and is_authentic(macs, payload, topic, self._keys_of(_gateway_of(topic))):
+        if macs and is_authentic(macs, payload, topic, self._keys_of(gateway_of_topic(topic))):
             return payload
         if not macs:
             self._counters.unsigned += 1
@@ -84,13 +85,8 @@ class ResultMacs:
     def _say(self, topic: str, text: str) -> None:
         """The first of a kind and gateway, then their number once a minute."""
         now = self._clock.monotonic()
-        kind = f"{_gateway_of(topic)}: {text}"
+        kind = f"{gateway_of_topic(topic)}: {text}"
         if first := self._sampling.note(kind, 1, f"gateway {kind} ({show(topic)})", now):
             log.warning("%s", first)
         for again, count, seconds, newest in self._sampling.due(now):
             log.warning("gateway %s: %d more in %.0f s; the newest: %s", again, count, seconds, newest)
-
-
-def _gateway_of(topic: str) -> str:
-    """The gateway whose name a result's topic has: edgert/v1/<fleet>/@results/<partition>/<gateway>/<flow>."""
-    return topic.rsplit("/", 2)[-2] if topic.count("/") >= 2 else ""

@@ -22,7 +22,7 @@ from typing import Any, Final
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultInbox, ResultMessage
 from edgert.central.collector.macs import ResultMacs
-from edgert.central.collector.messages import partition_of_topic
+from edgert.central.collector.messages import ResultTopics, partition_of_topic
 from edgert.central.collector.partition_leases import PartitionLeases
 from edgert.central.collector.unsaid import Unsaid
 from edgert.central.landing.landing import Landing
@@ -75,6 +75,7 @@ class Program:
         guard = self._leases.hold if self._leases else lambda: None
         self._landing = Landing(root, guard=guard, most_tables=own.tables_per_flow)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)
+        self._topics = ResultTopics(own.fleet, self._collector.counters)
         self._macs = ResultMacs(
             own.fleet, read_mac_keys(own.mac_key_file, "collector"), own.accept_unsigned, self._collector.counters,
             SystemClock(),
@@ -97,7 +98,7 @@ class Program:
 
     def _received_untrusted(self, topic: str, payload: bytes) -> None:
         """On the broker's thread."""
-        content = self._macs.payload_untrusted(payload, topic)
+        content = self._macs.payload_untrusted(payload, topic) if self._topics.has_untrusted(topic) else None
         if content is not None:
             self._inbox.put(ResultMessage(topic, content))
 

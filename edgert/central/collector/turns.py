@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edgert.central.collector.inbox import ResultMessage
+from edgert.central.collector.messages import gateway_of_topic
 
 MOST_BYTES: Final = 64 << 20
 """Limit of all messages that wait. Beyond, the newest one of the longest queue goes: its gateway sends it again."""
-_OVERHEAD: Final = 300
-"""Bytes of memory that a message costs beside its payload."""
 FIRST_QUOTA: Final = 64
 LEAST_QUOTA: Final = 32
 """Where a commit itself takes long, as in an object store, fewer messages in it would only make more commits."""
@@ -32,12 +31,6 @@ _FORGET: Final = 20_000
 class _Queue:
     messages: deque[ResultMessage] = field(default_factory=deque)
     bytes: int = 0
-
-
-def gateway_of_topic(topic: str) -> str:
-    """The gateway that a result was published by: edgert/v1/<fleet>/@results/<partition>/<gateway>/<flow>. Brokers let
-    a gateway publish under its own name only."""
-    return topic.rsplit("/", 2)[-2] if topic.count("/") >= 2 else ""
 
 
 class Turns:
@@ -113,12 +106,12 @@ class Turns:
         """Drop all messages that are not `ours`."""
         for gateway in list(self._queues):
             messages = self._queues.pop(gateway).messages
-            self._bytes -= sum(map(_size, messages))
+            self._bytes -= sum(message.size for message in messages)
             for message in filter(ours, messages):
                 self._put(gateway, message, at_front=False)
 
     def _only(self, message: ResultMessage) -> bool:
-        return self._bytes == _size(message)
+        return self._bytes == message.size
 
     def _enter(self, gateway: str) -> None:
         if gateway not in self._queues:
@@ -127,16 +120,12 @@ class Turns:
     def _put(self, gateway: str, message: ResultMessage, *, at_front: bool) -> None:
         queue = self._queues.setdefault(gateway, _Queue())
         (queue.messages.appendleft if at_front else queue.messages.append)(message)
-        queue.bytes += _size(message)
-        self._bytes += _size(message)
+        queue.bytes += message.size
+        self._bytes += message.size
 
     def _remove(self, gateway: str, message: ResultMessage) -> None:
         queue = self._queues[gateway]
-        queue.bytes -= _size(message)
-        self._bytes -= _size(message)
+        queue.bytes -= message.size
+        self._bytes -= message.size
         if not queue.messages:
             del self._queues[gateway]
-
-
-def _size(message: ResultMessage) -> int:
-    return len(message.payload) + _OVERHEAD

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -57,12 +57,20 @@ class Acceptance(Generic[T]):
     """Takes items in order per stream. `hold_s` and `hold_bytes` bound what waits behind a gap, over all streams.
 
     A longer hold spares sending again when results overtake each other; a shorter one spares memory. 0 holds nothing.
-    `most_streams` (at least 2) bounds the streams; what is forgotten can be learned again from the tables.
+    `most_streams` (at least 2) bounds the streams; what is forgotten can be learned again from the tables. `memory_of`
+    returns the bytes of memory of an item that is to be held.
     """
 
-    def __init__(self, hold_s: float, hold_bytes: int, most_streams: int = MOST_STREAMS) -> None:
+    def __init__(
+        self,
+        hold_s: float,
+        hold_bytes: int,
+        most_streams: int = MOST_STREAMS,
+        memory_of: Callable[[T], int] = lambda item: 0,
+    ) -> None:
         self._hold_s = hold_s
         self._hold_bytes = hold_bytes
+        self._memory_of = memory_of
         self._streams: LruCache[Key, _Stream[T]] = LruCache(most_streams)
         self._holding: dict[Key, _Stream[T]] = {}
         """Those streams of which something is held."""
@@ -111,6 +119,8 @@ class Acceptance(Generic[T]):
             self._ready.append(item)
             self._advance(key)
             return Verdict.TAKEN
+        if self._hold_s > 0 and self.held_bytes + size <= self._hold_bytes:
+            size = max(size, self._memory_of(item))
         if self.held_bytes + size > self._hold_bytes or self._hold_s <= 0:
             self._refused.setdefault(key, now + max(self._hold_s, LOOK_S))
             return Verdict.FULL

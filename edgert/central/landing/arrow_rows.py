@@ -25,6 +25,8 @@ _TYPES: Final = {
 }
 _DAY_US: Final = 86_400_000_000
 KEPT_BYTES: Final = 65_536
+KEPT_TEXT: Final = 1_024
+"""Characters of a reason or a topic in quarantine."""
 KEPT_ROWS: Final = 100
 """Most rows that are kept of a whole batch in quarantine."""
 WHOLE: Final = object()
@@ -158,14 +160,20 @@ def refused_rows(refused: Sequence[tuple[LandingBatch, Any, str]], wall: float) 
     for batch, row, reason in refused:
         payload = batch.payload[:KEPT_BYTES] if isinstance(batch, RefusedBatch) else None
         text = _text(row) if row is not WHOLE else None if payload else _text(_body(batch))
-        rows.append({**_number(batch), **_received(wall), "reason": reason, "row": text, "payload": payload})
+        why = reason[:KEPT_TEXT]
+        rows.append({**_number(batch), **_received(wall), "reason": why, "row": text, "payload": payload})
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)
 
 
 def payload_rows(payloads: Sequence[tuple[str, bytes, str]], wall: float) -> pa.Table:
     """(topic, payload, reason) of messages without a readable number as rows of `quarantine`."""
     rows = [
-        {**_received(wall), "topic": topic, "payload": payload[:KEPT_BYTES], "reason": reason}
+        {
+            **_received(wall),
+            "topic": topic[:KEPT_TEXT],
+            "payload": payload[:KEPT_BYTES],
+            "reason": reason[:KEPT_TEXT],
+        }
         for topic, payload, reason in payloads
     ]
     return pa.Table.from_pylist(rows, schema=_QUARANTINE)

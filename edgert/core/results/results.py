@@ -231,7 +231,7 @@ def unpack_result_untrusted(payload: bytes) -> Result | Piece:
         "gateway": gateway,
         "flow": flow,
         "epoch": _integer(plain, "epoch", 0),
-        "stream": _integer(plain, "stream", 0, 2**31),
+        "stream": _integer(plain, "stream", 0, MOST_STREAMS),
         "sequence": _integer(plain, "sequence", 1),
         "flow_version": _integer(plain, "flow_version", 0, 2**31),
     }

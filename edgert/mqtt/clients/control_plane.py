@@ -380,8 +380,8 @@ class ControlConnection:
             self.oversized += 1
             if is_told(self.oversized):
                 log.warning(
-                    "%r: expected at most %d bytes, got %d: dropped (%d so far)",
-                    message.topic, self._max_message_bytes, size, self.oversized,
+                    "%s: expected at most %d bytes, got %d: dropped (%d so far)",
+                    show(message.topic), self._max_message_bytes, size, self.oversized,
                 )  # fmt: skip
             return
         properties = message.properties
