@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 LEAVE_S: Final = 1.0
 WATCHDOG_S: Final = 10.0
 """Well below the `WatchdogSec=` of the unit."""
+MAX_KEYS_TOLD: Final = 4
+"""A rotation needs two."""
 LEASES: Final = "coordination.json"
 """In the data folder: the boards of the fleet, and what this one granted to coordinators."""
 
@@ -260,9 +262,9 @@ class Agent:
             try:
                 self._find_seeds()
                 await self.gateway.look()
-                self._publish()
                 if stamp(self._key_file) != self._key_stamp:
                     self._read_keys()
+                self._publish()
                 if self._crl_file and stamp(self._crl_file) != self._crl_stamp:
                     self._read_revoked(self._crl_file)
             except Exception:
@@ -274,7 +276,8 @@ class Agent:
         labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
         host = membership.roster.own.address[0]
         able, link = capacity.within(self._capacity, limits(self.gateway.pid())), [host, self.gateway.link_port()]
-        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained})
+        keys = self.sealer.ring.identifiers[:MAX_KEYS_TOLD]
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained, "keys": keys})
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()

@@ -50,6 +50,8 @@ LOADER: Final = {
     "grub": {"grub-mkimage": "grub-common"}, "u-boot": {"mkimage": "u-boot-tools"}, "firmware": {},
 }  # fmt: skip
 UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
+WANTED_UNITS: Final = ("edgert-agent-key.path", "edgert-agent-key.service")
+"""Units that those start."""
 OWN_UNITS: Final = ("edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path")
 """Units of `files/` that are to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
@@ -240,8 +242,9 @@ class Image:
         (config / "unprovisioned.toml").write_text(OPEN if self.open_broker else CLOSED)
         wanted = self.tree / "etc/systemd/system/multi-user.target.wants"
         wanted.mkdir(parents=True, exist_ok=True)
-        for unit in UNITS:
+        for unit in (*UNITS, *WANTED_UNITS):
             shutil.copy(ROOT / "systemd" / unit, self.tree / "etc/systemd/system" / unit)
+        for unit in UNITS:
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
         for unit in OWN_UNITS:
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")

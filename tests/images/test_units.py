@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -77,17 +78,42 @@ def test_the_end_of_the_agent_is_not_that_of_engines_in_its_control_group() -> N
     assert "KillMode=process" in text.splitlines()
 
 
-def test_the_agent_gets_a_copy_of_the_key_that_root_alone_may_read() -> None:
-    """On a board that was set up by hand, and on one from an image, where a drop-in names another file."""
+def test_the_agent_gets_a_copy_of_the_key_that_root_alone_may_read_again_when_it_changes(tmp_path: Path) -> None:
+    """At its start, and while it runs: systemd's own copy (LoadCredential=) would be that of the start for ever."""
     unit = (UNITS / "edgert-agent.service").read_text(encoding="utf-8").splitlines()
-    drop_in = (OF_IMAGES / "edgert-agent.service.d/identity.conf").read_text(encoding="utf-8").splitlines()
-    assert "LoadCredential=fleet.key:/etc/edgert/fleet.key" in unit
-    assert "Environment=EDGERT_AGENT_KEY_FILE=%d/fleet.key" in unit
-    assert "ConditionPathExists=/etc/edgert/fleet.key" in unit
-    for name in ("LoadCredential=", "ConditionPathExists="):
-        values = [line for line in drop_in if line.startswith(name)]
-        assert values[0] == name, "it takes the place of the unit's"
-        assert values[1].endswith("/var/edgert/identity/fleet.key")
+    key, copy = tmp_path / "fleet.key", tmp_path / "run/edgert-agent-key/fleet.key"
+    variables = next(line for line in unit if line.startswith("Environment=FLEET_KEY="))
+    assert (
+        variables
+        == f"Environment=FLEET_KEY=/etc/edgert/fleet.key EDGERT_AGENT_KEY_FILE=/run/{copy.parent.name}/fleet.key"
+    )
+    env = {**os.environ, "FLEET_KEY": str(key), "EDGERT_AGENT_KEY_FILE": str(copy)}
+    for directive, change in (("ExecStartPre=+", ()), ("ExecReload=+", ("--add",))):
+        assert main(["fleet", "key", str(key), *change]) == 0
+        line = next(line for line in unit if line.startswith(directive)).removeprefix(directive)
+        command = line.replace("%%", "%").replace("$$", "$").replace("/run/edgert)", f"{tmp_path})")
+        subprocess.run(shlex.split(command), env=env, check=True)
+        assert copy.stat().st_mode & 0o777 == 0o400
+        assert read_keys(copy) == read_keys(key)
+    assert copy.parent.stat().st_mode & 0o777 == 0o755
+    assert len(read_keys(copy)) == 2
+
+
+def test_a_change_of_the_key_file_reloads_the_agent() -> None:
+    """On a board that was set up by hand, and on one from an image, where drop-ins name another file."""
+    assert "Wants=edgert-agent-key.path" in (UNITS / "edgert-agent.service").read_text(encoding="utf-8").splitlines()
+    reload = (UNITS / "edgert-agent-key.service").read_text(encoding="utf-8").splitlines()
+    assert "ExecStart=/bin/systemctl try-reload-or-restart edgert-agent.service" in reload
+    for unit, setting in (
+        ("edgert-agent.service", "ConditionPathExists="),
+        ("edgert-agent.service", "Environment=FLEET_KEY="),
+        ("edgert-agent-key.path", "PathChanged="),
+    ):
+        assert f"\n{setting}/etc/edgert/fleet.key" in (UNITS / unit).read_text(encoding="utf-8")
+        drop_in = (OF_IMAGES / f"{unit}.d/identity.conf").read_text(encoding="utf-8").splitlines()
+        values = [line for line in drop_in if line.startswith(setting)]
+        assert values[-1] == f"{setting}/var/edgert/identity/fleet.key"
+        assert len(values) == 1 + (setting[-5:] != "_KEY="), "a list is emptied first"
 
 
 def test_the_steps_of_the_docs_make_the_files_that_the_services_read(

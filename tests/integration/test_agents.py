@@ -108,8 +108,15 @@ def test_key_rotates_while_the_fleet_runs(agents: list[RealAgent]) -> None:
         expected = KeyRing(keys).identifiers
         for agent in agents:
             wait_until(lambda a=agent, e=expected: a.status()["keys"] == e, "the keys to be read")  # type: ignore[misc]
+        for agent in agents:
+            wait_until(lambda a=agent, e=expected: told(a) == [e] * len(ALL), "all to see the keys of all")  # type: ignore[misc]
     assert all(agent.states() == ALL for agent in agents)
     assert all(agent.status()["counters"]["drops"] == {} for agent in agents)
+
+
+def told(agent: RealAgent) -> list[object]:
+    """The ids of each member's keys, as this agent knows them."""
+    return [member["board"].get("keys") for member in agent.status()["members"]]
 
 
 def test_strangers_are_counted_and_never_answered(agents: list[RealAgent]) -> None:

@@ -19,7 +19,9 @@ from edgert.core.text_files import ENCODING
 
 ROTATION: Final = (
     "To rotate while all boards run: --add on one board and copy the file to all; when all have it, --use and copy; "
-    "when all have it, --drop and copy. Agents read the file again by themselves within seconds."
+    "when all have it, --drop and copy. Agents read the file again by themselves within seconds. `edgert fleet status` "
+    "shows the ids of each board's keys, the sealing one first: --use and --drop only when all show the same ones. A "
+    "board that is off meanwhile needs the file before it starts."
 )
 MAC_ROTATION: Final = (
     "To rotate while all gateways run: --add, --use, copy the file to the collectors and start them anew; give all "

@@ -21,7 +21,7 @@ TIMEOUT_S: Final = 180.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     for name, text, act in (
-        ("status", "members, their state, coordinates, estimated and measured round-trip times", _status),
+        ("status", "members, their state, coordinates, estimated and measured times, ids of their keys", _status),
         ("leave", "this board's agent says goodbye to the fleet and ends", _leave),
     ):
         action = actions.add_parser(name, help=text, description=text)
@@ -69,7 +69,19 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     """The status of a fleet for a terminal."""
     from edgert.cli._control import duration, table
 
-    head = ("gateway", "state", "for", "address", "cores", "speed", "load", "coordinate", "estimated", "measured")
+    head = (
+        "gateway",
+        "state",
+        "for",
+        "address",
+        "cores",
+        "speed",
+        "load",
+        "coordinate",
+        "estimated",
+        "measured",
+        "keys",
+    )
     rows = [_row(member, duration) for member in found["members"]]
     alive = sum(member["state"] == "alive" for member in found["members"])
     gateway, counters = found["local_gateway"], found["counters"]
@@ -104,7 +116,21 @@ def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:
     times = ["-" if member[name] is None else f"{member[name]:.2f} ms" for name in ("estimated_ms", "measured_ms")]
     name = member["gateway"] + (" *" if member["self"] else "")
     facts = [_text(board.get("cores")), _text(board.get("speed")), _text(load.get("load"))]
-    return name, member["state"], duration(member["since_s"]), f"{host}:{port}", *facts, coordinate, *times
+    return (
+        name,
+        member["state"],
+        duration(member["since_s"]),
+        f"{host}:{port}",
+        *facts,
+        coordinate,
+        *times,
+        _keys(board.get("keys")),
+    )
+
+
+def _keys(ids: object) -> str:
+    """The ids of a board's keys, the sealing one first, as a cell of the table."""
+    return " ".join(str(one) for one in ids if str(one).isalnum()) if isinstance(ids, list) and ids else "-"
 
 
 def _text(value: object) -> str:
