@@ -33,7 +33,7 @@ LONG_S: Final = (9.0, 14.0)
 RUNS_AGAIN_S: Final = 30.0
 PAST_A_LEASE_S: Final = (5.0, 10.0)
 """How much longer than a lease a long cut lasts."""
-HANDED_OVER_S: Final = 60.0
+HANDED_OVER_S: Final = 30.0
 """Longest time from a coordinator's death amid a deployment until another one has finished it: its death is noticed,
 its lease lapses, and the next one looks. The user need not ask again."""
 SLOWLY: Final = RATE / 4
