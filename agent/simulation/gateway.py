@@ -1,8 +1,8 @@
 """A gateway of a simulated board, as agents see it: the verbs of its control socket that they use.
 
 It obeys the rules of `gateway.flows.parts` (which an agent cannot import): a coordinator with a smaller fencing number
-is refused; a part that stands still goes on by itself, but not after the next plan was prepared, and a prepared plan
-outlives a restart. What those rules need is on the `Disk`, and survives the gateway.
+is refused, and parts go from state to state by the one table of `edgert.flow.part_states`. What those rules need is on
+the `Disk`, and survives the gateway.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from agent.simulation.rows import Counted
 from agent.simulation.shape import Instance, Shape, Shapes
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
+from edgert.flow.part_states import Event, PartState, after, event_of, state_of
 
 PATIENCE_S: Final = 60.0
 """As `gateway.flows.parts` has it."""
@@ -147,11 +148,10 @@ class VirtualGateway:
         found: dict[str, dict[str, Any]] = {}
         for flow, run in self.runs.items():
             fence, rules = self.disk.rules.get(flow, (0, {}))
-            state = "prepared" if flow in self.disk.prepared else "stopped" if run.stopped else "running"
             found[flow] = {
                 "version": run.part.version, "plan": run.part.plan, "document": run.part.document,
-                "assignment": _plain(run.part.assignment), "state": state, "fence": self._fence_of(flow),
-                "rules": dict(rules), "rules_fence": fence,
+                "assignment": _plain(run.part.assignment), "state": self._state(flow).told,
+                "fence": self._fence_of(flow), "rules": dict(rules), "rules_fence": fence,
                 "suspended": run.stopped and run.suspended, "guest": self._is_guest(run),
             }  # fmt: skip
         for flow, part in self.disk.prepared.items():
@@ -202,8 +202,8 @@ class VirtualGateway:
 
     async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["document"]["name"]
-        self._check_free(flow)
         self.fence(flow, args["fence"])
+        self._step(flow, Event.CHANGE)
         self._rules(flow, args)
         await asyncio.sleep(STEP_S)
         version = self.disk.parts[flow].version + 1 if flow in self.disk.parts else 1
@@ -212,22 +212,32 @@ class VirtualGateway:
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["flow"]
-        self._check_free(flow)
         self.fence(flow, args["fence"])
+        await self._resume(args)
+        self._step(flow, Event.CHANGE)
         await asyncio.sleep(STEP_S)
         removed = self.runs.pop(flow, None) is not None
         self.disk.parts.pop(flow, None)
         self._changed()
         return {"flow": flow, "removed": removed}
 
-    def _check_free(self, flow: str) -> None:
+    def _state(self, flow: str) -> PartState:
         run = self.runs.get(flow)
-        if flow in self.disk.prepared or (run is not None and run.stopped and not run.suspended):
-            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+        return state_of(
+            part=run is not None, stands=run is not None and run.stopped, suspended=run is not None and run.suspended,
+            prepared=flow in self.disk.prepared, committed=False,
+        )  # fmt: skip
+
+    def _step(self, flow: str, event: Event, plan: int = 0) -> tuple[PartState, PartState]:
+        """Works as that of `gateway.registry.plan_changes`."""
+        prepared = self.disk.prepared[flow].plan if flow in self.disk.prepared else None
+        runs_by, before = self.runs[flow].part.plan if flow in self.runs else None, self._state(flow)
+        return before, after(flow, before, event_of(event, plan, prepared, runs_by), plan, prepared)
 
     async def _copy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Operators have no state here."""
         self.fence(args["flow"], args["fence"])
+        self._step(args["flow"], Event.CHANGE)
         return {"token": "", "states": []}
 
     async def _ahead(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -238,13 +248,10 @@ class VirtualGateway:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            run = self.runs.get(flow)
-            if run is None:
-                raise EdgertError(f"expected a flow that runs here, got {show(flow)}")
-            if flow in self.disk.prepared:
-                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
-            if not run.stopped or run.suspended:
+            before, then = self._step(flow, Event.STOP)
+            if before is not then:
                 await asyncio.sleep(STOP_S)
+                run = self.runs[flow]
                 run.suspended = False
                 run.stopped, run.began = True, self._clock.monotonic()
                 loop = asyncio.get_running_loop()
@@ -254,18 +261,19 @@ class VirtualGateway:
 
     async def _suspend(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         async with self._busy:
-            run = self.runs.get(args["flow"])
-            if run is not None and not run.stopped:
+            before, then = self._step(args["flow"], Event.SUSPEND)
+            if before is not then:
                 await asyncio.sleep(STOP_S)
+                run = self.runs[args["flow"]]
                 run.stopped = run.suspended = True
                 self._changed()
-            return {"suspended": run is not None and run.suspended}
+            return {"suspended": then is PartState.SUSPENDED}
 
     async def _resume(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         async with self._busy:
-            run = self.runs.get(args["flow"])
-            if run is not None and run.stopped and run.suspended and args["flow"] not in self.disk.prepared:
-                self._go_on(run)
+            before, then = self._step(args["flow"], Event.RESUME)
+            if before is not then:
+                self._go_on(self.runs[args["flow"]])
             return {}
 
     async def _let_guests_wait(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -277,7 +285,7 @@ class VirtualGateway:
         return not any(told["source"] and on[name] == self.name for name, told in self._shapes.operators.items())
 
     def _impatient(self, flow: str, run: Run) -> None:
-        if self.runs.get(flow) is run and run.stopped and flow not in self.disk.prepared:
+        if self.runs.get(flow) is run and self._step(flow, Event.PATIENCE_ENDS)[1] is PartState.RUNNING:
             self._go_on(run)
 
     async def _export(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -292,13 +300,9 @@ class VirtualGateway:
         self.fence(flow, args["fence"])
         self._rules(flow, args)
         async with self._busy:
-            run = self.runs.get(flow)
-            if run is not None and not run.stopped:
-                raise EdgertError(f"flow {flow} runs: stop it before its next plan is prepared")
-            if run is not None and flow in self.disk.prepared and self.disk.prepared[flow].plan != args["plan"]:
-                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+            self._step(flow, Event.PREPARE, args["plan"])
             await asyncio.sleep(STEP_S)
-            version = run.part.version if run else 1
+            version = self.runs[flow].part.version if flow in self.runs else 1
             self.write_prepared(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
             self._changed()
         return {"plan": args["plan"]}
@@ -311,26 +315,23 @@ class VirtualGateway:
         flow, plan = args["flow"], args["plan"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            prepared, run = self.disk.prepared.get(flow), self.runs.get(flow)
-            if prepared is None or prepared.plan != plan:
-                if prepared is None and (run is None or run.part.plan >= plan):
-                    return {"pause_s": 0.0}  # told twice
-                raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
+            if self._step(flow, Event.COMMIT, plan)[1] is not PartState.COMMITTED:
+                return {"pause_s": 0.0}  # told twice
             await asyncio.sleep(STEP_S)
-            del self.disk.prepared[flow]
-            self._put(flow, prepared)
+            run = self.runs.get(flow)
+            self._put(flow, self.disk.prepared.pop(flow))
             return {"pause_s": self._clock.monotonic() - run.began if run else 0.0}
 
     async def _abort(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            prepared, run = self.disk.prepared.get(flow), self.runs.get(flow)
-            if prepared is not None and prepared.plan == args["plan"]:
+            before, then = self._step(flow, Event.ABORT, args["plan"])
+            if before is not then and before in (PartState.JOINING, PartState.PREPARED):
                 await asyncio.sleep(STEP_S)
                 del self.disk.prepared[flow]
-            if run is not None and run.stopped and flow not in self.disk.prepared:
-                self._go_on(run)
+            if before is not then is PartState.RUNNING:
+                self._go_on(self.runs[flow])
             self._changed()
         return {"flow": flow}
 

@@ -1,1 +1,1 @@
-"""A user's operator graph: document, builder, specification, check, physical plan."""
+"""A user's operator graph: document, builder, specification, check, physical plan, states of its parts."""

@@ -22,7 +22,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
@@ -31,6 +31,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.graph import Flow
+from edgert.flow.part_states import Event, PartState
 from edgert.flow.plan import Assignment
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import restore
@@ -46,6 +47,7 @@ from gateway.flows.flows import Flows
 from gateway.flows.precopy import Precopy, behind
 from gateway.flows.stopped import StoppedParts
 from gateway.hosts.host import Host
+from gateway.registry.plan_changes import Committed
 from gateway.registry.recovery import last_checkpoint
 from gateway.registry.registry import OnStore
 
@@ -53,14 +55,6 @@ if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
 
 MAX_RULES_BYTES: Final = 1 << 16
-
-
-class Committed(NamedTuple):
-    """A part that is in the database as the flow's plan, and does not run yet."""
-
-    stored: StoredFlow
-    run: FlowRun
-    old: FlowRun | None
 
 
 class Parts:
@@ -82,9 +76,7 @@ class Parts:
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""
-        self._committed: dict[str, Committed] = {}
-        """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
-        then, and must not be written again."""
+        self._committed = self._changes.committed
         self._busy = asyncio.Lock()
 
     def load(self) -> None:
@@ -109,7 +101,7 @@ class Parts:
                 "plan": run.plan.number,
                 "document": dict(run.flow.document),
                 "assignment": {operator: list(at) for operator, at in run.assignment.items()},
-                "state": self._state(name),
+                "state": self._changes.state(name).told,
                 "fence": self._fences.get(name, 0),
                 "guest": self._changes.is_guest(flows.flow_registry.stored[name]),
                 "suspended": name in self.stopped.by_flow and self.stopped.by_flow[name].suspended,
@@ -122,11 +114,6 @@ class Parts:
             part["prepared_plan"] = prepared.plan
             part["prepared_assignment"] = {operator: list(at) for operator, at in prepared.assignment.items()}
         return found
-
-    def _state(self, flow: str) -> str:
-        if flow in self.prepared:
-            return "prepared"
-        return "stopped" if flow in self.stopped.by_flow else "running"
 
     def _told_rules(self, flow: str) -> dict[str, Any]:
         fence, rules = self._rules.get(flow, (0, {}))
@@ -194,13 +181,9 @@ class Parts:
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
         async with self._busy:
-            if flow in self.prepared:  # another coordinator may have decided for it: only that decision is to be ended
-                raise EdgertError(f"the plan of flow {flow} is being changed; try again")
-            stopped = self.stopped.by_flow.get(flow)
-            if stopped is None:
-                stopped = await self.stopped.stop(self._run(flow))
-                self.stopped.have_patience(flow)
-            elif stopped.suspended:  # a coordinator that reaches this board belongs to the fleet
+            before, after = self._changes.step(flow, Event.STOP)
+            stopped = await self.stopped.stop(self._run(flow)) if before is PartState.RUNNING else self.stopped[flow]
+            if before is not after:  # a coordinator that reaches a suspended part belongs to the fleet
                 stopped.suspended = False
                 self.stopped.have_patience(flow)
             return {"links": {origin: list(at) for origin, at in stopped.run.progress.committed.links.items()}}
@@ -209,15 +192,16 @@ class Parts:
         """The part stands still at a committed checkpoint until `resume`. False where its plan is being changed, which
         its coordinator ends."""
         async with self._busy:
-            if flow not in self.stopped.by_flow and flow not in self.prepared:
+            before, after = self._changes.step(flow, Event.SUSPEND)
+            if before is not after:
                 (await self.stopped.stop(self._run(flow))).suspended = True
-            return flow in self.stopped.by_flow and self.stopped.by_flow[flow].suspended
+            return after is PartState.SUSPENDED
 
     async def resume(self, flow: str) -> None:
         """A suspended part goes on."""
         async with self._busy:
-            stopped = self.stopped.by_flow.get(flow)
-            if stopped is not None and stopped.suspended and flow not in self.prepared:
+            before, after = self._changes.step(flow, Event.RESUME)
+            if before is not after:
                 self.stopped.go_on(flow)
 
     async def export(
@@ -251,15 +235,12 @@ class Parts:
         self._flows.plans.check_copies(flow, assignment)
         # no other change begins a run of the flow meanwhile
         async with self._busy, self._flows.flow_registry.changing:
-            self._check_undecided(flow.name)
+            # refused where another plan is prepared and a part stands: that has left the flow, was not told so, and
+            # what it holds is not what the flow has now
+            self._changes.step(flow.name, Event.PREPARE, plan)
             old = self.stopped.by_flow.get(flow.name)
-            if old is None and flow.name in self._flows.runs:
-                raise EdgertError(f"flow {flow.name} runs: stop it before its next plan is prepared")
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
-            if old is not None and flow.name in self.prepared and self.prepared[flow.name].plan != plan:
-                # this part has left the flow and was not told so: what it holds is not what the flow has now
-                raise EdgertError(f"the plan of flow {flow.name} is being changed; try again")
             if old is not None:
                 self._flows.plans.check_sources(old.run, assignment)
             ahead = self.precopy.found(flow, assignment, plan, imports)
@@ -282,13 +263,10 @@ class Parts:
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
         """The part runs by the next plan. Returns for how long it stood still, and how many rows waited meanwhile."""
         async with self._busy:
-            prepared = self.prepared.get(flow)
-            if prepared is None or prepared.plan != plan:
-                run = self._flows.runs.get(flow)
-                if prepared is None and (run is None or run.plan.number >= plan):
-                    return {"pause_s": 0.0, "rows_delayed": 0}  # told twice, or of a change before the last one
-                raise EdgertError(f"flow {flow}: expected a prepared plan {plan}, got {prepared and prepared.plan}")
-            stopped = self.stopped.by_flow.get(flow)
+            _, after = self._changes.step(flow, Event.COMMIT, plan)
+            if after is not PartState.COMMITTED:
+                return {"pause_s": 0.0, "rows_delayed": 0}  # told twice, or of a change before the last one
+            prepared, stopped = self.prepared[flow], self.stopped.by_flow.get(flow)
             if flow not in self._committed:
                 self._committed[flow] = await self._write(flow, prepared, stopped.run if stopped else None)
             stored, run, old = self._committed[flow]
@@ -303,21 +281,17 @@ class Parts:
     async def abort(self, flow: str, plan: int) -> None:
         """The part goes on by the plan that it had."""
         async with self._busy:
-            self._check_undecided(flow)
-            prepared = self.prepared.get(flow)
-            if prepared is not None and prepared.plan == plan:
+            before, after = self._changes.step(flow, Event.ABORT, plan)
+            if before is after:
+                return
+            if before in (PartState.JOINING, PartState.PREPARED):
                 await self._store(lambda: self._database.put_prepared(flow, None))
                 del self.prepared[flow]
                 self.precopy.forget(flow)
-            if flow in self.stopped.by_flow and flow not in self.prepared:
+            if after is PartState.RUNNING:
                 self.stopped.go_on(flow)
 
     # -- below
-
-    def _check_undecided(self, flow: str) -> None:
-        if flow in self._committed:
-            plan = self.prepared[flow].plan
-            raise EdgertError(f"flow {flow} is committed to plan {plan}: commit it again, so that it runs by it")
 
     def _run(self, flow: str) -> FlowRun:
         run = self._flows.runs.get(flow)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from edgert.core.errors import EdgertError
+from edgert.flow.part_states import Event, PartState, after, event_of, state_of
 from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
@@ -37,13 +37,24 @@ class Stopped:
             self.patience = None
 
 
-class PlanChanges:
-    """Lives on the loop. `stored`: all flows as the database has them."""
+class Committed(NamedTuple):
+    """A part that is in the database as the flow's plan, and does not run yet."""
 
-    def __init__(self, gateway: str, stored: Mapping[str, StoredFlow]) -> None:
-        self._gateway, self._stored = gateway, stored
+    stored: StoredFlow
+    run: FlowRun
+    old: FlowRun | None
+
+
+class PlanChanges:
+    """Lives on the loop. `runs`: the running flows; `stored`: all flows as the database has them."""
+
+    def __init__(self, gateway: str, runs: Mapping[str, FlowRun], stored: Mapping[str, StoredFlow]) -> None:
+        self._gateway, self._runs, self._stored = gateway, runs, stored
         self.prepared: dict[str, Prepared] = {}
         """This gateway's parts of next plans."""
+        self.committed: dict[str, Committed] = {}
+        """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
+        then, and must not be written again."""
         self.stopped: dict[str, Stopped] = {}
         self.guests_wait = False
         """After a start guests stand still until the agent of this board has reached the fleet."""
@@ -66,7 +77,22 @@ class PlanChanges:
         run."""
         return flow in self.prepared or (self.guests_wait and self.is_guest(self._stored[flow]))
 
+    def state(self, flow: str) -> PartState:
+        """The state of this gateway's part of a flow."""
+        stopped = self.stopped.get(flow)
+        return state_of(
+            part=flow in self._runs, stands=stopped is not None, suspended=stopped is not None and stopped.suspended,
+            prepared=flow in self.prepared, committed=flow in self.committed,
+        )  # fmt: skip
+
+    def step(self, flow: str, event: Event, plan: int = 0) -> tuple[PartState, PartState]:
+        """The states of the part before and after an event, by the table; the caller makes it so. Raises `EdgertError`
+        where the state does not allow it. `plan`: the one that a coordinator asks for."""
+        prepared = self.prepared[flow].plan if flow in self.prepared else None
+        runs_by = self._runs[flow].plan.number if flow in self._runs else None
+        before = self.state(flow)
+        return before, after(flow, before, event_of(event, plan, prepared, runs_by), plan, prepared)
+
     def check_free(self, flow: str) -> None:
         """Raises where the flow's plan is being changed: nothing else may change it meanwhile."""
-        if flow in self.stopped or flow in self.prepared:
-            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+        self.step(flow, Event.CHANGE)

@@ -64,7 +64,7 @@ class FlowRegistry:
         self.feeding = threading.Lock()
         """The lock held while a batch is fed to a flow; taken on any thread."""
         self.changing, self.succession, self.busy = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
-        self.plan_changes = PlanChanges(database.gateway, self.stored)
+        self.plan_changes = PlanChanges(database.gateway, self.runs, self.stored)
         self.on_change = on_change
         self.on_restored: Callable[[], None] = lambda: None
         """Called when a flow is back at its last checkpoint: messages that wait for acknowledgement need another

@@ -10,6 +10,8 @@ from gateway.links.flow_links import FlowLinks
 from tests.gateway.whole_gateway import Gateway
 
 AT = dict.fromkeys(("in", "minute", "out"), Location("g1", -1))
+GUEST = {**AT, "in": Location("g2", -1)}
+"""The part here has no source."""
 
 
 class Links:

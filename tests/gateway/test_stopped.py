@@ -13,11 +13,9 @@ from edgert.core.errors import MisfitError
 from edgert.flow.plan import Location
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import AT, parts_of
+from tests.gateway.parts_here import AT, GUEST, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
-
-GUEST = {"in": Location("g2", -1), "minute": Location("g1", -1), "out": Location("g1", -1)}
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -99,4 +97,28 @@ async def test_a_coordinator_that_stops_a_suspended_part_may_change_its_plan(tmp
     assert parts.status()["f"]["state"] == "stopped"
     await parts.abort("f", 0)
     assert parts.status()["f"]["state"] == "running"
+    gateway.crash()
+
+
+@in_loop
+async def test_a_prepared_part_does_not_go_on_by_itself_where_preparing_it_once_more_fails(tmp_path: Path) -> None:
+    """Its patience began anew then, and the part went on by the old plan beside the one that may be committed."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), FLEET, AT, 1)
+    parts, links = parts_of(gateway)
+    await parts.obey("f", 2)
+    await parts.stop("f")
+    await parts.prepare(dict(document().document), AT, 2, [])
+    plans, loop = gateway.flows.plans, asyncio.get_running_loop()
+
+    def fails(*_: Any) -> FlowRun:
+        raise MisfitError("its state does not fit")
+
+    plans.planned = fails  # type: ignore[assignment, method-assign]
+    parts.stopped.patience_s = 0.0
+    with pytest.raises(MisfitError):
+        await parts.prepare(dict(document().document), AT, 2, [])
+    began = loop.time()
+    await until(lambda: loop.time() > began + 0.1, "the end of its patience")
+    assert (parts.status()["f"]["state"], links.held) == ("prepared", {"f"})
     gateway.crash()

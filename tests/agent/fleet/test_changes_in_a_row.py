@@ -15,6 +15,7 @@ from agent.fleet.history import Why
 from agent.fleet.mend import FleetMend
 from agent.migration.plan_change import On
 from edgert.core.errors import EdgertError
+from edgert.flow.part_states import PartState
 from tests.agent.fleet.next_coordinator import Fenced, next_coordinator
 from tests.agent.migration.worlds import BOARDS, run_virtual, whole
 
@@ -42,7 +43,7 @@ class Faulty(Fenced):
     def __init__(self) -> None:
         super().__init__()
         self.has, self.on = set(AT_B.values()), dict.fromkeys(BOARDS, AT_B)
-        self.state = {board: "running" if board in self.has else "gone" for board in BOARDS}
+        self.state = {board: PartState.RUNNING if board in self.has else PartState.GONE for board in BOARDS}
         self.left: set[Fault] = set()
         self.silent: frozenset[str] = frozenset()
         self.late: list[tuple[str, str, Mapping[str, Any]]] = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from agent.migration.plan_change import (
     change_plan,
 )
 from edgert.core.errors import EdgertError
-from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Gateways, run_virtual, whole
+from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Died, Gateways, run_virtual, whole
 
 LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 7)
 """`b` has no part of the flow any more."""
@@ -26,14 +28,18 @@ LEAVES_FIRST = Change({"name": "f"}, AT_B, {**AT_B, "window": "b"}, 7)
 """`a`, the first by name, has none."""
 COMES = Change({"name": "f"}, LEAVES.after, BEFORE, 7)
 """`b` had none."""
-CHANGES = st.sampled_from([CHANGE, LEAVES, LEAVES_FIRST, COMES])
+ALL = (CHANGE, LEAVES, LEAVES_FIRST, COMES)
+CHANGES = st.sampled_from(ALL)
+FAULTS = ("lost", "unanswered", "forgets", "merges", "starts", "impatient")
 
 
-FAULTS = st.sampled_from(["lost", "unanswered", "forgets", "merges"])
-
-
-@given(st.dictionaries(st.integers(1, 40), FAULTS, max_size=20), CHANGES)
+@given(st.dictionaries(st.integers(1, 40), st.sampled_from(FAULTS), max_size=20), CHANGES)
 def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, str], change: Change) -> None:
+    make(faults, change)
+
+
+def make(faults: Mapping[int, str], change: Change) -> Gateways:
+    """Tries the change; another coordinator ends what is left of it."""
     gateways = Gateways(faults, change)
     made: bool | None
     try:
@@ -46,31 +52,53 @@ def test_the_flow_ends_up_whole_by_one_plan_whatever_is_lost(faults: dict[int, s
     gateways.end()
     plan = whole(gateways)
     assert made is None or plan == (change.plan if made else 1)
+    assert not gateways.mixed
+    return gateways
 
 
-@given(st.integers(0, 25), CHANGES, st.permutations(BOARDS))
-def test_a_coordinator_that_dies_after_any_request_leaves_something_that_the_next_one_can_end(
-    ends: int, change: Change, order: list[str]
-) -> None:
-    """`order`: in which requests to all gateways at a time arrive."""
-    gateways = Gateways({}, change)
+HARD = ("lost", "unanswered", "starts", "impatient")
 
-    class Died(BaseException):
-        pass
+
+@pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])
+def test_whichever_two_requests_meet_a_fault_the_flow_is_whole(change: Change) -> None:
+    for first, fault in product(range(1, make({}, change).asked + 1), HARD):
+        asked = make({first: fault}, change).asked
+        for second, other in product(range(first + 1, asked + 1), HARD):
+            make({first: fault, second: other}, change)
+
+
+def die_after(first: int, second: int, order: Sequence[str], change: Change, faults: Mapping[int, str]) -> None:
+    """The coordinator dies after so many requests, the next one too, and a third one ends the change. `order`: in which
+    requests to all gateways at a time arrive."""
+    gateways = Gateways(faults, change)
+    gateways.dies_after = first
 
     async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         for _ in range(order.index(gateway)):
             await asyncio.sleep(0)
-        if gateways.asked >= ends:
-            raise Died
         return await gateways.ask(gateway, verb, args)
 
-    try:
+    with contextlib.suppress(Died, PlanChangeError, UnfinishedError):
         run_virtual(change_plan(change, ask))
-    except Died:
-        pass
+    with contextlib.suppress(Died):
+        gateways.end(second)
     gateways.end()
     whole(gateways)
+    assert not gateways.mixed
+
+
+@pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])
+def test_coordinators_that_die_after_any_request_leave_something_that_the_next_one_can_end(change: Change) -> None:
+    asked = make({}, change).asked
+    for first, second, order in product(range(asked), range(len(BOARDS) + 1), permutations(BOARDS)):
+        die_after(first, second, order, change, {})
+
+
+@pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])
+def test_so_they_do_where_a_gateway_starts_anew_or_an_answer_is_lost_before(change: Change) -> None:
+    for at, fault in product(range(1, make({}, change).asked + 1), HARD):
+        for first in range(at, make({at: fault}, change).asked):
+            die_after(first, 1, BOARDS, change, {at: fault})
 
 
 def test_a_gateway_that_cannot_prepare_leaves_the_flow_as_it_was_and_is_named() -> None:

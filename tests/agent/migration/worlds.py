@@ -16,22 +16,30 @@ from agent.migration.plan_change import (
 )
 from agent.simulation.loop import VirtualLoop
 from edgert.core.errors import EdgertError
+from edgert.flow.part_states import Event, PartState, after, event_of
 
 Result = TypeVar("Result")
 BOARDS = ("a", "b", "c")
 
 
+class Died(BaseException):
+    """The coordinator has."""
+
+
 class Gateways:
-    """The gateways' side of the protocol as `gateway.flows.parts` has it, in memory. Requests may be lost, before they
-    are carried out or after; with one, the gateway may forget what was sent ahead, or merge what it has stored."""
+    """The gateways' side of the protocol, in memory: parts go from state to state by the product's table. `faults`:
+    number of a request → what happens with it. It is lost, before it is carried out or after; or, before it arrives,
+    the gateway forgets what was sent ahead, merges what it has stored, starts anew, or its patience ends."""
 
     def __init__(self, faults: Mapping[int, str], change: Change) -> None:
         self.faults, self.change, self.asked = faults, change, 0
+        self.dies_after: int | None = None
+        """Requests until the coordinator dies."""
         self.has = set(change.before.values())
         """The gateways with a part."""
         self.plan = dict.fromkeys(BOARDS, 1)
         self.on = dict.fromkeys(BOARDS, change.before)
-        self.state = {board: "running" if board in self.has else "gone" for board in BOARDS}
+        self.state = {board: PartState.RUNNING if board in self.has else PartState.GONE for board in BOARDS}
         self.prepared: dict[str, int | None] = dict.fromkeys(BOARDS)
         self.next: dict[str, On] = {}
         """By gateway: where operators are by what it has prepared."""
@@ -43,9 +51,15 @@ class Gateways:
         self.ahead: dict[str, dict[str, str]] = {}
         """By gateway: giver → the token of what it sent ahead."""
         self.mixed = False
-        """Whether parts ever ran by two plans at a time."""
+        """Whether parts ever ran by two plans at a time, or a plan began without what a part did after its export."""
+        self.lives = dict.fromkeys(BOARDS, 0)
+        """By gateway: how many times its part went on."""
+        self.imported: dict[str, dict[str, int]] = {}
+        """By gateway: of those whose exports it has prepared, `lives` at that time."""
 
     async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if self.asked == self.dies_after:
+            raise Died
         self.asked += 1
         fault = self.faults.get(self.asked)
         if fault == "lost":
@@ -54,65 +68,76 @@ class Gateways:
             self.ahead.pop(gateway, None)
         if fault == "merges":
             self.copied.pop(gateway, None)
+        if fault == "starts":
+            self.ahead.pop(gateway, None)
+            self.copied.pop(gateway, None)
+            self._step(gateway, Event.START)
+        if fault == "impatient" and self.state[gateway] is PartState.STOPPED:
+            self._step(gateway, Event.PATIENCE_ENDS)
         answer = self._do(gateway, verb, args)
-        running = {g for g in BOARDS if self.state[g] == "running"}
+        running = {g for g in BOARDS if self.state[g] is PartState.RUNNING}
         self.mixed |= len({(self.plan[g], tuple(self.on[g].items())) for g in running}) > 1
         if fault == "unanswered":
             raise EdgertError("no answer")
         return answer
 
+    def _step(self, gateway: str, event: Event, plan: int = 0) -> tuple[PartState, PartState]:
+        before, prepared = self.state[gateway], self.prepared[gateway]
+        event = event_of(event, plan, prepared, self.plan[gateway] if gateway in self.has else None)
+        self.state[gateway] = after("f", before, event, plan, prepared)
+        stood = before in (PartState.STOPPED, PartState.PREPARED)
+        self.lives[gateway] += stood and self.state[gateway] is PartState.RUNNING
+        return before, self.state[gateway]
+
     def _do(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         if verb == "part.stop":
-            if gateway not in self.has or self.prepared[gateway] is not None:
-                raise EdgertError("it has no part, or waits for a decision")
-            self.state[gateway] = "stopped"
+            self._step(gateway, Event.STOP)
             return {"links": {}}
         if verb == "part.copy":
+            self._step(gateway, Event.CHANGE)
             self.copied[gateway] = f"copy {self.asked} of {gateway}"
             return {"token": self.copied[gateway], "states": [b"all"]}
         if verb == "part.ahead":
             self.ahead[gateway] = {giver: one["token"] for giver, one in args["copies"].items()}
             return {}
         if verb == "part.export":
+            if self.state[gateway] not in (PartState.STOPPED, PartState.PREPARED):
+                raise EdgertError("it does not stand still")
             since = args["since"] if args["since"] == self.copied.get(gateway) else ""
             states = [b"changes" if since else b"all"] if args["operators"] else []
-            return {"gateway": gateway, "since": since, "states": states, "queue": b"", "pending": b""}
+            found = {"gateway": gateway, "since": since, "states": states, "queue": b"", "pending": b""}
+            return {**found, "life": self.lives[gateway]}
         if verb == "part.prepare":
-            if self.state[gateway] == "running":
-                raise EdgertError("it runs")
-            if gateway in self.has and self.prepared[gateway] not in (None, args["plan"]):
-                raise EdgertError("it waits for the decision of another change")
             needed = {one["gateway"]: one["since"] for one in args.get("imports", ()) if one["since"]}
             if needed and needed != self.ahead.pop(gateway, None):
                 raise EdgertError("it lacks what was sent ahead")
-            self.state[gateway], self.prepared[gateway] = "prepared", args["plan"]
+            self._step(gateway, Event.PREPARE, args["plan"])
+            self.prepared[gateway], self.prepared_by[gateway] = args["plan"], args["fence"]
             self.next[gateway] = {operator: at[0] for operator, at in args["assignment"].items()}
-            self.prepared_by[gateway] = args["fence"]
+            self.imported[gateway] = {one["gateway"]: one["life"] for one in args.get("imports", ())}
             return {}
         if verb == "part.commit":
-            told = gateway not in self.has or self.plan[gateway] >= args["plan"]
-            if self.prepared[gateway] is None and told:
+            if self._step(gateway, Event.COMMIT, args["plan"])[1] is not PartState.COMMITTED:
                 return {"pause_s": 0.0}
-            if self.prepared[gateway] != args["plan"]:
-                raise EdgertError("nothing of that is prepared")
-            self.plan[gateway], self.prepared[gateway] = args["plan"], None
+            self.mixed |= any(self.lives[giver] != life for giver, life in self.imported[gateway].items())
             self.on[gateway], self.made_by[gateway] = self.next[gateway], self.prepared_by[gateway]
-            self.state[gateway] = "running" if gateway in self.on[gateway].values() else "gone"
-            (self.has.add if self.state[gateway] == "running" else self.has.discard)(gateway)
+            stays = gateway in self.on[gateway].values()
+            self._step(gateway, Event.STAYS if stays else Event.LEAVES)
+            self.plan[gateway], self.prepared[gateway] = args["plan"], None
+            (self.has.add if stays else self.has.discard)(gateway)
             return {"pause_s": 0.1}
-        if self.prepared[gateway] == args["plan"]:
+        before, then = self._step(gateway, Event.ABORT, args["plan"])
+        if before is not then:
             self.prepared[gateway] = None
-        if self.prepared[gateway] is None:
-            self.state[gateway] = "running" if gateway in self.has else "gone"
         return {}
 
     def parts(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for gateway in BOARDS:
-            if self.state[gateway] == "gone":
+            if self.state[gateway] is PartState.GONE:
                 found[gateway] = {}
                 continue
-            found[gateway] = {"state": self.state[gateway]}
+            found[gateway] = {"state": self.state[gateway].told}
             if gateway in self.has:
                 on = self.on[gateway]
                 found[gateway] |= {"plan": self.plan[gateway], "assignment": plain(on), "document": {"name": "f"}}
@@ -121,9 +146,9 @@ class Gateways:
                 found[gateway]["prepared_assignment"] = plain(self.next[gateway])
         return found
 
-    def end(self) -> None:
-        """A new coordinator ends what was left; nothing is lost any more."""
-        self.faults = {}
+    def end(self, dies_after: int | None = None) -> None:
+        """A new coordinator ends what was left; nothing is lost any more. It dies itself after so many requests."""
+        self.faults, self.dies_after = {}, None if dies_after is None else self.asked + dies_after
         verdict, plan = decision(self.parts())
         if verdict == "commit":
             run_virtual(commit("f", BOARDS, staying(self.parts(), plan), plan, 9, self.ask))
@@ -141,8 +166,8 @@ CHANGE = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "b"}, 7
 
 def whole(gateways: Gateways) -> int:
     """The plan by which all parts run, on the gateways that it names and no other ones."""
-    here = [board for board in BOARDS if gateways.state[board] != "gone"]
-    assert {gateways.state[board] for board in here} == {"running"}
+    here = [board for board in BOARDS if gateways.state[board] is not PartState.GONE]
+    assert {gateways.state[board] for board in here} == {PartState.RUNNING}
     (plan,) = {gateways.plan[board] for board in here}
     assert all(gateways.on[board] == gateways.on[here[0]] for board in here)
     assert set(gateways.on[here[0]].values()) == set(here)
