@@ -76,7 +76,7 @@ class OneFlow:
         return {"g1": {"assignment": assignment, "plan": 1, "document": {}}}
 
     async def parts(self, flow: str = "") -> Any:
-        return dict.fromkeys(("g1", "g2", "g3"), {})
+        return {board: {} for board in ("g1", "g2", "g3")}
 
     async def write_rules(self, flow: str, parts: Any, rules: Any) -> Any:
         return parts
