@@ -247,12 +247,14 @@ class Membership:
         """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system), and
         the receiver what it does not know about the members `better`."""
         parts = [encode(message)]
-        known = [member for name in better[:MAX_BETTER] if (member := self.roster.get(name)) is not None]
-        parts += [encode(claim_of(member, self.name)) for member in known]
-        if to is not None and to.state in (State.SUSPECT, State.DEAD):
-            parts.append(encode(claim_of(to, self.name)))
-        else:  # what a suspect is told may be told to nobody
-            parts += self._budgets.take(MAX_BODY - sum(map(len, parts)) - 5, self.roster.present)
+        room = MAX_BODY - len(parts[0]) - 5
+        suspected = to is not None and to.state in (State.SUSPECT, State.DEAD)
+        for about in [to if suspected else None, *map(self.roster.get, better[:MAX_BETTER])]:
+            if about is not None and len(claim := encode(claim_of(about, self.name))) <= room:
+                parts.append(claim)
+                room -= len(claim)
+        if not suspected:  # what a suspect is told may be told to nobody
+            parts += self._budgets.take(room, self.roster.present)
         self._outputs.append(Datagram(peer, body(parts)))
 
     def receive_untrusted(self, payload: bytes, sender: Peer, now: float) -> None:

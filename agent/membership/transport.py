@@ -148,7 +148,12 @@ class Transport(asyncio.DatagramProtocol):
         self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._tick)
 
     def _send(self, to: Peer, payload: bytes) -> None:
-        packet = self.sealer.seal(payload, to)
+        try:
+            packet = self.sealer.seal(payload, to)
+        except ValueError as error:
+            self.sealer.drops["too large to send"] += 1
+            log.warning("a packet to %s was not sent: %s", to.name, error)
+            return
         self.sent_bytes += len(packet)
         if self._udp is not None and not self._udp.is_closing():
             try:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.membership.events import Changed, Datagram
+from agent.membership.gossip import MAX_BODY
 from agent.membership.members import Peer, State, Version
 from agent.membership.messages import Ack, Claim, Ping, body, decode_untrusted, encode
 from agent.membership.parameters import Parameters
@@ -18,8 +19,8 @@ from tests.agent.membership.some_messages import CLAIMS
 HERE = ("127.0.0.1", 1)
 
 
-def machine() -> Membership:
-    made = Membership("me", HERE, 1, Parameters(), Random(1), 0.0)
+def machine(own: str = "me") -> Membership:
+    made = Membership(own, HERE, 1, Parameters(), Random(1), 0.0)
     for name in ("other", "board-1", "board-2", "b.3_x"):
         made.claims.consider(claim(name, 0, State.ALIVE), 0.0)
     made.take_events()
@@ -92,6 +93,22 @@ def test_an_outdated_suspicion_in_a_ping_is_set_right_by_the_answer() -> None:
     assert isinstance(ack, Ack)
     assert isinstance(better, Claim)
     assert (better.name, better.incarnation, better.state) == ("board-1", 5, State.ALIVE)
+
+
+def test_an_answer_sets_as_many_suspicions_right_as_fit_into_its_packet() -> None:
+    """Eight claims about boards with long names were more than a packet holds, and the answer was lost."""
+    us, names, host = machine("m" * 63), [f"{number:063d}" for number in range(12)], "192.168.100.100"
+    for name in names:
+        us.claims.consider(Claim(name, 0, 1, State.ALIVE, host, 7946, name), 10.0)
+    us.take_outputs()
+    outdated = [encode(Claim(name, 0, 0, State.SUSPECT, host, 7946, "b")) for name in names]
+    ping = body([encode(Ping(7, us.name)), *outdated[:9]])
+    us.receive_untrusted(ping, Peer("board-2", 0, HERE), 99.0)
+    (answer,) = [output for output in us.take_outputs() if isinstance(output, Datagram)]
+    assert len(answer.payload) <= MAX_BODY
+    ack, *better = decode_untrusted(answer.payload)
+    assert isinstance(ack, Ack)
+    assert [one.name for one in better if isinstance(one, Claim)][:5] == names[:5]
 
 
 def test_the_last_look_asks_the_suspect_and_others_and_its_answer_saves_it() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agent.membership.events import Datagram
+from agent.membership.members import Peer
 from agent.membership.transport import RequestError
 from edgert.core.errors import EdgertError
 from tests.agent.membership.worlds import introduce, started
@@ -65,3 +67,14 @@ async def test_newcomer_learns_the_table_of_its_seed() -> None:
     finally:
         await a.stop()
         await b.stop()
+
+
+@in_loop
+async def test_packet_that_is_too_large_is_counted_and_the_agent_goes_on() -> None:
+    a = await started("a")
+    a.membership._outputs = [Datagram(Peer("b", 1, ("127.0.0.1", 1)), bytes(size)) for size in (2_000, 1)]
+    a.step()
+    assert a.sealer.drops == {"too large to send": 1}
+    assert a.sent_bytes > 0
+    assert a._timer is not None
+    await a.stop()
