@@ -143,12 +143,12 @@ def streams_without_end() -> Iterator[tuple[str, bytes]]:
 
 
 def rows_behind_a_gap() -> Iterator[tuple[str, bytes]]:
-    """124 bytes each, and 1 MB as lists."""
+    """130 bytes each, and 2 MB as lists of texts."""
     g = Gateway(HOSTILE)
     yield FLOW, pack_result(g.open())
     g.number()
     for _ in range(1_000):
-        yield FLOW, compressed(_rows(g, _list(10_000, _list(3, b"\xc0")), list(row_columns(SCHEMA))))
+        yield FLOW, compressed(_rows(g, _list(10_000, _list(3, b"\xa2ab")), list(row_columns(SCHEMA))))
 
 
 def long_topics() -> Iterator[tuple[str, bytes]]:

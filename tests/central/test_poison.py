@@ -15,11 +15,13 @@ from deltalake import DeltaTable
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultMessage
 from edgert.central.collector.messages import memory_of
+from edgert.central.collector.turns import FIRST_QUOTA
 from edgert.central.landing import arrow_rows
 from edgert.central.landing.checks import check_rows
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.sketch_checks import is_kll
 from edgert.central.tables.query import query
+from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.compression import compressed
 from edgert.core.ids import MOST_ORDINAL, ORDINAL_STEP
@@ -190,6 +192,28 @@ def test_a_fault_of_the_whole_is_told_and_tried_again(collector: Collector, monk
     monkeypatch.undo()
     (said,) = collector.handle([])
     assert said.acks == {(FLOW, EPOCH, 0): 1}
+
+
+def test_while_tables_cannot_be_written_no_more_is_taken_than_at_first(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that waits is small; what is taken of it may be a thousand times as large."""
+
+    def away(*_: Any) -> None:
+        raise TableError("the store is away", "quarantine")
+
+    g = Gateway("g1")
+    messages = [sent("g1", pack_result(g.open()))]
+    messages += [sent("g1", pack_result(g.rows(contribution(n, "a", 1.0)))) for n in range(4 * FIRST_QUOTA)]
+    monkeypatch.setattr(Landing, "land", away)
+    collector.handle(messages)
+    for _ in range(5):
+        collector.handle([])
+        assert collector.counters.messages <= FIRST_QUOTA
+    monkeypatch.undo()
+    while collector.waits or collector.late:
+        collector.handle([])
+    assert collector.counters.rows == 4 * FIRST_QUOTA
 
 
 @pytest.mark.parametrize("row", [None, 0, [], DEEP], ids=["nil", "0", "empty", "deep"])

@@ -127,6 +127,8 @@ class Collector:
 
     def _work(self, enough: Callable[[], bool]) -> None:
         """Take and land what waits, the gateway that cost least first, until there is no more or it is enough."""
+        if self._taken_bytes:
+            self._land(enough)  # it failed in the last call: until it works, no more is taken, which memory would hold
         while True:
             for gateway in self._turns.order():
                 if gateway not in self._left and not self._take_turn(gateway):
