@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from edgert.core.batch import Row
+from edgert.core.batch import Row, row_bytes
+from edgert.core.text.long_text import beyond_short
 
 MOST_ROWS: Final = 10_000
 """Rows that are kept, which takes some megabytes; of a window with more keys these are the first."""
+MOST_BYTES: Final = 16 << 20
+"""Bytes of these rows and their keys: fewer are kept where they have long texts."""
 
 
 class LatestWindow:
@@ -22,6 +25,7 @@ class LatestWindow:
         self.beyond = 0
         """Rows of the window that are not kept."""
         self._places: dict[tuple[str, ...], int] = {}
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -31,19 +35,22 @@ class LatestWindow:
         for row in rows:
             window: float = row["window_start"] if "window_start" in row else row["time"]
             if self.start is None or window > self.start:
-                self.start, self.rows, self.beyond = window, [], 0
+                self.start, self.rows, self.beyond, self._bytes = window, [], 0, 0
                 self._places.clear()
             elif window < self.start:
                 continue
             key = self._key(row)
             place = self._places.get(key)
-            if place is not None:
-                self.rows[place] = row
-            elif len(self.rows) < MOST_ROWS:
+            more = row_bytes(row) + beyond_short(key) if place is None else row_bytes(row) - row_bytes(self.rows[place])
+            if self._bytes + more > MOST_BYTES or (place is None and len(self.rows) >= MOST_ROWS):
+                self.beyond += 1
+                continue
+            self._bytes += more
+            if place is None:
                 self._places[key] = len(self.rows)
                 self.rows.append(row)
             else:
-                self.beyond += 1
+                self.rows[place] = row
 
     def _key(self, row: Row) -> tuple[str, ...]:
         return tuple(repr(row.get(name)) for name in self.keys)

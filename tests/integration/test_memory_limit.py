@@ -17,6 +17,7 @@ pytestmark = pytest.mark.integration
 LIMIT: Final = 256 << 20
 """The unit's limit on a board of 512 MB."""
 ROWS: Final = 1_000
+LONG_TOPICS: Final = 4_000
 IDLE_S: Final = 5.0
 
 
@@ -104,3 +105,16 @@ def test_memory_of_devices_that_are_silent_goes_back_to_the_system(rig: Rig) -> 
 
     gateway.wait(given_back, "the memory of the devices to go back to the system")
     print(*(resident(gateway, figure) >> 20 for figure in ("VmHWM", "VmRSS")), before >> 20, "MB: most, now, before")
+
+
+def test_topics_of_60_000_letters_do_not_exceed_the_memory_limit(rig: Rig) -> None:
+    """Each names a device of its own."""
+    flow = document(idle_timeout_s=3600.0)
+    flow["operators"]["readings"]["topic"] = "many/{source}"
+    gateway = rig.gateway(pool={"memory_bytes": LIMIT}, outbox={"quota_bytes": 50_000_000})
+    gateway.start_ready()
+    assert rig.deploy(gateway, flow)["accepted"]
+    rig.publish((f"many/{number:06d}{'d' * 60_000}", b'{"v": 1.0}') for number in range(LONG_TOPICS))
+    status = taken(gateway, LONG_TOPICS)
+    print(resident(gateway, "VmHWM") >> 20, "MB at most,", status["flows"][0]["state_bytes"] >> 20, "MB of keys")
+    assert resident(gateway, "VmHWM") < LIMIT
