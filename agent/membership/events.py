@@ -72,6 +72,8 @@ class Sync:
     """Exchange tables over TCP: send `Membership.table()`, hand the answer to `Membership.merge_untrusted`."""
 
     address: Address
+    name: str = ""
+    """The member that must answer; empty for a seed, of which only the address is known."""
 
 
 Output = Datagram | StreamPing | Sync

@@ -226,12 +226,13 @@ class Membership:
 
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
-        addresses = [member.address for member in members]
+        syncs = [Sync(member.address, member.name) for member in members]
         known = {member.address for member in self.roster if member.present}
-        lost = [member.address for member in self.roster.unreachable() if member.name not in self.claims.revoked]
-        lost += [seed for seed in self.seeds if seed not in known]
+        gone = [member for member in self.roster.unreachable() if member.name not in self.claims.revoked]
+        lost = [Sync(member.address, member.name) for member in gone]
+        lost += [Sync(seed) for seed in self.seeds if seed not in known]
         if lost:  # a split fleet heals, and a fleet that was started apart meets
-            addresses.append(self._random.choice(lost))
+            syncs.append(self._random.choice(lost))
         if members:
             self._failed_joins = 0
             wait = self.parameters.sync_interval(self.roster.present)
@@ -239,7 +240,7 @@ class Membership:
             self._failed_joins += 1
             wait = min(2.0 ** min(self._failed_joins, 8) / 2, self.parameters.sync_interval_s)
         self._next_sync = now + wait * self._random.uniform(0.75, 1.25)
-        self._outputs += [Sync(address) for address in addresses]
+        self._outputs += syncs
 
     # Packets
 
@@ -341,7 +342,7 @@ class Membership:
             return
         member.answered_at = now
         if member.version.epoch != epoch:
-            self._outputs.append(Sync(member.address))
+            self._outputs.append(Sync(member.address, target))
 
     def _take_section(self, update: SectionUpdate) -> None:
         member = self.roster.get(update.name)

@@ -137,8 +137,8 @@ class Transport(asyncio.DatagramProtocol):
             match output:
                 case Datagram(to, payload):
                     self._send(to, payload)
-                case Sync(address):
-                    self._begin(self._sync(address))
+                case Sync(address, name):
+                    self._begin(self._sync(address, name))
                 case StreamPing(address, target, sequence):
                     self._begin(self._stream_ping(address, target, sequence))
         if self._timer is not None:
@@ -233,10 +233,10 @@ class Transport(asyncio.DatagramProtocol):
         finally:
             writer.close()
 
-    async def _sync(self, address: Address) -> None:
+    async def _sync(self, address: Address, name: str) -> None:
         try:
             table = self.membership.table()
-            answer = await self.ask(address, SYNC, {"table": table})
+            answer = await self.ask(address, SYNC, {"table": table}, expected=name)
             if not isinstance(answer, bytes):
                 raise ProtocolError(f"expected a table, got {show(answer)}")
             self.membership.merge_untrusted(answer, self._clock.monotonic())

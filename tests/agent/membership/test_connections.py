@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from agent.membership.members import State
+from agent.membership.messages import Claim
 from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame
 from agent.membership.transport import MAX_OF_MEMBER, MAX_WAITING, RequestError, Transport
 from edgert.core.packing import pack
@@ -95,6 +97,30 @@ async def test_recorded_request_is_carried_out_nowhere_again() -> None:
     assert calls == ["air at b for a"]
     for board in (a, b, c):
         await board.stop()
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
+def test_recorded_hello_of_an_exchange_of_tables_is_answered_by_no_third_board(state: State) -> None:
+    """It named no receiver, though the member at that address was known: each other board greeted it once."""
+
+    @in_loop
+    async def test() -> None:
+        a, b, c = await started("a"), await started("b"), await started("c")
+        c.first_s = 0.05
+        async with recorder(b) as (address, record):
+            for one in dict.fromkeys([State.ALIVE, state]):
+                a.membership.claims.consider(Claim("b", 1, 9, one, *address, "b"), 0.0)
+            a.run()
+            await until(lambda: len(record) > 100, "a to ask for a table")
+            await a.stop()
+        hello = bytes(record[: 4 + int.from_bytes(record[:4], "little")])
+        assert await answered(c, hello) == b""
+        assert await answered(b, hello) == b""
+        assert (b.sealer.drops, c.sealer.drops) == ({"replay": 1}, {"bad tag": 1})
+        await b.stop()
+        await c.stop()
+
+    test()
 
 
 @in_loop
