@@ -52,7 +52,10 @@ LOADER: Final = {
 UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
 WANTED_UNITS: Final = ("edgert-agent-key.path", "edgert-agent-key.service")
 """Units that those start."""
-OWN_UNITS: Final = ("edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path")
+OWN_UNITS: Final = (
+    "edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path",
+    "edgert-renewal.timer",
+)  # fmt: skip
 """Units of `files/` that are to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
 """Reads the key of the board's certificate; see provisioning/on_board.py and the drop-in of the gateway's unit."""

@@ -33,6 +33,9 @@ IDENTITY: Final = {
     "mac_key": "identity/mac.key",
 }
 """Setting of `[identity]` -> file below `STORED`."""
+RENEWED: Final = "identity/renewed"
+"""Folder of a certificate that replaced the provisioning file's, and its key."""
+SERVICE_FILE: Final = "enrolment/url"
 SECRETS: Final = frozenset(IDENTITY[name] for name in ("key", "fleet_key", "mac_key"))
 """Files that not everybody may read."""
 
@@ -77,6 +80,7 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
         "network/lan.network": _network(board.network),
         "network/hostname": f"{hostname.split('.')[0]}\n",
         **{path: text for name, path in IDENTITY.items() if (text := getattr(board.identity, name))},
+        **({SERVICE_FILE: f"{board.enrolment.url}\n"} if board.enrolment.url else {}),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import grp
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Final
 
 from edgert.core.errors import DocumentError
 from provisioning import grow
-from provisioning.document import IDENTITY, SECRETS, files_untrusted
+from provisioning.document import IDENTITY, RENEWED, SECRETS, SERVICE_FILE, files_untrusted
 from provisioning.identity import own_name
 
 LABEL: Final = "EDGERT"
@@ -92,8 +93,9 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
 def _store(stored: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         _write(stored / name, text, secret=name in SECRETS)
-    for name in set(IDENTITY.values()) - set(files):  # of an earlier file
+    for name in {*IDENTITY.values(), SERVICE_FILE} - set(files):  # of an earlier file
         (stored / name).unlink(missing_ok=True)
+    shutil.rmtree(stored / RENEWED, ignore_errors=True)  # a pair that the earlier file's was replaced by
 
 
 def _write(path: Path, text: str, secret: bool) -> None:
@@ -105,13 +107,14 @@ def _write(path: Path, text: str, secret: bool) -> None:
         file.write(text)
     if not secret:
         part.chmod(0o644)
-    elif path.name != FLEET_KEY and (group := _group()) is not None:
-        os.chown(part, -1, group)
+    elif path.name != FLEET_KEY and (members := group()) is not None:
+        os.chown(part, -1, members)
         part.chmod(0o640)
     part.replace(path)
 
 
-def _group() -> int | None:
+def group() -> int | None:
+    """The number of `GROUP`; None on a machine without it."""
     try:
         return grp.getgrnam(GROUP).gr_gid
     except KeyError:

@@ -61,6 +61,14 @@ def example_status() -> dict[str, Any]:
                 "last_ack_age_s": 0.4,
                 "error": "",
             },
+            "certificate": {
+                "file": "/var/edgert/identity/board.pem",
+                "ends": "2027-01-01T00:00:00+00:00",
+                "left_s": 8_000_000,
+                "life_s": 9_000_000,
+                "error": "",
+                "renewal_error": "",
+            },
             "slots": [
                 {
                     "slot": 0,

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from edgert.boards import certificates as made_of
 from edgert.boards import files
-from edgert.boards.certificates import EARLIER, Key, key_pem, pem
+from edgert.boards.certificates import EARLIER, Key, PublicKey, key_pem, pem
 from edgert.boards.revocation import name_extension, read_list_untrusted, revoked_names_untrusted
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import GATEWAY_NAME
@@ -40,6 +40,8 @@ HOST: Final = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}")
 """A host name or an IP address."""
 LEAST_LIFE: Final = timedelta(days=90)
 """A certificate that ends sooner is replaced when boards are provisioned again."""
+MOST_A_DAY: Final = 5
+"""Certificates for keys of one board: one that was taken over cannot fill the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,40 @@ class Authority:
 
     def board(self, name: str, now: datetime, life: timedelta) -> Issued:
         """Raises `EdgertError` for a name that was revoked, or that is a user's or a broker's."""
-        if any(_uris(one) != [self._uri(name)] for one in self.certificates(name)):
-            raise EdgertError(f"{show(name)}: expected a name that no user and no broker has; give the board another")
+        self.of_board(name)
         key = made_of.new_key()
-        return self._issue(name, made_of.board(self.fleet, self._free(name), key, self._signer, now, life), key)
+        return self._issue(name, made_of.board(self.fleet, name, key.public_key(), self._signer, now, life), key)
+
+    def signed(self, name: str, public: PublicKey, now: datetime, life: timedelta) -> bytes:
+        """The certificate of a board that made its key itself, followed by the intermediate's. A key that has one gets
+        that again, as an answer may be lost. Raises `EdgertError` as `board` does, and for too many keys in a day."""
+        earlier = self.of_board(name)
+        for one in earlier:
+            if one.public_key() == public and now < one.not_valid_after_utc:
+                return self._chain(one)
+        if sum(now - timedelta(days=1) < one.not_valid_before_utc + EARLIER for one in earlier) >= MOST_A_DAY:
+            raise EdgertError(f"{name}: expected at most {MOST_A_DAY} new certificates in a day, got one more")
+        return self._record(name, made_of.board(self.fleet, name, public, self._signer, now, life))
+
+    def of_board(self, name: str) -> list[x509.Certificate]:
+        """The certificates of a board. Raises `EdgertError` for a name that no board may have."""
+        found = self.certificates(self._free(name))
+        if any(_uris(one) != [self._uri(name)] for one in found):
+            raise EdgertError(f"{show(name)}: expected a name that no user and no broker has; give the board another")
+        return found
+
+    def owner_untrusted(self, certificate: bytes) -> str:
+        """The board that this CA made a certificate (DER) for; TLS has checked that it is valid. Raises
+        `EdgertError`."""
+        try:
+            shown = x509.load_der_x509_certificate(certificate)
+            (uri,) = _uris(shown)
+        except (ValueError, x509.ExtensionNotFound) as error:
+            raise EdgertError(f"expected the certificate of a board: {error}") from None
+        name = uri.removeprefix(self._uri(""))
+        if not GATEWAY_NAME.fullmatch(name) or shown not in self.of_board(name):
+            raise EdgertError(f"expected the certificate of a board of fleet {self.fleet}, got that of {show(uri)}")
+        return name
 
     def user(self, name: str, now: datetime, life: timedelta) -> Issued:
         """Issues a broker client, no gateway, its certificate. Raises `EdgertError` for a name that is taken."""
@@ -149,13 +181,13 @@ class Authority:
 
     def certificates(self, name: str) -> list[x509.Certificate]:
         """All that were made for a name."""
-        return [_certificate(path) for path in sorted(self._record(name).glob("*.pem"))]
+        return [_certificate(path) for path in sorted(self._folder(name).glob("*.pem"))]
 
     @property
     def _signer(self) -> tuple[x509.Certificate, Key]:
         return self._intermediate, self._key
 
-    def _record(self, name: str) -> Path:
+    def _folder(self, name: str) -> Path:
         return self.folder / "issued" / name.replace(":", "_")
 
     def _uri(self, name: str) -> str:
@@ -174,11 +206,17 @@ class Authority:
         return name
 
     def _issue(self, name: str, certificate: x509.Certificate, key: Key) -> Issued:
+        return Issued(self._record(name, certificate), key_pem(key))
+
+    def _record(self, name: str, certificate: x509.Certificate) -> bytes:
         """The certificate is recorded before anybody has it, so that it can be revoked."""
-        record = self._record(name)
-        files.folder(record)
-        files.write(record / f"{certificate.serial_number:040x}.pem", pem(certificate), files.PUBLIC)
-        return Issued(pem(certificate) + pem(self._intermediate), key_pem(key))
+        files.folder(self._folder(name))
+        file = self._folder(name) / f"{certificate.serial_number:040x}.pem"
+        files.write(file, pem(certificate), files.PUBLIC)
+        return self._chain(certificate)
+
+    def _chain(self, certificate: x509.Certificate) -> bytes:
+        return pem(certificate) + pem(self._intermediate)
 
     # -- revocation
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 Key = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 EARLIER: Final = timedelta(days=1)
 """A certificate is valid from so long before it was made: clocks differ."""
 ROOT_DAYS: Final = 20 * 365
@@ -56,14 +57,14 @@ def authority(
     days, depth = (ROOT_DAYS, 1) if issuer is None else (INTERMEDIATE_DAYS, 0)
     name = subject(fleet, title)
     signer = (name, key) if issuer is None else (issuer[0].subject, issuer[1])
-    made = _builder(name, key, signer, now, timedelta(days=days))
+    made = _builder(name, key.public_key(), signer, now, timedelta(days=days))
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # certificates and CRLs
     made = made.add_extension(x509.BasicConstraints(True, depth), True).add_extension(usage, True)
     return made.sign(signer[1], hashes.SHA256())
 
 
 def board(
-    fleet: str, name: str, key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
+    fleet: str, name: str, key: PublicKey, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """A gateway's certificate: `URI:edgert://<fleet>/<name>` for links, the common name as the broker's user name."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/{name}")
@@ -75,9 +76,8 @@ def server(
     fleet: str, hosts: Sequence[str], key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """Makes the certificate of a broker that is reached by host names or IP addresses `hosts`."""
-    return _leaf(
-        subject(fleet), [_host(host) for host in hosts], [ExtendedKeyUsageOID.SERVER_AUTH], key, issuer, now, life
-    )
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH]
+    return _leaf(subject(fleet), [_host(host) for host in hosts], uses, key.public_key(), issuer, now, life)
 
 
 def user(
@@ -86,7 +86,9 @@ def user(
     """Makes the certificate of a client of the broker that is no gateway: the collector, a person who deploys. Links
     refuse its URI, as it names no gateway."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/@user/{name}")
-    return _leaf(subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CLIENT_AUTH], key, issuer, now, life)
+    return _leaf(
+        subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CLIENT_AUTH], key.public_key(), issuer, now, life
+    )
 
 
 def updates(
@@ -94,7 +96,9 @@ def updates(
 ) -> x509.Certificate:
     """Signs update bundles. A board's update client takes this use alone, so that no board can sign one."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/@updates/{name}")
-    return _leaf(subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CODE_SIGNING], key, issuer, now, life)
+    return _leaf(
+        subject(fleet, name), [alternative], [ExtendedKeyUsageOID.CODE_SIGNING], key.public_key(), issuer, now, life
+    )
 
 
 def _host(host: str) -> x509.GeneralName:
@@ -108,7 +112,7 @@ def _leaf(
     name: x509.Name,
     alternatives: Sequence[x509.GeneralName],
     uses: Sequence[x509.ObjectIdentifier],
-    key: Key,
+    key: PublicKey,
     issuer: tuple[x509.Certificate, Key],
     now: datetime,
     life: timedelta,
@@ -122,9 +126,9 @@ def _leaf(
 
 
 def _builder(
-    name: x509.Name, key: Key, signer: tuple[x509.Name, Key], now: datetime, life: timedelta
+    name: x509.Name, public: PublicKey, signer: tuple[x509.Name, Key], now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
-    public, of_signer = key.public_key(), signer[1].public_key()
+    of_signer = signer[1].public_key()
     return (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -97,17 +97,43 @@ def own_fault(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
     """The reason why a gateway with the same CA would refuse our certificate; empty if it would not.
 
     A gateway that refuses a certificate only closes the connection, as asyncio does not send TLS alerts."""
+    try:
+        _handshake(server, client)
+    except ssl.SSLError as error:
+        return str(error)
+    return ""
+
+
+def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+    """The client's end, after a handshake in memory. Raises `ssl.SSLError`."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     caller = client.wrap_bio(to_client, to_server)
     called = server.wrap_bio(to_server, to_client, server_side=True)
     for end in (caller, called, caller):  # the last has seen the certificate
-        try:
+        with contextlib.suppress(ssl.SSLWantReadError):
             end.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-        except ssl.SSLError as error:
-            return str(error)
-    return ""
+    return caller
+
+
+def validity(certificate: str, key: str) -> tuple[float, float]:
+    """Begin and end of a certificate, in seconds since 1970: told by the TLS library to a client that trusts this
+    certificate alone. Raises `OSError`, which an `ssl.SSLCertVerificationError` is where it does not hold now."""
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.load_cert_chain(certificate, key, password=_no_password)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    shown: Any = _handshake(server, client).getpeercert()
+    return ssl.cert_time_to_seconds(shown["notBefore"]), ssl.cert_time_to_seconds(shown["notAfter"])
+
+
+def take_renewed(context: ssl.SSLContext, credentials: Credentials) -> None:
+    """Shows a certificate that was replaced, in handshakes from now on. Raises `LinkError`."""
+    try:
+        context.load_cert_chain(credentials.certificate, credentials.key, password=_no_password)
+    except (OSError, ValueError) as error:
+        files = f"links.certificate {credentials.certificate}, links.key {credentials.key}"
+        raise LinkError(f"{files}: expected a certificate and its key as PEM files: {error}") from error
 
 
 def _no_password() -> str:

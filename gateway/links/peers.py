@@ -27,6 +27,7 @@ from edgert.links.tls import (
     TlsLink,
     connect,
     own_fault,
+    take_renewed,
     take_revoked,
     tls_context,
 )
@@ -60,7 +61,7 @@ class Peers:
         self._store, self._deliver, self._fell_behind = store, deliver, fell_behind
         self.backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
         self._server, self._context = _contexts(settings)
-        self._crl_stamp = _stamp(settings.crl)
+        self._crl_stamp, self._own_stamp = _stamp(settings.crl), _stamp(settings.certificate, settings.key)
         self._listener = Listener(ours, self._server, self._called)
         self.tick_s = TICK_S
         self._addresses: dict[str, Address] = {}
@@ -230,21 +231,40 @@ class Peers:
         for peer in self.by_name.values():
             peer.detach("the list of revoked certificates has changed")
 
+    def _look_for_renewed(self) -> None:
+        """Links that are open stay so."""
+        stamp = _stamp(self._settings.certificate, self._settings.key)
+        if stamp == self._own_stamp:
+            return
+        self._own_stamp = stamp
+        try:
+            for context in filter(None, (self._server, self._context)):
+                take_renewed(context, _credentials(self._settings))
+        except LinkError as error:  # or only one file was replaced yet
+            log.warning("no certificate for links until its files are replaced: %s", error)
+            return
+        log.info("%s was read: new links use it", self._settings.certificate)
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self.tick_s)
             self._look_for_revoked()
+            self._look_for_renewed()
             for peer in list(self.by_name.values()):
                 peer.tick()
 
 
-def _stamp(path: str) -> tuple[int, int]:
+def _stamp(*paths: str) -> tuple[int, ...]:
     """Changes when a file is replaced; zeros where there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_ino
+    stamp: list[int] = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            stamp += (0, 0)
+        else:
+            stamp += (status.st_mtime_ns, status.st_ino)
+    return tuple(stamp)
 
 
 def _contexts(settings: LinksSettings) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
@@ -256,5 +276,9 @@ def _contexts(settings: LinksSettings) -> tuple[ssl.SSLContext | None, ssl.SSLCo
         return None, None
     if not all(files):
         raise LinkError("expected all of links.certificate, links.key and links.ca, or none of them, got some")
-    credentials = Credentials(*files, settings.crl)
+    credentials = _credentials(settings)
     return tls_context(credentials, server=True), tls_context(credentials, server=False)
+
+
+def _credentials(settings: LinksSettings) -> Credentials:
+    return Credentials(settings.certificate, settings.key, settings.ca, settings.crl)

@@ -24,6 +24,8 @@ PAUSED_S: Final = 30.0
 UNACKNOWLEDGED_WARNING_S: Final = 30.0
 UNACKNOWLEDGED_BAD_S: Final = 60.0
 """Results that wait so long, while not one is acknowledged, wait for a collector that is not there."""
+CERTIFICATE_ENDS_S: Final = 30 * 86_400.0
+"""A certificate that nothing renews is worth a warning then."""
 REFUSING_S: Final = 5.0
 REFUSED_LEAST: Final = 3
 """A source that took no row for so long, and refused so many payloads, refuses all."""
@@ -38,7 +40,7 @@ class Condition(NamedTuple):
     """Condition of one part."""
 
     part: str
-    """`sensors`, `central`, `checkpoint`, `database`, `slot` or `flow`."""
+    """`sensors`, `central`, `checkpoint`, `database`, `slot`, `certificate` or `flow`."""
     name: str
     """Name of the flow, or number of the slot."""
     level: Level
@@ -64,6 +66,7 @@ def conditions(status: Mapping[str, Any]) -> list[Condition]:
         _checkpoint(status.get("checkpoint", {})),
         *_database(status.get("database", {})),
         *_slots(status),
+        *_certificate(status.get("certificate")),
         *(_flow(flow, ingest.get("refused", {}), sensors, central) for flow in status.get("flows", ())),
     ]
 
@@ -148,6 +151,21 @@ def _slots(status: Mapping[str, Any]) -> Iterator[Condition]:
     for slot in status.get("slots") or ():
         if not slot["running"]:
             yield Condition("slot", str(slot["slot"]), "bad", "does not run", "does not run")
+
+
+def _certificate(certificate: Mapping[str, Any] | None) -> Iterator[Condition]:
+    """None for a gateway without one. A board renews its own in the last third of its life."""
+    if certificate is None:
+        return
+    left_s, error, renewal = (certificate[name] for name in ("left_s", "error", "renewal_error"))
+    failed = f"; its renewal failed: {renewal}" if renewal else ""
+    if left_s is None or left_s <= 0:
+        why = error or f"has ended: {certificate['ends']}"
+        yield Condition("certificate", "", "bad", "not valid", f"{certificate['file']}: {why}{failed}")
+    elif left_s < certificate["life_s"] / 4 and (renewal or left_s < CERTIFICATE_ENDS_S):
+        yield Condition("certificate", "", "warning", "ends", f"ends in {left_s / 86_400:.1f} days{failed}")
+    else:
+        yield Condition("certificate", "", "good", "valid")
 
 
 def _flow(

@@ -11,6 +11,7 @@ from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
+from gateway.status.own_certificate import OwnCertificate
 from gateway.status.status import Status
 from gateway.uplink.uplink import Uplink
 
@@ -39,6 +40,7 @@ def status_of(
         "database": lambda: {"path": str(uplink.database.path), "lost": uplink.database.lost},
         "slots": host.figures.slots,
         "links": links.status if links else lambda: None,
+        "certificate": OwnCertificate(settings).section,
     }
     drops = (
         lambda: ingest_drops(ingest),

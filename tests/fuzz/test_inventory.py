@@ -19,6 +19,7 @@ FUZZ: Final = re.compile(r"@given|\brandom\.Random|\bRandom\(")
 """A test that tries many inputs has one of these."""
 
 P, B, U = "tests/fuzz/test_plain_answers.py", "tests/fuzz/test_bytes.py", "tests/fuzz/test_boards.py"
+S = "tests/fuzz/test_signing.py"
 FUZZED: Final = {
     "edgert/flow/document.py:read_untrusted": "tests/flow/test_document.py",
     "images/layout.py:slots_untrusted": "tests/images/test_layout.py",
@@ -96,6 +97,11 @@ FUZZED: Final = {
     "edgert/boards/requests.py:read_request_untrusted": U,
     "edgert/boards/requests.py:request_untrusted": U,
     "edgert/boards/revocation.py:is_newer_untrusted": U,
+    "edgert/boards/signing_requests.py:signing_request_untrusted": S,
+    "edgert/boards/authority.py:owner_untrusted": S,
+    "edgert/cli/fleet/service.py:answer_untrusted": S,
+    "provisioning/renewal.py:ask_untrusted": S,
+    "provisioning/renewal.py:checked_untrusted": S,
     "edgert/cli/board/requests.py:take_untrusted": U,
     "edgert/cli/board/requests.py:left_untrusted": U,
     "edgert/cli/fleet/board_watch.py:message_untrusted": U,

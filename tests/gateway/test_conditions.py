@@ -315,3 +315,37 @@ def test_the_address_of_a_broker_stands_once_in_a_reason() -> None:
     said = of_broker("b:1883", "no connection to b:1883: Connection refused")
     assert said == "no connection to b:1883: Connection refused"
     assert of_broker("b:1883", "closed by the broker") == "b:1883: closed by the broker"
+
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize(
+    ("left_days", "life_days", "failed", "level"),
+    [
+        (100, 300, "", "good"),
+        (74, 300, "", "good"),
+        (74, 300, "no answer", "warning"),  # the last quarter: several attempts have failed
+        (76, 300, "no answer", "good"),
+        (29, 300, "", "warning"),  # nothing renews it
+        (20, 30, "", "good"),
+        (0, 300, "no answer", "bad"),
+    ],
+)
+def test_a_certificate_that_ends_is_told_in_time(left_days: int, life_days: int, failed: str, level: str) -> None:
+    status = example_status()
+    status["certificate"] |= {
+        "left_s": left_days * DAY_S, "life_s": life_days * DAY_S, "renewal_error": failed
+    }  # fmt: skip
+    found = of(status, "certificate")
+    assert found.level == level
+    assert (failed in found.reason) or level == "good"
+
+
+def test_a_certificate_that_cannot_be_used_is_bad() -> None:
+    status = example_status()
+    status["certificate"] |= {"left_s": None, "life_s": None, "ends": None, "error": "certificate has expired"}
+    found = of(status, "certificate")
+    assert (found.level, found.reason) == ("bad", "/var/edgert/identity/board.pem: certificate has expired")
+    status["certificate"] = None
+    assert not [one for one in conditions(status) if one.part == "certificate"]

@@ -51,6 +51,29 @@ async def test_a_list_of_revoked_certificates_counts_when_its_file_is_replaced(r
     await b.peers.stop()
 
 
+@in_loop
+async def test_a_renewed_certificate_is_shown_by_new_links(tmp_path: Path) -> None:
+    """The old one is not used any more: it is revoked, and a link is made even so. Key and certificate come apart."""
+    now = datetime.now(UTC)
+    create(tmp_path / "ca", FLEET, now)
+    authority = FleetCa(tmp_path / "ca")
+    credentials = {name: issued(authority, name, tmp_path / name, now) for name in ("a", "b")}
+    old = authority.board("c", now, timedelta(days=1))
+    for file, content in ((credentials["a"].certificate, old.certificate), (credentials["a"].key, old.key)):
+        files.write(Path(file), content)
+    a, b = Board("a", Database(), credentials["a"]), Board("b", Database(), credentials["b"])
+    await linked(a, b)
+    await until(lambda: "certificate" in b.peers.status()["last_refusal"], "a refusal: c is not a")
+    made = authority.board("a", now, timedelta(days=1))
+    files.write(Path(credentials["a"].certificate), made.certificate)
+    seen = b.peers.status()["refused_connections"]
+    await until(lambda: b.peers.status()["refused_connections"] > seen + 1, "attempts with the key of another")
+    files.write(Path(credentials["a"].key), made.key)
+    await until(lambda: b.peers.peer("a").link is not None, "a link")
+    await a.peers.stop()
+    await b.peers.stop()
+
+
 def issued(authority: FleetCa, name: str, folder: Path, now: datetime) -> Credentials:
     made = authority.board(name, now, timedelta(days=1))
     folder.mkdir()

@@ -29,6 +29,7 @@ NEEDS_SYSTEMD = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reas
     [
         ("edgert-gateway.service", 2.0),
         ("edgert-agent.service", 2.5),
+        ("../images/files/etc/systemd/system/edgert-renewal.service", 4.0),
         # root, with devices: it attaches a bundle of a web server as one
         ("../images/files/etc/systemd/system/edgert-update.service", 7.5),
     ],
@@ -59,7 +60,7 @@ def test_units_of_an_image_are_understood(tmp_path: Path) -> None:
     )
     ours = [line for line in done.stderr.splitlines() if "edgert-" in line]
     assert ours == []
-    assert {path.suffix for path in units} == {".service", ".path"}
+    assert {path.suffix for path in units} == {".service", ".path", ".timer"}
 
 
 def test_the_request_that_the_gateway_leaves_is_that_which_systemd_waits_for() -> None:

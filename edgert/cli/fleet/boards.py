@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgert.core.errors import Problem
 
 DAYS: Final = 1825
-"""Boards do not renew their certificates by themselves yet."""
+"""Not every fleet has a service that renews the certificates of its boards."""
 REPORT: Final = "report.json"
 EVERY: Final = 10
 """Boards between two lines of progress."""
@@ -36,16 +36,18 @@ def add(actions: Any) -> None:
     text = "revoke the certificates of a board, a user, or a broker (its first host): writes crl.pem in the CA's folder"
     revoke = actions.add_parser("revoke", help=text, description=text)
     revoke.add_argument("name", metavar="BOARD")
-    _add_ca(revoke)
+    add_ca(revoke)
     revoke.add_argument("--json", action="store_true", help="as one JSON object")
     revoke.set_defaults(act=_revoke)
 
 
-def _add_ca(parser: argparse.ArgumentParser) -> None:
+def add_ca(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that names the CA's folder."""
     parser.add_argument("--ca", type=Path, required=True, metavar="DIR", help="folder of the CA")
 
 
-def _add_days(parser: argparse.ArgumentParser) -> None:
+def add_days(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that `life` reads."""
     parser.add_argument("--days", type=int, default=DAYS, help=f"how long new certificates are valid (default: {DAYS})")
 
 
@@ -60,9 +62,9 @@ def _add_init(kinds: Any) -> None:
 def _add_issue(kinds: Any, kind: str, name: str, text: str, count: Any) -> None:
     issue = kinds.add_parser(kind, help=text, description=text)
     issue.add_argument("names", nargs=count, metavar=name)
-    _add_ca(issue)
+    add_ca(issue)
     issue.add_argument("--out", type=Path, required=True, metavar="DIR", help=f"for {kind}.pem, {kind}.key and ca.pem")
-    _add_days(issue)
+    add_days(issue)
     issue.set_defaults(act=_issue, kind=kind)
 
 
@@ -70,10 +72,10 @@ def _add_provision(actions: Any) -> None:
     text = "write a provisioning file with certificate and keys for each board of a table; may be repeated"
     provision = actions.add_parser("provision", help=text, description=text)
     provision.add_argument("table", type=Path, metavar="CSV", help="a line per board: id, site, network.address, ...")
-    _add_ca(provision)
+    add_ca(provision)
     provision.add_argument("--out", type=Path, required=True, metavar="DIR", help="gets BOARD/edgert.toml for each")
     provision.add_argument("--common", type=Path, metavar="FILE", help="settings of all boards, as in edgert.toml")
-    _add_days(provision)
+    add_days(provision)
     provision.add_argument("--json", action="store_true", help="the report as one JSON object")
     provision.set_defaults(act=_provision)
 
@@ -99,15 +101,15 @@ def _issue(args: argparse.Namespace) -> int:
     from edgert.boards import files
     from edgert.boards.authority import Authority
 
-    life, now = _life(args), datetime.now(UTC)
+    valid, now = life(args), datetime.now(UTC)
     with files.locked(args.ca):
         authority = Authority(args.ca)
         if args.kind == "server":
-            issued = authority.server(args.names, now, life)
+            issued = authority.server(args.names, now, valid)
         elif args.kind == "updates":
-            issued = authority.updates(args.names[0], now, life)
+            issued = authority.updates(args.names[0], now, valid)
         else:
-            issued = authority.user(args.names[0], now, life)
+            issued = authority.user(args.names[0], now, valid)
     files.folder(args.out)
     files.write(args.out / f"{args.kind}.pem", issued.certificate, files.PUBLIC)
     files.write(args.out / f"{args.kind}.key", issued.key)
@@ -126,7 +128,7 @@ def _provision(args: argparse.Namespace) -> int:
         common = common_untrusted(_text(args.common), str(args.common), authority.fleet) if args.common else {}
         boards, problems = boards_untrusted(_text(args.table), common, authority.fleet)
         progress = _Progress(len(boards))
-        results = bundles.provision(authority, boards, args.out, datetime.now(UTC), _life(args), progress)
+        results = bundles.provision(authority, boards, args.out, datetime.now(UTC), life(args), progress)
     report = _report(results, problems)
     files.write(args.out / REPORT, json.dumps(report, indent=1).encode() + b"\n")
     for line in [f"{args.table}: {problem}" for problem in problems]:
@@ -186,7 +188,8 @@ def _revoke(args: argparse.Namespace) -> int:
     return 0
 
 
-def _life(args: argparse.Namespace) -> timedelta:
+def life(args: argparse.Namespace) -> timedelta:
+    """The time for which new certificates are valid. Raises `EdgertError`."""
     if not 1 <= args.days <= 36_500:
         raise EdgertError(f"--days: expected 1 to 36500, got {args.days}")
     return timedelta(days=args.days)

@@ -13,6 +13,7 @@ LOCAL_PORT: Final = 1884
 """Where the board's own programs reach its broker, when the network uses it too."""
 HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 FLEET_KEY: Final = re.compile(r"([A-Za-z0-9+/]{43}=\n)+")
+SERVICE: Final = re.compile(r"https://(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?")
 MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
 
 
@@ -102,6 +103,21 @@ class Identity:
     mac_key: str = setting("", doc="line of the gateway's file of its MAC key", secret=True, check=_mac_key)
 
 
+def _service(text: str) -> str | None:
+    return None if not text or SERVICE.fullmatch(text) else "https://HOST or https://HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """The service of the fleet's owner that signs certificates (`edgert fleet serve`)."""
+
+    url: str = setting(
+        "",
+        doc="its address, such as https://ca.example:8443; the board has its certificate renewed there before it ends",
+        check=_service,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class BoardSettings:
     """The sections that are the board's and neither the gateway's nor the agent's."""
@@ -109,3 +125,4 @@ class BoardSettings:
     broker: LanBroker = section(LanBroker)
     network: Network = section(Network)
     identity: Identity = section(Identity)
+    enrolment: Enrolment = section(Enrolment)

@@ -48,4 +48,12 @@ METRICS = (
         (),
         at("written_bytes"),
     ),
+    Metric(
+        "edgert_certificate_left_seconds",
+        "gauge",
+        "seconds",
+        "Time until the gateway's own certificate ends; missing where it has none, or one that cannot be read.",
+        (),
+        at("certificate", "left_s"),
+    ),
 )
