@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.membership.members import State
-from agent.membership.messages import Claim, MembershipMessage, body, encode
+from agent.membership.messages import Claim, MembershipMessage, SectionUpdate, body, encode
 from agent.membership.parameters import Parameters
 
 MAX_BODY: Final = 1_200
@@ -17,6 +17,9 @@ LEAST_PACKET: Final = PACKET_COST + 100
 """Bytes without which a packet of gossip carries too little for its cost."""
 LEAST_STATE: Final = 300
 """Bytes of budget without which the queue of state is not looked through: in a large fleet it is long."""
+FIRST: Final = "board"
+"""The section of state that goes before the others: a board's links hang on it, and it changes rarely. Behind loads and
+forecasts, which change all the time, that of a restarted board took 30 to 140 s to reach all."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class GossipQueue:
     """Updates by key; a newer update of a key replaces the older one.
 
     Refutations and deaths go before suspicions, so that a storm of these does not hold up what ends it; sections of
-    state go last."""
+    state go last, and of these the one on which links hang (`FIRST`) goes first."""
 
     def __init__(self) -> None:
         self._claims: dict[tuple[str, ...], _Item] = {}
@@ -75,7 +78,7 @@ class GossipQueue:
 
     def add_state(self, message: MembershipMessage, *key: str) -> None:
         """Spread a section of a member's state."""
-        self._put(self._states, message, key, urgent=False)
+        self._put(self._states, message, key, urgent=isinstance(message, SectionUpdate) and message.section == FIRST)
 
     def discard_claims(self, name: str) -> None:
         """Forget the claims about a member that a newer claim has made void."""
