@@ -213,8 +213,8 @@ class VirtualGateway:
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["flow"]
         self.fence(flow, args["fence"])
-        await self._resume(args)
-        self._step(flow, Event.CHANGE)
+        if self._state(flow) is not PartState.SUSPENDED:  # such a guest ships what it holds, and takes nothing more
+            self._step(flow, Event.CHANGE)
         await asyncio.sleep(STEP_S)
         removed = self.runs.pop(flow, None) is not None
         self.disk.parts.pop(flow, None)
