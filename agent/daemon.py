@@ -106,7 +106,9 @@ class Agent:
         history = MoveHistory(self.clock, self._data)
         self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases, history)
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
-        self.presence = FleetPresence(roster, self.gateway, self.flows, self.leases, self.clock, self._ping)
+        self.presence = FleetPresence(
+            roster, self.gateway, self.flows, self.leases, self.clock, self._ping, self.membership.refute
+        )
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
         self.rings = FleetRings(roster, self.gateway, self._capacity, moving.external)

@@ -36,11 +36,12 @@ class FleetPresence:
 
     def __init__(
         self, roster: Roster, gateway: LocalGateway, flows: FleetFlows, leases: Leases, clock: Clock,
-        ping: Callable[[str], None],
+        ping: Callable[[str], None], refute: Callable[[float], None],
     ) -> None:  # fmt: skip
-        """`ping`: sends a ping to a board; its answer is noted in the roster."""
+        """`ping`: sends a ping to a board; its answer is noted in the roster. `refute`: tells the fleet that this board
+        lives."""
         self._roster, self._gateway, self._flows, self._leases, self._clock = roster, gateway, flows, leases, clock
-        self._ping = ping
+        self._ping, self._refute = ping, refute
         self.control: dict[str, Handler] = {"fleet.forget": self._forget}
         self._began = clock.monotonic()
         self._missed = False
@@ -61,6 +62,8 @@ class FleetPresence:
 
     async def look(self) -> None:
         await self._leases.look()
+        if self._leases.forgotten:
+            self._refute(self._clock.monotonic())
         cut_off = self._is_cut_off()
         if not self._gateway.connected:  # its guests wait for this agent
             await self._gateway.look()

@@ -48,6 +48,9 @@ class Known:
         """The boards that count."""
         return frozenset(name for name, standing in self._standings.items() if not standing.gone)
 
+    def standing(self, name: str) -> Standing:
+        return self._standings.get(name, Standing(0, 0, False))
+
     def saw(self, name: str, standing: Standing) -> None:
         """Takes in a standing, from the membership or from another board."""
         held = self._standings.get(name)
@@ -58,8 +61,7 @@ class Known:
 
     def forget(self, name: str) -> None:
         """The board counts no more, until it starts anew or refutes its death."""
-        held = self._standings.get(name, Standing(0, 0, False))
-        self._standings[name] = held._replace(gone=True)
+        self._standings[name] = self.standing(name)._replace(gone=True)
 
     def merge(self, others: Mapping[str, Standing]) -> None:
         for name, standing in others.items():

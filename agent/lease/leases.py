@@ -108,6 +108,12 @@ class Leases:
         """The boards that count, as this one knows them."""
         return self._known.members - set(self._refused())
 
+    @property
+    def forgotten(self) -> bool:
+        """Is this board, which runs, counted no more? An agent that does not hear of it forgot it."""
+        own, standing = self._roster.own, self._known.standing(self.name)
+        return own.state is State.ALIVE and standing.gone and standing.epoch == own.version.epoch
+
     def reached(self) -> list[str]:
         """Those that the membership holds for present."""
         return sorted(member.name for member in self._roster if member.present and member.name in self.members)

@@ -103,7 +103,11 @@ class Membership:
         """Our address is another one than it was said to be."""
         if address != self._own.address:
             self._own.address = address
-            self.claims.announce(now, incarnation=self._own.version.incarnation + 1)
+            self.refute(now)
+
+    def refute(self, now: float) -> None:
+        """Tell the fleet anew that we live, and where."""
+        self.claims.announce(now, incarnation=self._own.version.incarnation + 1)
 
     def leave(self, now: float) -> None:
         """Tell the fleet that we go. Keep ticking for a second, so that the news spreads."""

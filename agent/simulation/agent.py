@@ -91,7 +91,8 @@ class VirtualAgent:
                         gateway.disk.store_leases)  # fmt: skip
         self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases, MoveHistory(clock))
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
-        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock, self._ping)
+        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock, self._ping,
+                                      self.membership.refute)  # fmt: skip
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)), _budget)
         hysteresis = Hysteresis(placing.look_s, placing.settle_s, placing.pause_s, placing.looks,
                                 least_gain=placing.least_gain)  # fmt: skip
