@@ -68,6 +68,13 @@ def within(board: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     return {**board, "cores": round(cores, 2) if cores < board["cores"] else cores, "memory_mib": int(memory_mib)}
 
 
+def runnable(load: float, pressure: float | None, cores: float) -> float:
+    """Returns runnable processes on average. `load`: the load average of a minute; `pressure`: the part of the last
+    10 s in which one waited for a core, None where the kernel does not tell. While one waits, all cores are in use: the
+    mean is at least `pressure` × (cores + 1), and says so sooner than the load average."""
+    return load if pressure is None else max(load, pressure * (cores + 1))
+
+
 def load() -> dict[str, Any]:
     """Load average of a minute, and available memory in steps of 16 MiB (so that not every look is news)."""
     return {"load": round(os.getloadavg()[0], 1), "available_mib": memory()[1] // 16 * 16}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent import capacity, kernel_rtt
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
+from agent.drivers.procfs import ProcFs
 from agent.fleet import status as fleet_status
 from agent.fleet.auto import FleetAuto
 from agent.fleet.deploy import FleetDeploy
@@ -283,7 +284,9 @@ class Agent:
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()
-        ring = self.rings.look(load["load"], able["cores"])
+        # under a quota what waits for its next period counts as pressure, too, while cores are free
+        pressure = ProcFs().pressure() if able["cores"] >= self._capacity["cores"] else None
+        ring = self.rings.look(capacity.runnable(load["load"], pressure, able["cores"]), able["cores"])
         if now - self._load_told >= membership.parameters.state_interval(membership.roster.present):
             self._load_told = now
             self._tell("load", load)

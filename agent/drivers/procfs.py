@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 from agent.drivers.entities import Thread
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PRESSURE: Final = re.compile(r"^some avg10=([0-9]{1,3}\.[0-9]{1,9}) ", re.MULTILINE)
 
 
 class Seen(NamedTuple):
@@ -27,6 +29,12 @@ class CpuTimes(NamedTuple):
 
     ran_s: float
     waited_s: float
+
+
+def pressure_untrusted(text: str) -> float | None:
+    """Part of the last 10 s in which something waited, by a file in /proc/pressure; None of any other text."""
+    found = _PRESSURE.search(text)
+    return min(1.0, float(found[1]) / 100) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +134,7 @@ class ProcFs:
 
     def pressure(self) -> float | None:
         """Part of the last 10 s in which something waited for a core (PSI, some); None without PSI."""
-        text = self._read("pressure/cpu") or ""
-        for part in text.split():
-            if part.startswith("avg10="):
-                return float(part.removeprefix("avg10=")) / 100
-        return None
+        return pressure_untrusted(self._read("pressure/cpu") or "")
 
     def busy_and_total_s(self) -> tuple[float, float]:
         """CPU seconds of all cores since the boot: in use, and in all."""

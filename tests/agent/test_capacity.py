@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.capacity import UNKNOWN_MBIT, bandwidth_mbit, capacity
+from agent.capacity import UNKNOWN_MBIT, bandwidth_mbit, capacity, runnable
 
 
 def cards(folder: Path, **speeds: str | None) -> Path:
@@ -34,6 +34,16 @@ def test_bandwidth_is_that_of_the_fastest_card_with_a_link(
     speeds: dict[str, str | None], expected: float, tmp_path: Path
 ) -> None:
     assert bandwidth_mbit(cards(tmp_path, **speeds)) == expected
+
+
+@pytest.mark.parametrize(
+    ("load", "pressure", "expected"),
+    [(0.5, None, 0.5), (0.5, 0.0, 0.5), (0.5, 0.6, 3.0), (3.5, 0.6, 3.5), (0.0, 1.0, 5.0)],
+)
+def test_what_waits_for_a_core_is_runnable_sooner_than_the_load_average_says(
+    load: float, pressure: float | None, expected: float
+) -> None:
+    assert runnable(load, pressure, 4.0) == pytest.approx(expected)
 
 
 def test_the_settings_go_before_the_card() -> None:

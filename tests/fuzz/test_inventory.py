@@ -83,6 +83,7 @@ FUZZED: Final = {
     "agent/membership/messages.py:coordinate_untrusted": P,
     "agent/metrics.py:_answer_untrusted": B,
     "agent/drivers/flink.py:report_untrusted": P,
+    "agent/drivers/procfs.py:pressure_untrusted": "tests/agent/drivers/test_procfs.py",
     "agent/drivers/edgert.py:report_untrusted": P,
     "agent/drivers/storm.py:report_untrusted": P,
     "agent/drivers/jvm.py:parse_untrusted": P,
