@@ -36,7 +36,13 @@ IDENTITY: Final = {
 RENEWED: Final = "identity/renewed"
 """Folder of a certificate that replaced the provisioning file's, and its key."""
 SERVICE_FILE: Final = "enrolment/url"
-SECRETS: Final = frozenset(IDENTITY[name] for name in ("key", "fleet_key", "mac_key"))
+TOKEN_FILE: Final = "enrolment/request.toml"
+"""The provisioning file of a board that waits for its identity,"""
+TOKEN_KEY: Final = "enrolment/next.key"
+"""the key that it is to get a certificate for,"""
+COMPLETE_FILE: Final = "enrolment/complete.toml"
+"""and the file with that identity, until it is stored."""
+SECRETS: Final = frozenset((*(IDENTITY[name] for name in ("key", "fleet_key", "mac_key")), TOKEN_FILE))
 """Files that not everybody may read."""
 
 
@@ -63,8 +69,12 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
             for name in ("sensors", "central"):
                 _at_home(gateway.setdefault(name, {}))
         _identify(gateway, agent, board.identity)
+        if board.enrolment.token:  # without its identity the connection would be one without TLS
+            gateway["central"] = {"enabled": False}
     if "gateway" in gateway:  # data_dir is the gateway's alone
         agent["gateway"] = {name: value for name, value in gateway["gateway"].items() if name in ("id", "fleet")}
+    if isinstance(board, BoardSettings) and (fault := _half(board)):
+        board = DocumentError(where, [fault])
     settings, agent_settings = _read(GatewaySettings, gateway, where), _read(AgentSettings, agent, where)
     parts = (settings, agent_settings, board)
     if faults := [part.problems for part in parts if isinstance(part, DocumentError)]:
@@ -79,9 +89,22 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
         "mosquitto/sensors.acl": SENSORS_ACL,
         "network/lan.network": _network(board.network),
         "network/hostname": f"{hostname.split('.')[0]}\n",
-        **{path: text for name, path in IDENTITY.items() if (text := getattr(board.identity, name))},
+        **{path: own for name, path in IDENTITY.items() if (own := getattr(board.identity, name))},
         **({SERVICE_FILE: f"{board.enrolment.url}\n"} if board.enrolment.url else {}),
+        **({TOKEN_FILE: text} if board.enrolment.token else {}),
     }
+
+
+def _half(board: BoardSettings) -> Problem | None:
+    """A token is of no use alone, and of none beside an identity."""
+    enrolment = board.enrolment
+    if not enrolment.token:
+        return None
+    if not (enrolment.url and enrolment.ca_sha256):
+        return Problem("enrolment.token", "enrolment.url and enrolment.ca_sha256 beside a token", "not both")
+    if board.identity.certificate:
+        return Problem("enrolment.token", "either a token or an identity", "both")
+    return None
 
 
 def _names(cls: type[Any]) -> set[str]:

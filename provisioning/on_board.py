@@ -19,7 +19,16 @@ from typing import Final
 
 from edgert.core.errors import DocumentError
 from provisioning import grow
-from provisioning.document import IDENTITY, RENEWED, SECRETS, SERVICE_FILE, files_untrusted
+from provisioning.document import (
+    COMPLETE_FILE,
+    IDENTITY,
+    RENEWED,
+    SECRETS,
+    SERVICE_FILE,
+    TOKEN_FILE,
+    TOKEN_KEY,
+    files_untrusted,
+)
 from provisioning.identity import own_name
 
 LABEL: Final = "EDGERT"
@@ -30,8 +39,8 @@ UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
-FLEET_KEY: Final = Path(IDENTITY["fleet_key"]).name
-"""The agent takes it only from a file that nobody but its owner reads."""
+ROOT_ONLY: Final = (Path(IDENTITY["fleet_key"]).name, Path(TOKEN_FILE).name)
+"""The agent takes the fleet's key only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 20
 GROUP: Final = "edgert-board"
 """Group of the image whose members read the key of the board's certificate."""
@@ -52,7 +61,7 @@ def main() -> int:
             finally:
                 subprocess.run(["umount", MOUNTED], check=False)
     if not (STORED / "gateway.toml").exists():
-        _store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
+        store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
     _apply(STORED)
     return 0
 
@@ -82,20 +91,24 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
         print(f"edgert-provision: {error}", file=sys.stderr)
         (boot / ERRORS).write_text(f"{error}\n")
         return False
-    _store(stored, files)
-    os.sync()  # before the only other copy goes
+    store(stored, files)
     _wipe(source)
     (boot / ERRORS).unlink(missing_ok=True)
     print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
     return True
 
 
-def _store(stored: Path, files: Mapping[str, str]) -> None:
+def store(stored: Path, files: Mapping[str, str]) -> None:
+    """Writes the files of a provisioning file, and removes those of an earlier one."""
     for name, text in files.items():
         _write(stored / name, text, secret=name in SECRETS)
-    for name in {*IDENTITY.values(), SERVICE_FILE} - set(files):  # of an earlier file
-        (stored / name).unlink(missing_ok=True)
+    os.sync()  # before the only other copy goes
+    for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY} - set(files):
+        if (stored / name).exists():
+            _wipe(stored / name)
     shutil.rmtree(stored / RENEWED, ignore_errors=True)  # a pair that the earlier file's was replaced by
+    if (stored / COMPLETE_FILE).exists():
+        _wipe(stored / COMPLETE_FILE)
 
 
 def _write(path: Path, text: str, secret: bool) -> None:
@@ -107,7 +120,7 @@ def _write(path: Path, text: str, secret: bool) -> None:
         file.write(text)
     if not secret:
         part.chmod(0o644)
-    elif path.name != FLEET_KEY and (members := group()) is not None:
+    elif path.name not in ROOT_ONLY and (members := group()) is not None:
         os.chown(part, -1, members)
         part.chmod(0o640)
     part.replace(path)

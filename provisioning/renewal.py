@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -42,7 +42,21 @@ TOLD: Final = Path("/run/edgert-renewal/state.json")
 TIMEOUT_S: Final = 30.0
 MOST_ANSWER: Final = 64 * 1024
 MOST_WHY: Final = 300
+FAULTS: Final = (
+    ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension
+)  # fmt: skip
+"""Errors of the library for certificates that are bent."""
 PORT: Final = 8443
+
+
+class Refused(EdgertError):
+    """The service does not give what was asked for."""
+
+    def __init__(self, url: str, status: int, why: bytes) -> None:
+        told = "".join(filter(str.isprintable, why[:MOST_WHY].decode(errors="replace")))
+        super().__init__(f"{url}: refused with {status}: {told}")
+        self.final = status == http.client.FORBIDDEN
+        """True if it would do so again."""
 
 
 def main() -> int:
@@ -79,7 +93,7 @@ def renew(stored: Path, now: datetime) -> str:
     key = _next_key(identity / NEXT_KEY, own)
     name = str(own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
     request = signing_request(fleet_of(own), name, key)
-    answer = ask_untrusted(url, RENEW, request, identity / CA, (identity / CERTIFICATE, identity / KEY))
+    answer = ask_untrusted(url, RENEW, request, _read(identity / CA), (identity / CERTIFICATE, identity / KEY))
     try:
         made = checked_untrusted(answer, key, own, _read(identity / CA), now)
     except EdgertError:
@@ -102,20 +116,15 @@ def _next_key(path: Path, own: x509.Certificate) -> Key:
     return key
 
 
-def ask_untrusted(url: str, path: str, body: bytes, ca: Path, own: tuple[Path, Path] | None) -> bytes:
-    """The service's answer. It has to have a certificate for its host, signed by `ca`; `own` is shown to it. Raises
-    `EdgertError`."""
+def ask_untrusted(url: str, path: str, body: bytes, ca: bytes, own: tuple[Path, Path] | None = None) -> bytes:
+    """The service's answer. It has to have a certificate for its host, signed by `ca` (empty: whoever answers); `own`
+    is shown to it. Raises `Refused` for an answer without success, else `EdgertError`."""
     found = re.fullmatch(SERVICE, url)
     if found is None:
         raise EdgertError(f"enrolment.url: expected https://HOST:PORT, got {show(url)}")
     host, port = found["host"].strip("[]"), int(found["port"] or PORT)
     try:
-        context = ssl.create_default_context(cafile=str(ca))
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.hostname_checks_common_name = False  # a board's certificate has no host, but a name
-        if own is not None:
-            context.load_cert_chain(*own)
-        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
+        connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=_context(ca, own))
         try:
             connection.request("POST", path, body)
             response = connection.getresponse()
@@ -124,9 +133,24 @@ def ask_untrusted(url: str, path: str, body: bytes, ca: Path, own: tuple[Path, P
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise EdgertError(f"{url}: no answer: {error}") from error
-    if response.status != http.client.OK or len(answer) > MOST_ANSWER:
-        raise EdgertError(f"{url}: expected a certificate, got {response.status} {show(answer[:MOST_WHY])}")
+    if response.status != http.client.OK:
+        raise Refused(url, response.status, answer)
+    if len(answer) > MOST_ANSWER:
+        raise EdgertError(f"{url}: expected an answer of at most {MOST_ANSWER} bytes, got more")
     return answer
+
+
+def _context(ca: bytes, own: tuple[Path, Path] | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.hostname_checks_common_name = False  # a board's certificate has no host, but a name
+    if ca:
+        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
+    else:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if own is not None:
+        context.load_cert_chain(*own)
+    return context
 
 
 def checked_untrusted(answer: bytes, key: Key, own: x509.Certificate, ca: bytes, now: datetime) -> x509.Certificate:
@@ -137,9 +161,10 @@ def checked_untrusted(answer: bytes, key: Key, own: x509.Certificate, ca: bytes,
         issuer.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
         alternative = [one.extensions.get_extension_for_class(x509.SubjectAlternativeName) for one in (made, own)]
         same = made.subject == own.subject and alternative[0] == alternative[1]
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+        ours = made.public_key() == key.public_key()
+    except FAULTS as error:
         raise EdgertError(f"expected a certificate by this board's CA, got another: {error}") from None
-    if not same or made.public_key() != key.public_key():
+    if not same or not ours:
         raise EdgertError("expected a certificate with this board's name and its new key, got another")
     if not made.not_valid_before_utc <= now or made.not_valid_after_utc <= own.not_valid_after_utc:
         raise EdgertError(

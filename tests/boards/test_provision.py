@@ -22,7 +22,7 @@ from edgert.core.results.macs import gateway_key
 from edgert.core.settings.agent import AgentSettings
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.clients.credentials import read_mac_key, read_mac_keys
-from provisioning.document import SECRETS
+from provisioning.document import IDENTITY, SECRETS
 from provisioning.on_board import take_untrusted
 
 TABLE = "id,site,central.port\ng1,barn,\ng2,barn,8884\ng3,field,\n"
@@ -79,7 +79,7 @@ def test_a_board_takes_its_bundle_at_its_first_boot(fleet: Fleet, tmp_path: Path
     assert agent.agent.crl_file == gateway.links.crl == "/var/edgert/identity/crl.pem"
     assert (stored / "identity/fleet.key").read_text() == (fleet.ca / "fleet.key").read_text()
     assert gateway.central.mac_key_file == "/var/edgert/identity/mac.key"
-    for name in SECRETS:
+    for name in SECRETS & set(IDENTITY.values()):
         assert not (stored / name).stat().st_mode & stat.S_IRWXO, name
     openssl = ["openssl", "verify", "-crl_check", "-CAfile", "ca.pem", "-CRLfile", "crl.pem", "-untrusted"]
     subprocess.run([*openssl, "board.pem", "board.pem"], cwd=stored / "identity", check=True, capture_output=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -13,14 +13,25 @@ from hypothesis import strategies as st
 
 from edgert.boards.authority import Authority
 from edgert.boards.certificates import new_key
-from edgert.boards.signing_requests import MOST_BYTES, RENEW, signing_request, signing_request_untrusted
+from edgert.boards.signing_requests import (
+    ENROL,
+    MOST_BYTES,
+    RENEW,
+    enrolment_untrusted,
+    signing_request,
+    signing_request_untrusted,
+)
 from edgert.cli.fleet.https_server import Asked, HttpsAnswer, HttpsServer
 from edgert.core.errors import EdgertError
+from edgert.core.settings.board import TOKEN
+from provisioning.enrolment import GIVEN, identity_untrusted, pinned_untrusted
 from provisioning.renewal import MOST_ANSWER, ask_untrusted, checked_untrusted
-from tests.fuzz.nearly import texts
+from tests.fuzz.nearly import as_bytes, texts
 from tests.provisioning.signing_world import LIFE, NOW, SigningWorld
 
 KEY = new_key()
+FINGERPRINT = "0" * 64
+"""No certificate has it."""
 REQUEST = signing_request("farm", "g1", KEY)
 PEM = st.one_of(st.binary(max_size=300), st.binary(max_size=90).map(lambda raw: b"-----BEGIN CERTIFICATE-----\n" + raw))
 ONE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
@@ -74,6 +85,29 @@ def test_the_service_signs_for_a_board_alone(world: SigningWorld, came: bytes | 
         assert authority.owner_untrusted(certificate) == "g1"
 
 
+@given(as_bytes({"token": "a" * 43, "request": REQUEST.decode()}))
+@example(b"[" * 9000)
+def test_enrolments(world: SigningWorld, body: bytes) -> None:
+    """No token was made, so none is good."""
+    with suppress(EdgertError):
+        token, request = enrolment_untrusted(body)
+        assert TOKEN.fullmatch(token)
+        assert isinstance(request, bytes)
+    assert world.service.answer_untrusted(Asked(ENROL, body, None, "a")).status == 403
+
+
+@given(as_bytes(dict.fromkeys(GIVEN, "")), PEM, st.integers(0, 2**32))
+def test_identities_that_come_for_a_board(authority: Authority, answer: bytes, noise: bytes, at: int) -> None:
+    good = authority.signed("g3", KEY.public_key(), NOW, LIFE)
+    bent = json.dumps(dict.fromkeys(GIVEN, "") | {"certificate": changed(good, at).decode("latin-1")}).encode()
+    for came in (answer, noise, bent):
+        with suppress(EdgertError):
+            assert set(identity_untrusted(came, KEY)) == {*GIVEN, "key"}
+    for came in (noise, changed(authority.root_pem, at)):
+        with suppress(EdgertError):
+            assert pinned_untrusted(came, FINGERPRINT) == authority.root_pem
+
+
 @given(texts)
 def test_paths_of_the_service(world: SigningWorld, path: str) -> None:
     assert world.service.answer_untrusted(Asked(path, b"", None, "a")).status in (403, 404)
@@ -96,6 +130,6 @@ def test_certificates_that_come_for_a_board(authority: Authority, noise: bytes, 
 def test_answers_of_the_service(world: SigningWorld, server: HttpsServer, status: int, body: bytes) -> None:
     server.answer_untrusted = lambda asked: HttpsAnswer(status, body)
     with suppress(EdgertError):
-        answer = ask_untrusted(world.url, RENEW, b"", Path(world.ca / "root.pem"), None)
+        answer = ask_untrusted(world.url, RENEW, b"", (world.ca / "root.pem").read_bytes())
         assert (status, answer) == (200, body)
         assert len(body) <= MOST_ANSWER

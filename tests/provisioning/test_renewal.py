@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import ssl
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_a_board_cannot_pass_for_the_service_by_its_name(world: SigningWorld) ->
 @pytest.mark.parametrize("url", ["", "http://h", "https://h:port", "https://user@h", "https://h/x"])
 def test_an_address_that_is_none_is_refused(world: SigningWorld, url: str) -> None:
     with pytest.raises(EdgertError, match=r"enrolment\.url"):
-        renewal.ask_untrusted(url, "/", b"", world.ca / "root.pem", None)
+        renewal.ask_untrusted(url, "/", b"", b"")
 
 
 def test_only_a_longer_certificate_for_this_board_and_its_key_is_taken(world: SigningWorld, tmp_path: Path) -> None:
@@ -150,7 +151,11 @@ def test_only_a_longer_certificate_for_this_board_and_its_key_is_taken(world: Si
     good = ca.signed("g1", key.public_key(), NOW, LIFE)
     assert check(good)
     leaf, end, issuer = good.partition(b"-----END CERTIFICATE-----\n")
+    unknown = ssl.PEM_cert_to_DER_cert(issuer.decode()).replace(
+        b"\x2a\x86\x48\xce\x3d\x02", b"\x2a\xae\x48\xce\x3d\x02"
+    )
     for answer, expected in (
+        (leaf + end + ssl.DER_cert_to_PEM_cert(unknown).encode(), "by this board's CA"),  # a kind of key
         (b"", "certificates"),
         (b"\xff" * 100, "certificates"),
         (leaf + end, "two certificates"),

@@ -125,8 +125,8 @@ def _provision(args: argparse.Namespace) -> int:
 
     with files.locked(args.ca):
         authority = Authority(args.ca)
-        common = common_untrusted(_text(args.common), str(args.common), authority.fleet) if args.common else {}
-        boards, problems = boards_untrusted(_text(args.table), common, authority.fleet)
+        common = common_untrusted(text_of(args.common), str(args.common), authority.fleet) if args.common else {}
+        boards, problems = boards_untrusted(text_of(args.table), common, authority.fleet)
         progress = _Progress(len(boards))
         results = bundles.provision(authority, boards, args.out, datetime.now(UTC), life(args), progress)
     report = _report(results, problems)
@@ -195,7 +195,8 @@ def life(args: argparse.Namespace) -> timedelta:
     return timedelta(days=args.days)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The content of a file. Raises `EdgertError`."""
     try:
         return path.read_bytes().decode(ENCODING)
     except OSError as error:

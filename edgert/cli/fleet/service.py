@@ -1,8 +1,9 @@
-"""`edgert fleet serve`: the service that signs new certificates of boards, where the intermediate CA is."""
+"""`edgert fleet serve`: the service that signs certificates of boards, where the intermediate CA is."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import ssl
 import sys
@@ -28,7 +29,10 @@ SAY_S: Final = 1.0
 
 def add(actions: Any) -> None:
     """Adds the action."""
-    text = "sign new certificates of boards before the old ones end, over HTTPS, until it is stopped"
+    text = (
+        "over HTTPS, until it is stopped: sign new certificates of boards before the old ones end, and give boards "
+        "their identity for a token (edgert fleet token)"
+    )
     serve = actions.add_parser("serve", help=text, description=text)
     serve.set_defaults(act=_serve)
     add_ca(serve)
@@ -86,14 +90,16 @@ class Service:
 
     def answer_untrusted(self, asked: Asked) -> HttpsAnswer:
         """On any thread."""
-        from edgert.boards import files
+        from edgert.boards import files, signing_requests
         from edgert.boards.authority import Authority
-        from edgert.boards.signing_requests import RENEW
         from edgert.cli.fleet.https_server import HttpsAnswer
 
+        answers = {signing_requests.RENEW: self._renew, signing_requests.ENROL: self._enrol}
+        if asked.path == signing_requests.CA:
+            return HttpsAnswer(200, (self._ca / "root.pem").read_bytes())
+        if asked.path not in answers:
+            return HttpsAnswer(404, b"expected a path of the fleet's service\n")
         with self._lock, ExitStack() as held:
-            if asked.path != RENEW:
-                return HttpsAnswer(404, f"expected {RENEW}\n".encode())
             try:
                 held.enter_context(files.locked(self._ca))
                 authority = Authority(self._ca)
@@ -101,7 +107,7 @@ class Service:
                 self._say(str(error))
                 return HttpsAnswer(503, b"the CA cannot be used now; try again\n")
             try:
-                return HttpsAnswer(200, self._renew(authority, asked))
+                return HttpsAnswer(200, answers[asked.path](authority, asked))
             except EdgertError as error:
                 self._tell_refusal(f"{asked.address}: {error}")
                 return HttpsAnswer(403, f"{error}\n".encode())
@@ -125,3 +131,21 @@ class Service:
         made = authority.signed(board, key, self.wall(), self.life)
         self._say(f"{asked.address}: {board} has a new certificate")
         return made
+
+    def _enrol(self, authority: Authority, asked: Asked) -> bytes:
+        from edgert.boards.signing_requests import enrolment_untrusted, signing_request_untrusted
+        from edgert.boards.tokens import Tokens
+
+        token, request = enrolment_untrusted(asked.body)
+        name, key = signing_request_untrusted(request)
+        Tokens(self._ca).redeem(token, name, key, self.wall())
+        certificate = authority.signed(name, key, self.wall(), self.life)
+        self._say(f"{asked.address}: {name} is enrolled")
+        identity = {
+            "certificate": certificate.decode(),
+            "ca": authority.root_pem.decode(),
+            "crl": authority.crl_pem.decode(),
+            "fleet_key": authority.fleet_key,
+            "mac_key": authority.mac_key(name),
+        }
+        return json.dumps(identity).encode()

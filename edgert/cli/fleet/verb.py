@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from edgert.cli import _broker
 from edgert.cli._control import AGENT_CONFIG, ask_agent
-from edgert.cli.fleet import acl, boards, flows, keys, revoked, service, update
+from edgert.cli.fleet import acl, boards, flows, keys, revoked, service, token, update
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 TIMEOUT_S: Final = 180.0
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     acl.add(actions)
     boards.add(actions)
     service.add(actions)
+    token.add(actions)
     keys.add(actions)
     update.add(actions)
     revoked.add(actions)

@@ -14,6 +14,8 @@ LOCAL_PORT: Final = 1884
 HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 FLEET_KEY: Final = re.compile(r"([A-Za-z0-9+/]{43}=\n)+")
 SERVICE: Final = re.compile(r"https://(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?")
+TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
 
 
@@ -107,6 +109,14 @@ def _service(text: str) -> str | None:
     return None if not text or SERVICE.fullmatch(text) else "https://HOST or https://HOST:PORT"
 
 
+def _token(text: str) -> str | None:
+    return None if not text or TOKEN.fullmatch(text) else "a token made by `edgert fleet token`"
+
+
+def _fingerprint(text: str) -> str | None:
+    return None if not text or FINGERPRINT.fullmatch(text) else "a SHA-256 of 64 hexadecimal digits"
+
+
 @dataclass(frozen=True, slots=True)
 class Enrolment:
     """The service of the fleet's owner that signs certificates (`edgert fleet serve`)."""
@@ -116,6 +126,10 @@ class Enrolment:
         doc="its address, such as https://ca.example:8443; the board has its certificate renewed there before it ends",
         check=_service,
     )
+    token: str = setting(
+        "", doc="for a board without an identity: it gets one for this token, once", secret=True, check=_token
+    )
+    ca_sha256: str = setting("", doc="with a token: SHA-256 of the fleet's root certificate (DER)", check=_fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
