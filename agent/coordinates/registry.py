@@ -7,10 +7,15 @@ from random import Random
 from typing import Final
 
 from agent.coordinates.algorithm import Algorithm
+from agent.coordinates.remembering import Remembering
 from agent.coordinates.spring import Spring
 from agent.coordinates.vivaldi import Vivaldi
 
-_MAKERS: Final[dict[str, Callable[[Random], Algorithm]]] = {"spring": Spring, "vivaldi": Vivaldi}
+_MAKERS: Final[dict[str, Callable[[Random], Algorithm]]] = {
+    "remembering": Remembering,
+    "spring": Spring,
+    "vivaldi": Vivaldi,
+}
 NAMES: Final = tuple(_MAKERS)
 
 

@@ -40,7 +40,7 @@ class Hysteresis:
     """A score must fall by this part of what it is."""
     least_earlier: float = 1 / 3
     """A path's latency must fall by this part of what it is. Less: errors of coordinates (a tenth of the pairs is wrong
-    by 32 % or more) move operators."""
+    by 28 % or more) move operators."""
     least_earlier_ms: float = 10.0
     """And by so much. Less: boards next to each other change places for nothing that a user notices."""
 

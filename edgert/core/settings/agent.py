@@ -78,9 +78,10 @@ class CoordinateSettings:
     """Network coordinates: estimates of the round-trip time between any two boards."""
 
     algorithm: str = setting(
-        "spring",
-        doc="spring: relaxation in three dimensions; vivaldi: with height, as Serf has it; the same on all boards",
-        choices=("spring", "vivaldi"),
+        "remembering",
+        doc="remembering: with height, fitted to the last times of all peers; spring: relaxation in three dimensions; "
+        "vivaldi: with height, as Serf has it; the same on all boards",
+        choices=("remembering", "spring", "vivaldi"),
     )
     period_s: float = setting(10.0, doc="mean time between two rounds", unit="s", minimum=1, maximum=3600)
     near: int = setting(4, doc="peers of a round that were nearest in the last one", minimum=0, maximum=64)

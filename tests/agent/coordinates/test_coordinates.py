@@ -11,6 +11,7 @@ import pytest
 from agent.coordinates.algorithm import Algorithm, Observation
 from agent.coordinates.filter import ApplicationCoordinate, MedianFilter
 from agent.coordinates.registry import NAMES, make
+from agent.coordinates.remembering import LENGTH, MOST_PEERS, MOST_ROUNDS, Remembering
 from agent.coordinates.rounds import RoundParameters, Rounds
 
 
@@ -25,7 +26,15 @@ def relative_errors(algorithms: list[Algorithm], truth: list[list[float]]) -> li
 
 @pytest.mark.parametrize(
     ("name", "size_ms", "bound"),
-    [("spring", 100.0, 0.05), ("spring", 0.5, 0.05), ("spring", 1_000.0, 0.05), ("vivaldi", 100.0, 0.12)],
+    [
+        ("remembering", 100.0, 0.01),
+        ("remembering", 0.5, 0.01),
+        ("remembering", 1_000.0, 0.01),
+        ("spring", 100.0, 0.05),
+        ("spring", 0.5, 0.05),
+        ("spring", 1_000.0, 0.05),
+        ("vivaldi", 100.0, 0.12),
+    ],
 )
 def test_distances_of_points_in_a_space_are_learned(name: str, size_ms: float, bound: float) -> None:
     random = Random(11)
@@ -38,6 +47,48 @@ def test_distances_of_points_in_a_space_are_learned(name: str, size_ms: float, b
             peers = random.sample([n for n in range(40) if n != own], 16)
             algorithms[own].update([Observation(str(p), algorithms[p].coordinate, truth[own][p]) for p in peers])
     assert statistics.median(relative_errors(algorithms, truth)) < bound
+
+
+def test_boards_behind_slow_links_have_heights() -> None:
+    """A star: what is between two boards is the sum of their links, which no distances of points are."""
+    links = [1.0 + n for n in range(12)]
+    truth = [[a + b for b in links] for a in links]
+    found = learned("remembering", truth, rounds=40)
+    assert statistics.median(relative_errors(found, truth)) < 0.05
+    heights = [board.coordinate[-1] for board in found]
+    assert statistics.median(heights[6:]) > statistics.median(heights[:6])
+
+
+def learned(name: str, truth: list[list[float]], rounds: int) -> list[Algorithm]:
+    """Each round measures four peers of each board."""
+    print("seed 11")
+    random, size = Random(11), len(truth)
+    algorithms = [make(name, Random(n)) for n in range(size)]
+    for _ in range(rounds):
+        for own in range(size):
+            peers = random.sample([n for n in range(size) if n != own], 4)
+            algorithms[own].update([Observation(str(p), algorithms[p].coordinate, truth[own][p]) for p in peers])
+    return algorithms
+
+
+def test_a_remembering_point_comes_to_rest_although_each_round_measures_others() -> None:
+    random = Random(11)
+    points = [[random.uniform(0, 100.0) for _ in range(3)] for _ in range(20)]
+    truth = [[math.dist(a, b) for b in points] for a in points]
+    before, after = (
+        [board.coordinate for board in learned("remembering", truth, rounds)] for rounds in (40, 41)
+    )  # the same rounds, and one more
+    assert max(math.dist(a, b) for a, b in zip(before, after, strict=True)) < 1.0
+
+
+def test_memory_is_bounded_in_peers_and_in_rounds() -> None:
+    algorithm = Remembering(Random(1))
+    at = (1.0,) * LENGTH
+    for n in range(MOST_PEERS + 5):
+        algorithm.update([Observation(f"b{n}", at, 5.0)])
+    assert len(algorithm._known) == MOST_ROUNDS
+    algorithm.update([Observation(f"b{n}", at, 5.0) for n in range(2 * MOST_PEERS)])
+    assert list(algorithm._known) == [f"b{n}" for n in range(MOST_PEERS, 2 * MOST_PEERS)]
 
 
 @pytest.mark.parametrize("name", NAMES)

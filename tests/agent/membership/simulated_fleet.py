@@ -18,6 +18,8 @@ from edgert.core.packing import pack
 
 LOOK_S, ROUND_S, PEERS, PINGS = 5.0, 10.0, 8, 3
 """As the settings of agents are: of state that changes, and of the rounds of coordinates."""
+COORDINATE = (12.5,) * 6
+"""As long as that of the default algorithm."""
 
 
 class SimulatedFleet(MembershipNetwork):
@@ -44,6 +46,7 @@ class SimulatedFleet(MembershipNetwork):
     def start(self, name: str, number: int, joined: bool, epoch: int = 1) -> None:
         """Start a board; again under its name and with a greater epoch is a restart."""
         machine = Membership(name, address_of(number), epoch, self.parameters, Random(self.random.random()), self.now)
+        machine.coordinate = COORDINATE
         if not joined and number:
             machine.seeds = [address_of(0)]
         self.add(machine)
@@ -118,7 +121,7 @@ class SimulatedFleet(MembershipNetwork):
         able |= {"link": list(board.address), "labels": {}}
         peaks = {"room": [2.8, 5e6], "high": [round(draw.random(), 2), 0.0], "takes": True, "drained": False}
         machine.publish("board", pack(able))
-        machine.publish("coordinate", pack({"at": list(machine.coordinate), "by": "spring"}))
+        machine.publish("coordinate", pack({"at": list(machine.coordinate), "by": "remembering"}))
         machine.publish("flows", pack({"flows": {"city-air": [1, 1]}, "gateway": True}))
         machine.publish("load", pack({"load": round(draw.random(), 1), "available_mib": 16 * draw.randrange(64)}))
         machine.publish("ring", draw.randbytes(PACKED_BYTES))

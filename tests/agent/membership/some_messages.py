@@ -10,7 +10,7 @@ from agent.membership.messages import Ack, Claim, Known, MembershipMessage, Nack
 NAMES = st.sampled_from(["me", "other", "board-1", "board-2", "b.3_x"])
 NUMBERS = st.integers(0, 2**63 - 1)
 SMALL = st.integers(0, 3)
-FLOATS = st.floats(-1e9, 1e9, allow_nan=False)
+FLOATS = st.floats(-1e9, 1e9, allow_nan=False, width=32)
 CLAIMS = st.builds(
     Claim, NAMES, SMALL, SMALL, st.sampled_from(list(State)), st.just("127.0.0.1"), st.integers(1, 65_535), NAMES
 )
