@@ -29,7 +29,7 @@ from typing import Any, Final
 import edgert
 from images import debian, ext4, initramfs, layout, sbom, updates
 from images.card import Card
-from images.check import check, memory
+from images.check import SYSTEM_UNITS, check, memory
 from images.programs import SYSTEM_FOLDERS, BuildError, run
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -38,8 +38,8 @@ FILES: Final = Path(__file__).with_name("files")
 PYTHON: Final = "313"
 """Python of the suite."""
 PACKAGES: Final = (
-    "systemd", "systemd-sysv", "udev", "dbus", "kmod", "python3", "mosquitto", "iproute2",
-    "rauc", "rauc-service", "libdevmapper1.02.1", "libubootenv-tool",
+    "systemd", "systemd-sysv", "systemd-resolved", "systemd-timesyncd", "udev", "dbus", "kmod", "python3", "mosquitto",
+    "iproute2", "rauc", "rauc-service", "libdevmapper1.02.1", "libubootenv-tool",
 )  # fmt: skip
 UNPACKED: Final = ("e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2")
 """Check and growth of file systems; no script of theirs is needed."""
@@ -255,13 +255,15 @@ class Image:
         about = {"board": self.board, "version": image_version(self.epoch), "updates": loader != "firmware"}
         (config / "image.json").write_text(json.dumps(about) + "\n")
         updates.configure(self.board, loader, self.archive, self.tree)
-        (wanted / "systemd-networkd.service").symlink_to("/usr/lib/systemd/system/systemd-networkd.service")
+        for unit in SYSTEM_UNITS:
+            (wanted / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
         for unit in MASKED:
             (self.tree / "etc/systemd/system" / unit).symlink_to("/dev/null")
         (self.tree / "etc/hostname").write_text(f"edgert-{self.board}\n")
         (self.tree / "etc/machine-id").write_text("")
         for name in ("var/lib/dbus/machine-id", "etc/resolv.conf", "var/lib/systemd/random-seed"):
             (self.tree / name).unlink(missing_ok=True)
+        (self.tree / "etc/resolv.conf").symlink_to("/run/systemd/resolve/stub-resolv.conf")  # names of DHCP, or `dns`
         document = sbom.bill(
             f"edgert-{self.board}",
             self.tree,

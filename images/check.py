@@ -40,6 +40,9 @@ LOADER_FILES: Final = {
 }
 """On the FAT partition, by boot loader."""
 WANTED: Final = "WantedBy=multi-user.target"
+WANTS: Final = "multi-user.target.wants"
+SYSTEM_UNITS: Final = ("systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service")
+"""Of the suite: addresses, names (brokers and time servers have some), and the time, as a Pi has no clock."""
 LARGEST_KEY: Final = 1 << 20
 SECTOR: Final = 512
 FAT: Final = 0x0C
@@ -64,10 +67,10 @@ def identities(tree: Path) -> list[str]:
 
 
 def not_started(tree: Path) -> list[str]:
-    """Our units that would be started with a board, by what they say, and are not."""
+    """Units that are to be started with a board, ours by what they say, and are not."""
     units = tree / "etc/systemd/system"
     found = [path.name for path in units.glob("edgert-*.*") if path.is_file() and WANTED in path.read_text()]
-    return sorted(name for name in found if not (units / "multi-user.target.wants" / name).is_symlink())
+    return sorted(name for name in [*found, *SYSTEM_UNITS] if not (units / WANTS / name).is_symlink())
 
 
 def _files(tree: Path) -> Iterator[Path]:

@@ -44,12 +44,15 @@ WATCHDOG: Final = (
     " [ -d $folder ] && echo device=${folder##*/} $(cat $folder/identity $folder/state 2>/dev/null); done; true"
 )
 CLOCK: Final = "timedatectl show --property=NTPSynchronized; echo now=$(date +%s)"
+NAMES: Final = "grep ^nameserver /etc/resolv.conf; resolvectl dns --no-pager 2>/dev/null; echo end"
 MEMORY: Final = "cat /proc/meminfo"
 KERNEL_LOG: Final = (
     'log=$(dmesg 2>/dev/null) || log=$(journalctl -k -q -o cat --no-pager); [ -n "$log" ] || exit 9;'
     " echo \"$log\" | grep -iE 'under-?voltage|I/O error|mmc[0-9]+: .*(error|timeout)|Out of memory|EXT4-fs error'"
     " | tail -n 20; echo end"
 )
+STUB: Final = "127.0.0.53"
+"""systemd-resolved on the board itself."""
 MOST_OFF_S: Final = 5.0
 """A board's clock may differ by this much from this machine's. Event times of sensors come from either."""
 LEAST_FREE: Final = 0.1
@@ -236,6 +239,18 @@ def clock(answer: Answer) -> Verdict:
     return good_if(abs(off_s) <= MOST_OFF_S, f"synchronised; {said}")
 
 
+def names(answer: Answer) -> Verdict:
+    """Brokers and time servers have names. systemd-resolved tells its servers by link: `Link 2 (eth0): 10.0.2.3`."""
+    lines = answer.text.splitlines()
+    servers = [line.split()[1] for line in lines if line.startswith("nameserver ")]
+    if not servers:
+        return bad("no name server: a broker or a time server can be reached by its address only")
+    beyond = [line.partition(": ")[2] for line in lines if line.startswith("Link ") and line.partition(": ")[2]]
+    if servers == [STUB] and not beyond:
+        return bad(f"{STUB} asks no name server: neither DHCP nor `dns` named one")
+    return good(f"asks {', '.join(beyond or servers)}")
+
+
 def memory(answer: Answer) -> Verdict:
     found = {name: int(rest.split()[0]) / 1024 for name, rest in pairs(answer.text, ":")}
     total, free = found["MemTotal"], found["MemAvailable"]
@@ -264,6 +279,7 @@ CHECKS: Final = (
     HardwareCheck("failed units", FAILED, failed_units),
     HardwareCheck("hardening", EXPOSURE, exposure),
     HardwareCheck("clock", CLOCK, clock),
+    HardwareCheck("names", NAMES, names),
     HardwareCheck("memory", MEMORY, memory),
     HardwareCheck("swap", SWAPS, swap),
     HardwareCheck("kernel log", KERNEL_LOG, kernel_log),
