@@ -42,7 +42,7 @@ LOADER_FILES: Final = {
 WANTED: Final = "WantedBy=multi-user.target"
 WANTS: Final = "multi-user.target.wants"
 SYSTEM_UNITS: Final = ("systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service")
-"""Of the suite: addresses, names (brokers and time servers have some), and the time, as a Pi has no clock."""
+"""Units of the suite: addresses, names (brokers and time servers have some), and the time, as a Pi has no clock."""
 LARGEST_KEY: Final = 1 << 20
 SECTOR: Final = 512
 FAT: Final = 0x0C
