@@ -35,6 +35,9 @@ class Login:
     """The end of the line at which the board wants a name."""
     done: bool = False
     _said: str = ""
+    _named: bool = False
+    """The name was typed, and no password is asked for yet. A prompt that comes now answers our empty line, and the
+    name answers it: typed once more it would be taken for the password."""
     _tried: bool = False
     """The password was typed: an earlier attempt may be of somebody else."""
 
@@ -45,12 +48,20 @@ class Login:
             raise NoBoard(f"the login as {self.user} is refused")
         line = self._said.rstrip(" ").rpartition("\n")[2]
         if line.endswith(self.prompt) and not line.startswith("Last "):  # "Last login: ..." is what a shell begins with
+            if self._named:
+                return ""
+            self._named = True
             return self._type(self.user)
         if line.endswith("assword:"):
-            self._tried = True
+            self._tried, self._named = True, False
             return self._type(self.password)
         self.done = PROMPT.search(self._said) is not None
         return ""
+
+    def wake(self) -> str:
+        """To be typed at a silent line."""
+        self._named = False
+        return "\n"
 
     def _type(self, text: str) -> str:
         self._said = ""
@@ -100,7 +111,7 @@ def _log_in(shell: Shell, login: Login, within_s: float) -> None:
             said = shell.read(min(ends, time.monotonic() + QUIET_S))
             answer = login.hear(said.decode(errors="replace"))
         except Silence:
-            answer = "\n"
+            answer = login.wake()
         if time.monotonic() >= ends:
             raise NoBoard(f"no login and no shell within {within_s:.0f} s")
         shell.type(answer)

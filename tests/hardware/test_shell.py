@@ -166,6 +166,16 @@ def test_a_login_byte_by_byte_types_each_thing_once() -> None:
     assert login.done
 
 
+def test_a_prompt_that_comes_twice_is_answered_once() -> None:
+    """The empty line that wakes a console makes the board ask anew; the name was typed already."""
+    login = Login("root", "secret")
+    assert [login.hear(text) for text in ("edgert login: ", "\r\nedgert login: ", "root\r\nPassword: ")] == [
+        "root\n", "", "secret\n"
+    ]  # fmt: skip
+    assert Login("root", "").hear("edgert login: ") == "root\n"
+    assert (login.wake(), login.hear("\r\nedgert login: ")) == ("\n", "root\n")
+
+
 def test_a_refusal_of_somebody_elses_attempt_does_not_count() -> None:
     login = Login("root", "secret")
     assert login.hear("\r\nLogin incorrect\r\nedgert login: ") == "root\n"
