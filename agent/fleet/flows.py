@@ -294,9 +294,9 @@ class FleetFlows:
             return await self.change(flow, await self.write_rules(flow, parts, rules), after, why)
         except EdgertError as error:
             if not isinstance(error, UnfinishedError):
-                fence = self.next_fence(parts.values())
-                for _ in ("the change", "the old rules"):  # not from what others wrote: their rules hold
-                    fence = self.next_fence([{"fence": fence}])
+                of_rules = self.next_fence(parts.values())
+                of_change = self.next_fence([{"fence": of_rules}])
+                fence = self.next_fence([{"fence": of_change}])  # a later coordinator has a greater one: its rules stay
                 told = {"flow": flow, "rules": newest(parts.values()).plain(), "fence": fence}
                 await self.ask_all(parts, "part.rules", told)
             raise
