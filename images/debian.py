@@ -24,7 +24,6 @@ KEYRING: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
 COMPONENTS: Final = "main non-free-firmware"
 """The firmware of a Raspberry Pi is in non-free-firmware."""
 BINFMT: Final = Path("/proc/sys/fs/binfmt_misc")
-BINFMT_NAME: Final = "edgert-arm64"
 ARM64_MAGIC: Final = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
 ARM64_MASK: Final = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 UNREAD: Final = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*")
@@ -111,15 +110,20 @@ def bootstrap(architecture: str, packages: Sequence[str], kept: Path) -> None:
     unfinished.rename(kept)
 
 
-def emulate_arm64(cache: Path) -> None:
-    """Lets the kernel run arm64 programs by QEMU; it stays so until the next start of this machine."""
-    if (BINFMT / BINFMT_NAME).exists():
-        return
-    if not (BINFMT / "register").exists():
-        run("mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT)
+def emulate_arm64(cache: Path, binfmt: Path = BINFMT) -> None:
+    """Lets the kernel run arm64 programs by the QEMU of trixie; it stays so until the next start of this machine.
+
+    mmdebstrap looks for the emulator under the name that Debian's packages give it: an entry of theirs is replaced."""
     emulator = cache / "qemu" / "usr" / "bin" / "qemu-aarch64"
+    if not (binfmt / "register").exists():
+        run("mount", "-t", "binfmt_misc", "binfmt_misc", binfmt)
+    entry = binfmt / "qemu-aarch64"
+    if entry.exists():
+        if f"interpreter {emulator}\n" in entry.read_text():
+            return
+        entry.write_text("-1")  # the kernel removes it
     if not emulator.exists():
         emulator.parents[2].mkdir(parents=True, exist_ok=True)
         host = "arm64" if os.uname().machine == "aarch64" else "amd64"
         unpack(Archive(host, cache).fetch("qemu-user"), emulator.parents[2], "./usr/bin/qemu-aarch64")
-    (BINFMT / "register").write_text(f":{BINFMT_NAME}:M::{ARM64_MAGIC}:{ARM64_MASK}:{emulator}:F")
+    (binfmt / "register").write_text(f":{entry.name}:M::{ARM64_MAGIC}:{ARM64_MASK}:{emulator}:F")
