@@ -1,8 +1,8 @@
 """The disk of a board, and the boot state in it: which slot starts, and how many attempts it has.
 
 offset     size     content
-0          1 MiB    master boot record; on a PC GRUB behind it
-1 MiB      512 B    boot state of U-Boot; that of GRUB is a file of the FAT partition
+0          3 MiB    master boot record; behind it GRUB on a PC, the vendor's boot loader on an Odroid
+3 MiB      512 B    boot state of U-Boot; that of GRUB is a file of the FAT partition
 4 MiB      FAT_MIB  partition 1, FAT, labelled EDGERT: what the boot loader reads, the provisioning file
            SLOT_MIB partition 2: slot A, an ext4 file system with a kernel in /boot
            SLOT_MIB partition 3: slot B, empty at first
@@ -20,7 +20,7 @@ MIB: Final = 1 << 20
 SECTOR: Final = 512
 BOOT_CODE: Final = 440
 """Bytes of a master boot record before the disk's name and its table."""
-STATE_OFFSET: Final = 1 * MIB
+STATE_OFFSET: Final = 3 * MIB
 STATE_SIZE: Final = 1024
 """Size of GRUB's block. That of U-Boot is one sector, which a card writes whole or not at all."""
 FAT_OFFSET: Final = 4 * MIB
