@@ -99,7 +99,7 @@ class ThreadPerInstance(Pool):
                 if bell := self._bells.pop(instance.schedule.number, None):
                     bell.notify()
 
-    def lend(self, time_s: float, *, again: bool = False) -> bool:
+    def lend(self, time_s: float, *, lends_again: bool = False) -> bool:
         """Does nothing: no thread is lent here, as each instance has its own."""
         return False
 

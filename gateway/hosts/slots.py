@@ -131,7 +131,7 @@ class Slots:
             again = 0
             for fed in hosted.fed:
                 if fed.batch is not None:
-                    self._feed(hosted, fed.instance, fed.source, fed.batch, fed.producer, again=True)
+                    self._feed(hosted, fed.instance, fed.source, fed.batch, fed.producer, tried_before=True)
                     again += len(fed.batch)
             hosted.down = False
         log.warning(
@@ -192,7 +192,7 @@ class Slots:
                 continue
             instance = run.heir(one.instance)
             hosted.keep(instance, one.source, one.batch, one.producer)
-            self._feed(hosted, instance, one.source, one.batch, one.producer, again=True)
+            self._feed(hosted, instance, one.source, one.batch, one.producer, tried_before=True)
         if lost:
             log.warning(
                 "flow %s: %d messages of QoS 0 are lost: more came than are kept (%d bytes) while the flow stood "
@@ -271,11 +271,11 @@ class Slots:
         batch: Batch | RawBatch,
         producer: int = 0,
         *,
-        again: bool = False,
+        tried_before: bool = False,
     ) -> None:
         _, place = self._by_instance[instance]
         packed = frames.pack_batch(batch)
-        data = frame(frames.DATA, hosted.number, place, source, producer, packed, again and batch.owed)
+        data = frame(frames.DATA, hosted.number, place, source, producer, packed, tried_before and batch.owed)
         self.processes[hosted.where[place]].link.send(data)
 
     def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:

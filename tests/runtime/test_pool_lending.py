@@ -126,7 +126,7 @@ def test_a_thread_that_is_lent_again_at_once_keeps_its_work_unless_it_stays_away
     pool = Pool(clock, consumption=at_most(1))
     pool.add([only])
     pool.put([(only, 0, rows(*range(100)))], wake=False)
-    assert pool.lend(0.01, again=True)
+    assert pool.lend(0.01, lends_again=True)
     assert not pool.roles.for_workers(clock.monotonic())(only)
     clock.advance(SLOW_S)
     assert pool.roles.for_workers(clock.monotonic())(only)
@@ -161,7 +161,7 @@ def test_what_a_lent_thread_leaves_and_does_not_come_back_for_is_done_by_the_wor
     pool.add([only])
     pool.start()
     pool.put([(only, 0, rows(n)) for n in range(20)], wake=False)
-    assert pool.lend(0.002, again=True)
+    assert pool.lend(0.002, lends_again=True)
     assert pool.wait_empty([only], DEADLINE_S)
     pool.stop()
 

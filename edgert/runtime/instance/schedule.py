@@ -37,7 +37,7 @@ class Schedule:
     """When the last turn ended, monotonic seconds."""
     ready: float = 0.0
     """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
-    again: bool = False
+    tried_before: bool = False
     """True if the next turn starts with the rows of the failed turn."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)
     """Rows in, time spent and rows given over all edges when the pool last told its policy."""
@@ -48,8 +48,8 @@ class Schedule:
         """Adds a turn that has ended to the counters (T_Q, T_S and T_C: EdgeWise, section 7.2). `region`: the logic, if
         it is one."""
         put, started, ended, rows, at_head = turn.put, turn.started, turn.ended, turn.rows, self.freed
-        if self.again:  # the rows have stood at the head; their earlier waiting time was counted with the first try
-            self.again = False
+        if self.tried_before:  # the rows stood at the head; their earlier waiting time was counted with the first try
+            self.tried_before = False
         elif put < at_head:
             counters.queued_s += at_head - put
         else:

@@ -159,14 +159,14 @@ class Backpressure:
         queue = instance.queue
         if queue.size <= queue.budget_bytes // 2:
             queue.shedding = False
-            log.info("%s goes on: nothing is dropped in front of it any more", instance.name)
+            log.info("%s takes rows again; its queue is below the limit", instance.name)
 
     def rest(self, instance: Instance, turn: Turn[Instance]) -> None:
         """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
         goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
         number, queue = instance.schedule.number, instance.queue
         self.policy.rows_added(number, queue.put_back(turn.back))
-        instance.schedule.again = True
+        instance.schedule.tried_before = True
         if queue.over:
             self.over.add(number)
         self.resting[number] = turn.ended + turn.wait_s

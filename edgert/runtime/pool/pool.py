@@ -173,10 +173,10 @@ class Pool:
 
     # -- turns
 
-    def lend(self, time_s: float, *, again: bool = False) -> bool:
+    def lend(self, time_s: float, *, lends_again: bool = False) -> bool:
         """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over. Returns True
         if rows are left that this thread could go on with. The workers take these unless the caller lends its thread
-        `again` at once.
+        at once again (`lends_again`).
 
         For a thread that has just put rows: they are still in its caches, and no other thread need be woken, which
         makes a message cheaper. `ThreadRoles` says which instances it runs, and which it leaves to the workers.
@@ -203,10 +203,10 @@ class Pool:
                 number, left = (None, 0) if self._stopping else self.backpressure.pick(now, self.roles.lendable(now))
                 more = number is not None
                 if number is None or now >= ends:
-                    self.roles.since = now if again and more else None
+                    self.roles.since = now if lends_again and more else None
                     if left:
                         self._relieve_workers(now)
-                    if wake := left if again or not more else self._asleep:
+                    if wake := left if lends_again or not more else self._asleep:
                         self._work.notify(wake)
                     return more
                 if left:

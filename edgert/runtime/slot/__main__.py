@@ -111,7 +111,7 @@ class Slot:
             self._ready(key.data, events)
         if self._pool is None or self._ended:
             return
-        self._more = self._pool.lend(LEND_S, again=True)
+        self._more = self._pool.lend(LEND_S, lends_again=True)
         self._ending = [run for run in self._ending if not run.remove()]
         now = self._clock.monotonic()
         for number, run in self.runs.items():
