@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from edgert.boards import files
 from edgert.core.errors import DocumentError
 from provisioning import grow
 from provisioning.document import (
@@ -86,24 +87,24 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
     with source.open("rb") as file:
         content = file.read(LIMIT_BYTES)
     try:
-        files = files_untrusted(content.decode(errors="replace"), own_name=own_name)
+        made = files_untrusted(content.decode(errors="replace"), own_name=own_name)
     except DocumentError as error:
         print(f"edgert-provision: {error}", file=sys.stderr)
         (boot / ERRORS).write_text(f"{error}\n")
         return False
-    store(stored, files)
+    store(stored, made)
     _wipe(source)
     (boot / ERRORS).unlink(missing_ok=True)
     print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
     return True
 
 
-def store(stored: Path, files: Mapping[str, str]) -> None:
+def store(stored: Path, made: Mapping[str, str]) -> None:
     """Writes the files of a provisioning file, and removes those of an earlier one."""
-    for name, text in files.items():
+    for name, text in made.items():
         _write(stored / name, text, secret=name in SECRETS)
     os.sync()  # before the only other copy goes
-    for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY} - set(files):
+    for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY} - set(made):
         if (stored / name).exists():
             _wipe(stored / name)
     shutil.rmtree(stored / RENEWED, ignore_errors=True)  # a pair that the earlier file's was replaced by
@@ -114,16 +115,8 @@ def store(stored: Path, files: Mapping[str, str]) -> None:
 def _write(path: Path, text: str, secret: bool) -> None:
     """Accounts of broker and gateway read what is no secret."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    if not secret:
-        part.chmod(0o644)
-    elif path.name not in ROOT_ONLY and (members := group()) is not None:
-        os.chown(part, -1, members)
-        part.chmod(0o640)
-    part.replace(path)
+    mode = files.PRIVATE if secret else files.PUBLIC
+    files.write(path, text.encode(), mode, group() if secret and path.name not in ROOT_ONLY else None)
 
 
 def group() -> int | None:

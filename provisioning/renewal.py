@@ -206,10 +206,7 @@ def _store_pair(folder: Path, certificate: bytes, key: bytes) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was cut off
     folder.mkdir(mode=0o755)
     files.write(folder / CERTIFICATE, certificate, files.PUBLIC)
-    files.write(folder / KEY, key)
-    if (members := group()) is not None:
-        os.chown(folder / KEY, -1, members)
-        (folder / KEY).chmod(0o640)
+    files.write(folder / KEY, key, group=group())
     files.sync(folder.parent)
 
 

@@ -17,13 +17,17 @@ PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
 
 
-def write(path: Path, content: bytes, mode: int = PRIVATE) -> None:
-    """Writes or replaces a file, durably. It has `mode` from its first byte on. Raises `EdgertError`."""
+def write(path: Path, content: bytes, mode: int = PRIVATE, group: int | None = None) -> None:
+    """Writes or replaces a file, durably. It has `mode` from its first byte on, and members of `group` read it, too.
+    Raises `EdgertError`."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.unlink(missing_ok=True)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
+            if group is not None:
+                os.fchown(descriptor, -1, group)
+                mode |= 0o040
             os.fchmod(descriptor, mode)
             file.write(content)
             file.flush()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from edgert.boards import files
+from edgert.core.errors import EdgertError
 from edgert.core.text.revoked_topic import list_digest
 
 log = logging.getLogger(__name__)
@@ -37,14 +38,10 @@ class RevokedList:
         """A list from the broker: root gets it, unless the board has it. Whether it is one, and newer, root checks."""
         if not payload or len(payload) > MOST_BYTES or payload == self._read():
             return
-        part = self._request.with_name(f"{self._request.name}.part")
         try:
-            part.unlink(missing_ok=True)
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(payload)
-            part.replace(self._request)
-        except OSError as error:
-            log.error("%s: a list of revoked certificates cannot be handed over: %s", self._request, error)
+            files.write(self._request, payload)
+        except EdgertError as error:
+            log.error("a list of revoked certificates cannot be handed over: %s", error)
 
     def _read(self) -> bytes:
         try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from edgert.boards import files
 from edgert.boards.board_state import MOST_BYTES, BoardState, state_untrusted
 from edgert.boards.requests import UpdateRequest, request_untrusted
 from edgert.core.errors import EdgertError
@@ -57,16 +57,10 @@ class BoardUpdates:
 
     def _leave(self, request: UpdateRequest) -> None:
         """Whole or not at all: root may look at any moment."""
-        content, part = request.text().encode(), self._request.with_name(f"{self._request.name}.part")
-        try:
-            if self._request.exists() and self._request.read_bytes() != content:
-                raise EdgertError("another update was asked for here a moment ago")
-            part.unlink(missing_ok=True)
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-            part.replace(self._request)
-        except OSError as error:
-            raise EdgertError(f"{self._request}: cannot be written: {error.strerror or error}") from error
+        content = request.text().encode()
+        if self._request.exists() and files.read(self._request, "a request") != content:
+            raise EdgertError("another update was asked for here a moment ago")
+        files.write(self._request, content)
 
     def state(self) -> BoardState | None:
         """The state that root tells; None: there is none, so this board has no slots."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from agent.drivers.entities import Thread
+from edgert.boards.files import sync
 
 log = logging.getLogger(__name__)
 Kind = Literal["group", "slice", "cores", "nice"]
@@ -96,16 +97,8 @@ class Journal:
             os.write(file, (json.dumps({"boot": self._boot_id}) + "\n").encode())
         elif not text.endswith(b"\n"):
             os.write(file, b"\n")  # ends the line in which a former agent was killed
-        self._sync_folder()
+        sync(self._path.parent)  # the name of a new file, too, is safe
         return file
-
-    def _sync_folder(self) -> None:
-        """So that the name of a new file, too, is safe."""
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def rewrite(self, records: Sequence[Record]) -> None:
         """Keep only these records. Raises `OSError`; the file is then as it was."""
@@ -118,7 +111,7 @@ class Journal:
         os.replace(new, self._path)
         self._close()
         self._file, self.records = other._file, other.records
-        self._sync_folder()
+        sync(self._path.parent)
 
     def _close(self) -> None:
         if self._file is not None:
