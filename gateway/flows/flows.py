@@ -76,8 +76,9 @@ class Flows:
         self.retirement = Retirement(flow_registry, host, checkpointer, ingest.publishing.send)
         self._writes = FlowWrites(flow_registry, checkpointer)
         self.plans = Plans(
-            registry, flow_registry, host, ingest, checkpointer, self.retirement, self.dropped, fusion, fission
-        )
+            registry, flow_registry, host, ingest, checkpointer, self.retirement, self.dropped, fusion, fission,
+            self.models,
+        )  # fmt: skip
         flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.pressure.check
         ingest.known_session.on_unknown = self.losses.of_all
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from edgert.operators.models.predict import Predictions
 from edgert.runtime.checkpoint.restore import models_of
 from edgert.runtime.flow_run import FlowRun
 
+log = logging.getLogger(__name__)
 MAX_MODELS: Final = 2_000
 MAX_MODEL_BYTES: Final = 16 << 20
 """Bound on all model documents together, packed."""
@@ -119,6 +121,19 @@ class Models:
         taken, refused = await asyncio.to_thread(_fitting, run, known)
         self._give(taken)
         return refused
+
+    async def go_on(self, run: FlowRun) -> None:
+        """Gives a flow that goes on by another plan the models of this gateway: its state has the models that it used
+        before, perhaps on another board."""
+        known: dict[str, bytes] | None = None
+        while known != (latest := {**self._fleet, **self._own}):  # one that came meanwhile is given again, after it
+            known = latest
+            taken, refused = await asyncio.to_thread(_fitting, run, known)
+        if self._runs.get(run.flow.name) is not run:
+            return
+        self._give(taken)
+        for error in refused:
+            log.warning("flow %s goes on without a model that came before its plan: %s", run.flow.name, error)
 
 
 def _fitting(run: FlowRun, packed: Mapping[str, bytes]) -> tuple[list[_Taken], list[DocumentError]]:

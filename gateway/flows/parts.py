@@ -274,7 +274,7 @@ class Parts:
             await self._flows.plans.go_on_by(stored, run, old, prepared.states, prepared.queue)
             del self._committed[flow], self.prepared[flow]  # first: a second switch would take what waited once more
             self.stopped.forget(flow)
-            await self._flows.plans.changed()
+            await self._flows.plans.changed(run)
             pause_s = time.monotonic() - stopped.began if stopped else 0.0
             return {"pause_s": pause_s, "rows_delayed": fed + rows_in(prepared.queue)}
 

@@ -21,6 +21,7 @@ from edgert.scheduling.locality_fairness import PLACEMENTS
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import first_epoch, successor
 from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.flows.models import Models
 from gateway.flows.retire import Retirement
 from gateway.hosts.host import Host, Successor
 from gateway.hosts.slotted_flow import scheduled
@@ -48,10 +49,12 @@ class Plans:
         dropped: DropCounts,
         fusion: Fusion,
         fission: bool,
+        models: Models,
     ) -> None:
         self._operators, self._fusion, self._fission = operators, fusion, fission
         self._flow_registry, self._host, self._ingest = flow_registry, host, ingest
         self._checkpointer, self._retirement, self._dropped = checkpointer, retirement, dropped
+        self._models = models
 
     def resumed(self, flow: Flow, stored: StoredFlow, blobs: Sequence[bytes], queue: bytes) -> FlowRun:
         """The run of a flow that goes on from what is stored of it, in the copies in which it was stored. Raises as
@@ -124,8 +127,7 @@ class Plans:
         async with self._retirement.stopped(old):
             await self._checkpointer.write_stopped(old)
             new = await self._succeed(old, assignment)
-        self._checkpointer.on_committed()
-        await self._flow_registry.changed()
+        await self.changed(new)
         log.info("flow %s goes on by plan %d", name, short(new.plan.number))
         return new.plan
 
@@ -221,8 +223,10 @@ class Plans:
             self._flow_registry.stored[name] = stored
             self._flow_registry.failed.pop(name, None)
 
-    async def changed(self) -> None:
-        """Tells of what `go_on_by` did. The flow runs by its plan, even if this raises."""
+    async def changed(self, run: FlowRun) -> None:
+        """A flow goes on by the plan of `run`, or has left, even if this raises: it gets the models that are here, and
+        others are told."""
+        await self._models.go_on(run)
         self._checkpointer.on_committed()
         await self._flow_registry.changed()
 

@@ -12,10 +12,15 @@ import pytest
 from edgert.core.errors import DocumentError, EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
+from edgert.flow.plan import Location
 from edgert.operators.fusion.chain import Fused
 from edgert.operators.models.models import Model
 from edgert.operators.models.predict import Predictions
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import FlowRun
+from gateway.flows.parts import Parts
+from gateway.flows.plans import FLEET
+from tests.gateway.parts_here import parts_of
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
@@ -261,4 +266,59 @@ async def test_a_flow_that_starts_while_a_model_is_checked_gets_it(
     assert await offer == ["f/p", "late/p"]
     gateway.feed(1, 1.0)
     assert used(gateway, "late") == 3
+    gateway.crash()
+
+
+AT = dict.fromkeys(document().nodes, Location("g1", -1))
+
+
+async def next_plan(parts: Parts, at: dict[str, Location]) -> None:
+    export = {"gateway": "g2", "since": "", "states": [], "queue": b"", "pending": b""}
+    await parts.prepare(dict(document().document), at, 2, [export])
+    await parts.commit("f", 2)
+
+
+@in_loop
+async def test_a_model_that_comes_while_the_plan_is_changed_is_not_lost(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.models.offer_untrusted("air", model(3))
+    await gateway.flows.deploy(document(), FLEET, AT, 1)
+    parts, _ = parts_of(gateway)
+    await parts.obey("f", 2)
+    await parts.stop("f")
+    await gateway.flows.models.offer_untrusted("air", model(4))
+    await next_plan(parts, AT)
+    gateway.feed(1, 1.0)
+    assert used(gateway) == 4
+    gateway.crash()
+
+
+@in_loop
+async def test_an_operator_that_comes_from_another_board_predicts_with_the_model_that_is_here(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.models.offer_untrusted("air", model(7))
+    parts, _ = parts_of(gateway)
+    await parts.obey("f", 2)
+    await next_plan(parts, {**AT, "in": Location("g2", -1)})
+    assert await gateway.checkpoint()
+    assert used(gateway) == 7
+    gateway.crash()
+
+
+@in_loop
+async def test_a_model_that_comes_while_a_flow_is_placed_anew_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), "file", AT)
+    written = gateway.checkpointer.write_stopped
+
+    async def comes(run: FlowRun) -> None:
+        await written(run)
+        await gateway.flows.models.offer_untrusted("air", model(4))
+
+    monkeypatch.setattr(gateway.checkpointer, "write_stopped", comes)
+    await gateway.flows.plans.place("f", {"p": Location("g1", 1)})
+    gateway.feed(1, 1.0)
+    assert used(gateway) == 4
     gateway.crash()
