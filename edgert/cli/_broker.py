@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,14 +70,3 @@ def errors_name_options(args: argparse.Namespace) -> Iterator[None]:
         for setting, option in () if "broker" not in args or getattr(args, "config", None) else OPTIONS:
             text = re.sub(rf"(?<![\w/.-])(?:central\.)?{setting}\b", option, text)
         raise EdgertError(text) from error
-
-
-def seconds(text: str) -> float:
-    """The value of an option that is a time, as argparse wants it."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
-    return value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
+
+from edgert.cli._numbers import above_0, whole
 
 HELP = "run the whole path on this machine: sensors, broker, gateway, collector, Spark, fleet table"
 
@@ -12,7 +13,7 @@ HELP = "run the whole path on this machine: sensors, broker, gateway, collector,
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--broker", default="", metavar="HOST:PORT", help="a broker that runs; default: our own")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="replay this trace instead of reading sensors")
-    parser.add_argument("--rate", type=_positive, default=100.0, metavar="N", help="messages/s of the trace (100)")
+    parser.add_argument("--rate", type=above_0, default=100.0, metavar="N", help="messages/s of the trace (100)")
     parser.add_argument("--repeat", action="store_true", help="begin the trace again at its end")
     parser.add_argument(
         "--original-times", action="store_true", help="keep the trace's times; default: the time of publication"
@@ -22,13 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--flow", type=Path, metavar="FILE", help="deploy this flow instead of the demo's own")
     parser.add_argument(
-        "--broker-port", type=_port, default=1883, metavar="N", help="port of our own broker (1883; any if it is taken)"
+        "--broker-port",
+        type=whole(most=65535),
+        default=1883,
+        metavar="N",
+        help="port of our own broker (1883; any if it is taken)",
     )
-    parser.add_argument("--web-port", type=_port, default=8080, metavar="N", help="port of the page (8080)")
-    parser.add_argument("--for", type=_positive, dest="for_s", metavar="SECONDS", help="end by itself after this time")
+    parser.add_argument("--web-port", type=whole(most=65535), default=8080, metavar="N", help="port of the page (8080)")
+    parser.add_argument("--for", type=above_0, dest="for_s", metavar="SECONDS", help="end by itself after this time")
     parser.add_argument(
         "--gateways",
-        type=_boards,
+        type=whole(1, 8),
         default=1,
         metavar="N",
         help="so many gateways with agents run one flow together (1)",
@@ -42,25 +47,3 @@ def run(args: argparse.Namespace) -> int:
 
     given = {name: value for name, value in vars(args).items() if name != "verb"}
     return run_demo(Options(**given))
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return value
-
-
-def _boards(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 8:
-        raise argparse.ArgumentTypeError(f"expected 1 to 8 gateways, got {text!r}")
-    return int(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port, 0 (any) to 65535, got {text!r}")
-    return int(text)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edgert.cli import _broker
 from edgert.cli._control import ask_agent, by_board
 from edgert.cli._documents import notes
+from edgert.cli._numbers import seconds
 from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
 from edgert.core.ids import short
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="the gateway's settings have its name, fleet and broker"
     )
     _broker.add(parser)
-    parser.add_argument("--timeout-s", type=_broker.seconds, default=15.0, metavar="S", help="longest wait (15)")
+    parser.add_argument("--timeout-s", type=seconds, default=15.0, metavar="S", help="longest wait (15)")
     parser.add_argument("--json", action="store_true", help="the answer as one JSON object")
 
 

@@ -133,14 +133,14 @@ def test_however_it_ends_its_processes_end_with_it(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--port", "99999"), "expected a port, 1 to 65535, got 99999"),
-        (("--port", "0"), "expected a port, 1 to 65535, got 0"),
-        (("--port", "x"), "expected a number, 0 or more, got 'x'"),
+        (("--port", "99999"), "expected a whole number from 1 to 65535, got '99999'"),
+        (("--port", "0"), "expected a whole number from 1 to 65535, got '0'"),
+        (("--port", "x"), "expected a whole number from 1 to 65535, got 'x'"),
         (("--memory", "abc"), "expected a size such as 2g, or 512m at least, got abc"),
         (("--memory", "1024"), "expected a size such as 2g"),
         (("--memory", "511m"), "expected a size such as 2g"),
-        (("--workers", "0"), "expected 1 or more, got 0"),
-        (("--cores", "-1"), "--cores: expected a number, 0 or more, got '-1'"),
+        (("--workers", "0"), "--workers: expected a whole number from 1 to 1000000000000, got '0'"),
+        (("--cores", "-1"), "--cores: expected a whole number from 1 to 1000000000000, got '-1'"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_starts(

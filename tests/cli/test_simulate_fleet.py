@@ -73,7 +73,7 @@ def test_all_heuristics_stand_in_one_table(flow: Path) -> None:
         (["--fleet", LAB / "boards.toml", "--pin", "minute"], 1, "--pin: expected OPERATOR=BOARD, got 'minute'"),
         (["--fleet", LAB / "boards.toml", "--pin", "hour=g1"], 1, "cannot be deployed.*expected an operator"),
         (["--fleet", LAB / "boards.toml", "--heuristic", "best"], 2, "--heuristic: expected one of .*, got 'best'"),
-        (["--fleet", LAB / "boards.toml", "--kills", "-1"], 2, "expected a whole number of at most 1000, got '-1'"),
+        (["--fleet", LAB / "boards.toml", "--kills", "-1"], 2, "expected a whole number from 0 to 1000, got '-1'"),
         (["--fleet", LAB / "boards.toml", "--row-bytes", "0"], 2, "expected a number above 0, got '0'"),
     ],
 )

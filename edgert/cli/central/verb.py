@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edgert.cli._numbers import number, whole
 from edgert.cli.central import alerts as alerting
 from edgert.cli.central import models
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from edgert.core.settings.central import CollectorSettings
 
 HELP = "the central side: collector, fleet job, and a look at their tables"
-_MOST = 10**12
-"""Rows that are asked for, versions of a table: no table has so many, and beyond 2^64 nobody can count."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     job = _add(under, "run", _run, "make fleet tables from landing tables (Spark)")
     job.add_argument("--master", type=models.master, help="Spark master: local[2], spark://host:7077, ...")
-    job.add_argument("--trigger-s", type=_trigger, metavar="S", help="shortest time between two looks for new rows")
+    trigger = number(0, 3600, "seconds")
+    job.add_argument("--trigger-s", type=trigger, metavar="S", help="shortest time between two looks for new rows")
     job.add_argument("--once", action="store_true", help="process what is there, then stop")
 
     rebuild = _add(under, "rebuild", _rebuild, "make the fleet tables of a flow anew, day by day (Spark)")
@@ -39,9 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     cluster = under.add_parser("cluster", help="run a Spark cluster on this machine, on loopback")
     cluster.description = "Run a Spark cluster on this machine, on loopback, until Ctrl-C; `run --master` uses it."
-    cluster.add_argument("--port", type=_port, default=7077, metavar="N", help="port of its master (default 7077)")
-    cluster.add_argument("--workers", type=_some, default=2, metavar="N", help="how many workers (default 2)")
-    cluster.add_argument("--cores", type=_some, default=1, metavar="N", help="cores of each (default 1)")
+    port = whole(1, 65535)
+    cluster.add_argument("--port", type=port, default=7077, metavar="N", help="port of its master (default 7077)")
+    cluster.add_argument("--workers", type=whole(1), default=2, metavar="N", help="how many workers (default 2)")
+    cluster.add_argument("--cores", type=whole(1), default=1, metavar="N", help="cores of each (default 1)")
     cluster.add_argument("--memory", type=_memory, default="1g", metavar="SIZE", help="memory of each (default 1g)")
     cluster.set_defaults(do=_cluster)
 
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     show = _add(under, "show", _show, "print a table, newest windows first (without Spark)")
     show.add_argument("table", metavar="TABLE", help="a flow's name (its fleet table), or as `tables` lists it")
-    show.add_argument("--limit", type=count, default=20, metavar="N", help="rows at most (default 20)")
+    show.add_argument("--limit", type=whole(), default=20, metavar="N", help="rows at most (default 20)")
     show.add_argument("--where", default="", metavar="SQL", help="condition, such as \"source = 'a1' AND n > 5\"")
     show.add_argument("--json", action="store_true", help="one JSON object per line")
 
@@ -64,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--register", type=_reader, metavar="READER", help="register a reader of your own, or say how far it is"
     )
     readers.add_argument("--table", metavar="TABLE", help="the table that it reads, as `tables` lists it")
-    readers.add_argument("--version", type=count, metavar="N", help="it has read all of this version (default: newest)")
+    readers.add_argument(
+        "--version", type=whole(), metavar="N", help="it has read all of this version (default: newest)"
+    )
     readers.add_argument("--json", action="store_true", help="one JSON object per line")
 
     leases = _add(under, "leases", _leases, "list who has which lease: collectors, fleet job, upkeep (without Spark)")
@@ -89,42 +92,10 @@ def _add(
     return parser
 
 
-def count(text: str) -> int:
-    """0 or more, as argparse wants it told."""
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a number, 0 or more, got {text!r}")
-    if len(text) > len(str(_MOST)) or int(text) > _MOST:
-        raise argparse.ArgumentTypeError(f"expected a number up to {_MOST}, got {text[:40]}")
-    return int(text)
-
-
 def _reader(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected a reader's name, got ''")
     return text
-
-
-def _trigger(text: str) -> float:
-    """Within the bounds of the setting `fleet_job.trigger_s`."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"expected seconds, 0 to 3600, got {text!r}")
-    return seconds
-
-
-def _some(text: str) -> int:
-    if not (number := count(text)):
-        raise argparse.ArgumentTypeError(f"expected 1 or more, got {text}")
-    return number
-
-
-def _port(text: str) -> int:
-    if not 1 <= (number := count(text)) <= 65_535:
-        raise argparse.ArgumentTypeError(f"expected a port, 1 to 65535, got {text}")
-    return number
 
 
 def _memory(text: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgert.cli import _broker
+from edgert.cli._numbers import seconds
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.text.counted import counted
@@ -33,7 +34,7 @@ def add(actions: Any) -> None:
     action.add_argument("--ca", type=Path, required=True, metavar="DIR", help="folder of the CA")
     action.add_argument("--fleet", default="", metavar="NAME", help="the fleet's name (default: that of the CA)")
     action.add_argument(
-        "--timeout-s", type=_broker.seconds, default=WAIT_S, metavar="S", help=f"longest wait for boards ({WAIT_S:.0f})"
+        "--timeout-s", type=seconds, default=WAIT_S, metavar="S", help=f"longest wait for boards ({WAIT_S:.0f})"
     )
     action.add_argument("--json", action="store_true", help="as one JSON object")
     _broker.add(action)

@@ -24,7 +24,7 @@ def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket
     text = "show live what each operator of the fleet's flows does, and on which board; q or Ctrl-C ends it"
     one = action(actions, "top", text, add_socket)
     one.add_argument("--once", action="store_true", help="print one reading and end")
-    one.add_argument("--every", type=top.seconds, default=2.0, metavar="S", help="time between two readings (2)")
+    one.add_argument("--every", type=top.every, default=2.0, metavar="S", help="time between two readings (2)")
     one.set_defaults(act=lambda args: _run(args, call))
 
 

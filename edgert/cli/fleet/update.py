@@ -16,6 +16,7 @@ from edgert.boards.board_state import UpdateProgress
 from edgert.boards.requests import UpdateRequest, request_untrusted
 from edgert.boards.waves import Rollout, Track, cut, waves_untrusted
 from edgert.cli import _broker
+from edgert.cli._numbers import seconds
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 
@@ -55,7 +56,7 @@ def add(actions: Any) -> None:
         "--max-failures", type=int, default=0, metavar="N", help="boards of a wave that may fail (default: 0)"
     )
     update.add_argument(
-        "--timeout-s", type=_broker.seconds, default=TIMEOUT_S, metavar="S", help=f"per board ({TIMEOUT_S:.0f})"
+        "--timeout-s", type=seconds, default=TIMEOUT_S, metavar="S", help=f"per board ({TIMEOUT_S:.0f})"
     )
     update.add_argument("--drain", action="store_true", help="move a board's operators to others before it restarts")
     update.add_argument("--dry-run", action="store_true", help="print the waves, and ask no board")

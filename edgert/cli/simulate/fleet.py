@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from edgert.cli._numbers import above_0, whole
 from edgert.core.errors import EdgertError, show
 
 SECONDS = 600.0
@@ -22,9 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "a fleet", "one flow on many virtual boards with the agents that would run there (docs/simulate.md)"
     )
     group.add_argument("--fleet", type=Path, metavar="BOARDS", help="TOML file with boards, links and events")
-    group.add_argument("--kills", type=_whole, default=0, metavar="N", help="boards that lose their power, by the seed")
-    group.add_argument("--cuts", type=_whole, default=0, metavar="N", help="links that are cut, half of them one way")
-    group.add_argument("--clock-jumps", type=_whole, default=0, metavar="N", help="wall clocks that jump, by the seed")
+    group.add_argument(
+        "--kills", type=whole(most=1000), default=0, metavar="N", help="boards that lose their power, by the seed"
+    )
+    group.add_argument(
+        "--cuts", type=whole(most=1000), default=0, metavar="N", help="links that are cut, half of them one way"
+    )
+    group.add_argument(
+        "--clock-jumps", type=whole(most=1000), default=0, metavar="N", help="wall clocks that jump, by the seed"
+    )
     group.add_argument("--plan", action="store_true", help="only print what would go wrong, and when")
     group.add_argument(
         "--heuristic", default="hybrid", metavar="NAME",
@@ -36,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pin", action="append", default=[], metavar="OPERATOR=BOARD", help="keeps an operator on a board"
     )
     group.add_argument(
-        "--row-bytes", type=_positive, default=ROW_BYTES, metavar="N",
+        "--row-bytes", type=above_0, default=ROW_BYTES, metavar="N",
         help=f"of a row on a link (default: {ROW_BYTES:g})",
     )  # fmt: skip
     group.add_argument("--json", metavar="FILE", help="write everything that was seen; -: to standard output instead")
@@ -89,19 +95,3 @@ def _pin(text: str) -> tuple[str, str]:
     if not (operator and sign and board):
         raise EdgertError(f"--pin: expected OPERATOR=BOARD, got {show(text)}")
     return operator, board
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {show(text)}")
-    return number
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= 1000):
-        raise argparse.ArgumentTypeError(f"expected a whole number of at most 1000, got {show(text)}")
-    return int(text)

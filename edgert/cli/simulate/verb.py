@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from edgert.cli._documents import load, registry
+from edgert.cli._numbers import above_0, whole
 from edgert.cli.simulate import fleet
 from edgert.core.errors import DocumentError, EdgertError, show
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     fusion, budget_s = Pool().fusion, Sensors().latency_budget_s
     parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
-    parser.add_argument("--rate", type=_positive, required=True, help="rows per second into each source")
+    parser.add_argument("--rate", type=above_0, required=True, help="rows per second into each source")
     parser.add_argument(
         "--latency-budget", type=_budget, default=budget_s, metavar="SECONDS",
         help="how long reading waits so that more rows come with one read, as a gateway's sensors.latency_budget_s; "
@@ -46,15 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"what becomes one instance, as a gateway's pool.fusion (default: {fusion})",
     )  # fmt: skip
     parser.add_argument(
-        "--seconds", type=_positive, metavar="S",
+        "--seconds", type=above_0, metavar="S",
         help=f"simulated time (default: {SECONDS:g}; of a fleet {fleet.SECONDS:g})",
     )  # fmt: skip
     parser.add_argument("--policy", choices=(*POLICIES, ALL), default=ALL, help="default: all, one after the other")
     parser.add_argument("--consumption", choices=tuple(CONSUMPTIONS), default="at-most", help="default: at-most")
-    parser.add_argument("--rows", type=_count, default=200, help="of at-most (default: 200)")
+    parser.add_argument("--rows", type=whole(1), default=200, help="of at-most (default: 200)")
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=whole(1),
         default=1,
         help="that compute side by side, as only operators do that release the interpreter's lock (default: 1)",
     )
@@ -177,12 +178,6 @@ def _latency(late_s: float, out: bool) -> str:
     return "-" if math.isnan(late_s) else f"{'' if out else '≥'}{late_s * 1e3:.2f}"
 
 
-def _positive(text: str) -> float:
-    if not 0 < (number := _number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {show(text)}")
-    return number
-
-
 def _budget(text: str) -> float:
     """As a gateway takes it."""
     from edgert.core.config import parse
@@ -192,16 +187,3 @@ def _budget(text: str) -> float:
         return parse(GatewaySettings, "", {"EDGERT_SENSORS_LATENCY_BUDGET_S": text}).sensors.latency_budget_s
     except DocumentError as error:
         raise argparse.ArgumentTypeError(f"expected {error.problems[0].expected}, got {show(text)}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {show(text)}")
-    return int(text)

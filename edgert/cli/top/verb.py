@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from edgert.cli._control import add_socket, connect
+from edgert.cli._numbers import number
 from edgert.cli.top.view import lines
 
 HELP = "show live what each operator and each thread of the gateway on this board does; q or Ctrl-C ends it"
@@ -22,28 +22,21 @@ SCREEN_ON, SCREEN_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """The terminal's other screen, without a cursor; back to the first."""
 
 
+every: Final = number(0.1, 3600, "seconds")
+"""The type of a time between two readings."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     parser.add_argument("--once", action="store_true", help="print one reading and end")
     parser.add_argument("--json", action="store_true", help="print raw figures, a JSON object per line")
     parser.add_argument(
         "--every",
-        type=seconds,
+        type=every,
         default=2.0,
         metavar="S",
         help="time between two readings (2); slots report each second",
     )
-
-
-def seconds(text: str) -> float:
-    """Reads a number of seconds from the command line. Raises `ArgumentTypeError`."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"expected seconds from 0.1 to 3600, got {text!r}")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:
