@@ -28,6 +28,15 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a question to this board's agent."""
+    parser.add_argument("--socket", metavar="PATH", help="the agent's control socket; default: that of its settings")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {AGENT_CONFIG} if it is there)"
+    )
+    parser.add_argument("--json", action="store_true", help="as one JSON object")
+
+
 def connect(args: argparse.Namespace, timeout_s: float = TIMEOUT_S) -> BlockingClient:
     """A connection to the gateway that is meant. Raises `EdgertError` naming what was looked for."""
     from edgert.control.client import BlockingClient
@@ -52,9 +61,10 @@ def ask_agent(
     from edgert.core.config import load
     from edgert.core.settings.agent import AgentSettings, agent_socket
 
-    path = config or (AGENT_CONFIG if os.access(AGENT_CONFIG, os.R_OK) else None)
-    settings = load(AgentSettings, path, os.environ)
-    return call(socket or agent_socket(settings, os.environ, os.geteuid() == 0), verb, arguments, timeout_s)
+    if not socket:
+        path = config or (AGENT_CONFIG if os.access(AGENT_CONFIG, os.R_OK) else None)
+        socket = agent_socket(load(AgentSettings, path, os.environ), os.environ, os.geteuid() == 0)
+    return call(socket, verb, arguments, timeout_s)
 
 
 def candidates(config: Path | None) -> list[str]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from pathlib import Path
 from typing import Any, Final
 
+from edgert.cli._control import add_agent, ask_agent, table
+
 HELP = "see and steer how the agent has the Linux scheduler serve the flows"
-CONFIG: Final = Path("/etc/edgert/agent.toml")
 STATUS, EXPLAIN, DRY_RUN, POLICY = "status", "explain", "dry-run", "policy"
 HEAD: Final = ("operator", "place", "metric", "priority", "nice", "slice", "got", "waited")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--socket", type=Path, help="the agent's control socket; default: that of its settings")
-    parser.add_argument("--config", type=Path, help=f"the agent's settings (default: {CONFIG} if it is there)")
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    add_agent(parser)
     verbs = parser.add_subparsers(dest="sched", metavar="VERB", required=True)
     verbs.add_parser(STATUS, help="metric, priority, nice value and CPU share got of each operator")
     explain = verbs.add_parser(EXPLAIN, help="every metric of one operator, and what followed from it")
@@ -29,24 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from edgert.control.client import call
-    from edgert.core.config import load
-    from edgert.core.settings.agent import AgentSettings, agent_socket
-
-    socket = args.socket
-    if socket is None:
-        settings = load(AgentSettings, args.config or (CONFIG if CONFIG.exists() else None), os.environ)
-        socket = agent_socket(settings, os.environ, os.geteuid() == 0)
     given = {name: getattr(args, name) for name in ("operator", "policy") if getattr(args, name, None)}
-    answer = call(socket, f"sched.{args.sched}", given)
+    answer = ask_agent(f"sched.{args.sched}", given, socket=args.socket, config=args.config)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:
-        print({EXPLAIN: explained, DRY_RUN: planned}.get(args.sched, table)(answer))
+        print({EXPLAIN: explained, DRY_RUN: planned}.get(args.sched, shown)(answer))
     return 1 if answer.get("errors") else 0
 
 
-def table(status: dict[str, Any]) -> str:
+def shown(status: dict[str, Any]) -> str:
     """A line per operator, and what is amiss."""
     measures = "".join(f", {name} {value:.0%}" for name, value in status["measures"].items())
     lasted = status["lasted_s"]
@@ -58,9 +47,8 @@ def table(status: dict[str, Any]) -> str:
         ),
     ]
     lines += _cooperation(status["cooperation"])
-    rows = [HEAD, *(_cells(row) for row in status["operators"])]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEAD))]
-    lines += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    rows = [_cells(row) for row in status["operators"]]
+    lines += table(HEAD, rows, len(HEAD))
     lines += [f"note   {text}" for text in status["notes"]]
     return "\n".join(lines + [f"error  {text}" for text in status["errors"]])
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
-from edgert.cli.sched import explained, planned, table
+import pytest
+
+from edgert.cli.main import main
+from edgert.cli.sched import explained, planned, shown
 
 COOPERATION: dict[str, Any] = {
     "state": "on",
@@ -26,7 +31,7 @@ STATUS: dict[str, Any] = {
 
 
 def test_status_shows_operators_the_other_boards_and_what_is_amiss() -> None:
-    assert table(STATUS).splitlines() == [
+    assert shown(STATUS).splitlines() == [
         "policy qs (qs) by nice every 1 s, cpu 90%",
         "period 7: asked 2.0 ms, acted within 1.0 ms, CPU 3.0 ms",
         "board b: qs, priorities 0 to 4000, flows air",
@@ -43,8 +48,8 @@ def test_status_shows_operators_the_other_boards_and_what_is_amiss() -> None:
 
 def test_a_board_on_its_own_says_nothing_of_others_and_one_that_does_not_cooperate_says_it() -> None:
     nothing = {"boards": {}, "held": {}, "left_out": 0, "errors": [], "span": []}
-    assert "board" not in table({**STATUS, "cooperation": {"state": "alone", **nothing}})
-    off = table({**STATUS, "cooperation": {"state": "off", **nothing}})
+    assert "board" not in shown({**STATUS, "cooperation": {"state": "alone", **nothing}})
+    off = shown({**STATUS, "cooperation": {"state": "off", **nothing}})
     assert "cooperation with other boards is off (sched.cooperate)" in off
 
 
@@ -54,9 +59,23 @@ def test_explain_and_dry_run_tell_of_operators_on_other_boards() -> None:
         "remote": {"air/out": {"queue_size": 8000.0}, "air/alarm": {}},
         "metrics": {"queue_size": {"value": 400.0, "about": "rows in the operator's queue", "from": []}},
     }  # fmt: skip
-    shown = explained(answer).splitlines()
-    assert "  sends to air/out on another board: queue_size 8000" in shown
-    assert "  sends to air/alarm on another board: its board has not told of it" in shown
-    assert "  its priority is 0.05 of what it were: that successor's queue is longer" in shown
+    lines = explained(answer).splitlines()
+    assert "  sends to air/out on another board: queue_size 8000" in lines
+    assert "  sends to air/alarm on another board: its board has not told of it" in lines
+    assert "  its priority is 0.05 of what it were: that successor's queue is longer" in lines
     plan = {"policy": "qs", "actions": ["thread 7 (slot 0): nice 13"], "notes": ["on one scale with b"], "errors": []}
     assert planned(plan) == "policy qs would do:\n  thread 7 (slot 0): nice 13\nnote   on one scale with b"
+
+
+def test_settings_of_the_agent_that_this_user_may_not_read_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "agent.toml"
+    settings.write_text("not TOML")
+    monkeypatch.setattr("edgert.cli._control.AGENT_CONFIG", settings)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != settings)
+    monkeypatch.setenv("EDGERT_AGENT_SOCKET", str(tmp_path / "agent.sock"))
+    assert main(["sched", "status"]) == 1
+    told = capsys.readouterr().err
+    assert str(tmp_path / "agent.sock") in told
+    assert str(settings) not in told

@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from edgert.cli._control import by_board
 from edgert.cli.fleet import moves, plans, top, trace
+from edgert.cli.fleet._agent import add_action, call
 from edgert.core.errors import EdgertError
 from edgert.core.ids import short
 
 BARS: Final = "▁▂▃▄▅▆▇█"
-AddSocket = Callable[[argparse.ArgumentParser], None]
-Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
-"""(command line, verb, arguments) -> the agent's answer."""
 
 
-def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
+def add(actions: Any) -> None:
     """Adds the actions."""
-    deploy = _action(actions, "deploy", "deploy a flow for the fleet", add_socket)
+    deploy = add_action(actions, "deploy", "deploy a flow for the fleet")
     deploy.add_argument("file", type=Path, help="the flow's document")
     deploy.add_argument(
         "--place", action="append", default=[], metavar="OPERATOR=GATEWAY",
@@ -36,8 +34,8 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
         "--heuristic", default="", metavar="NAME",
         help="let it place operators without --place anew, when that pays (default: crowded boards hand them over)",
     )  # fmt: skip
-    deploy.set_defaults(act=lambda args: _deploy(args, call))
-    rules = _action(actions, "rules", "the rules of a flow's placement, and changes of them", add_socket)
+    deploy.set_defaults(act=_deploy)
+    rules = add_action(actions, "rules", "the rules of a flow's placement, and changes of them")
     rules.add_argument("flow")
     rules.add_argument(
         "--unpin", action="append", default=[], metavar="OPERATOR",
@@ -48,36 +46,30 @@ def add(actions: Any, add_socket: AddSocket, call: Call) -> None:
         metavar="NAME",
         help="places operators anew, when that pays; none: crowded boards hand them over",
     )
-    rules.set_defaults(act=lambda args: _rules(args, call))
+    rules.set_defaults(act=_rules)
     text = "flows of the fleet: where their operators run, and who coordinates them"
-    _action(actions, "flows", text, add_socket).set_defaults(act=lambda args: _flows(args, call))
-    move = _action(actions, "move", "move an operator of a running flow to another board, with its state", add_socket)
+    add_action(actions, "flows", text).set_defaults(act=_flows)
+    move = add_action(actions, "move", "move an operator of a running flow to another board, with its state")
     move.add_argument("flow")
     move.add_argument("operator", help="an operator, or a copy of one (minute#2)")
     move.add_argument("gateway", help="the board that is to run it")
-    move.set_defaults(act=lambda args: _move(args, call))
-    plans.add(actions, _action, add_socket, call)
-    top.add(actions, _action, add_socket, call)
-    trace.add(actions, _action, add_socket, call)
-    moves.add(actions, _action, add_socket, call)
+    move.set_defaults(act=_move)
+    plans.add(actions)
+    top.add(actions)
+    trace.add(actions)
+    moves.add(actions)
     text = "the load that each board predicts for the next three minutes"
-    _action(actions, "rings", text, add_socket).set_defaults(act=lambda args: _rings(args, call))
-    remove = _action(actions, "remove", "end a flow of the fleet; its open windows are shipped", add_socket)
+    add_action(actions, "rings", text).set_defaults(act=_rings)
+    remove = add_action(actions, "remove", "end a flow of the fleet; its open windows are shipped")
     remove.add_argument("flow")
-    remove.set_defaults(act=lambda args: _remove(args, call))
+    remove.set_defaults(act=_remove)
     text = "count a board that is gone for good no more: what it ran can be removed, and deployed elsewhere"
-    forget = _action(actions, "forget", text, add_socket)
+    forget = add_action(actions, "forget", text)
     forget.add_argument("board")
-    forget.set_defaults(act=lambda args: _forget(args, call))
+    forget.set_defaults(act=_forget)
 
 
-def _action(actions: Any, name: str, text: str, add_socket: AddSocket) -> argparse.ArgumentParser:
-    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    add_socket(action)
-    return action
-
-
-def _deploy(args: argparse.Namespace, call: Call) -> int:
+def _deploy(args: argparse.Namespace) -> int:
     from edgert.cli._documents import load, notes, registry
 
     flow = load(args.file, registry())
@@ -117,7 +109,7 @@ def _heuristic(name: str) -> str:
     return "" if name == "none" else name
 
 
-def _rules(args: argparse.Namespace, call: Call) -> int:
+def _rules(args: argparse.Namespace) -> int:
     changes = {} if args.heuristic is None else {"heuristic": _heuristic(args.heuristic)}
     found = call(args, "fleet.rules", {"flow": args.flow, "unpin": args.unpin, **changes})
     print(json.dumps(found, indent=2) if args.json else "\n".join(rules_lines(found)))
@@ -133,7 +125,7 @@ def rules_lines(found: Mapping[str, Any]) -> list[str]:
     return [f"flow {found['flow']} is {by}", f"pinned: {pins}", f"labels: {labels}"]
 
 
-def _flows(args: argparse.Namespace, call: Call) -> int:
+def _flows(args: argparse.Namespace) -> int:
     from edgert.cli._control import table
 
     found = call(args, "fleet.flows", {"conditions": True})
@@ -158,7 +150,7 @@ def not_well(flows: Mapping[str, Any]) -> list[str]:
     return [f"{'!' if told['level'] == 'bad' else '?'} {gateway}: {told['text']}" for gateway, told in parts]
 
 
-def _move(args: argparse.Namespace, call: Call) -> int:
+def _move(args: argparse.Namespace) -> int:
     found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
     said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     said += f"; {moves.pause(found)}"
@@ -166,7 +158,7 @@ def _move(args: argparse.Namespace, call: Call) -> int:
     return 0
 
 
-def _rings(args: argparse.Namespace, call: Call) -> int:
+def _rings(args: argparse.Namespace) -> int:
     from edgert.cli._control import table
 
     found = call(args, "fleet.rings", {})
@@ -190,7 +182,7 @@ def _bars(parts: Sequence[float], seconds: Sequence[float]) -> str:
     return "".join(BARS[max(0, min(len(BARS) - 1, int(mean * len(BARS))))] for mean in means)
 
 
-def _remove(args: argparse.Namespace, call: Call) -> int:
+def _remove(args: argparse.Namespace) -> int:
     found = call(args, "fleet.remove", {"flow": args.flow})
     print(json.dumps(found) if args.json else f"flow {found['flow']} is removed; its results still leave")
     for board, operators in found.get("lost", {}).items() if not args.json else ():
@@ -198,7 +190,7 @@ def _remove(args: argparse.Namespace, call: Call) -> int:
     return 0
 
 
-def _forget(args: argparse.Namespace, call: Call) -> int:
+def _forget(args: argparse.Namespace) -> int:
     found = call(args, "fleet.forget", {"board": args.board})
     if args.json:
         print(json.dumps(found))

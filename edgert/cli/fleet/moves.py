@@ -5,28 +5,27 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from edgert.cli.fleet._agent import add_action, call
 from edgert.core.text.counted import counted
 
-Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 
-
-def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
+def add(actions: Any) -> None:
     """Adds the actions."""
     text = "moves of operators, whoever asked for them, and those that found no board: reason, pause and cost"
-    action(actions, "moves", text, add_socket).set_defaults(act=lambda args: _moves(args, call))
+    add_action(actions, "moves", text).set_defaults(act=_moves)
     for verb, text in (
         ("drain", "move the operators of a board to the others and keep it empty, for an update or a repair"),
         ("fill", "end a drain: what it moved away comes back"),
     ):
-        one = action(actions, verb, text, add_socket)
+        one = add_action(actions, verb, text)
         one.add_argument("board")
-        one.set_defaults(act=lambda args, verb=verb: _drain(args, call, verb))
+        one.set_defaults(act=lambda args, verb=verb: _drain(args, verb))
 
 
-def _moves(args: argparse.Namespace, call: Call) -> int:
+def _moves(args: argparse.Namespace) -> int:
     found = call(args, "fleet.moves", {})
     if args.json:
         print(json.dumps(found, indent=2))
@@ -52,7 +51,7 @@ def pause(made: Mapping[str, Any]) -> str:
     return f"{said} while {rows} waited; {ahead} of state were sent before that, {paused} in it"
 
 
-def _drain(args: argparse.Namespace, call: Call, verb: str) -> int:
+def _drain(args: argparse.Namespace, verb: str) -> int:
     found = call(args, f"fleet.{verb}", {"board": args.board})
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found, verb)))
     return 1 if found["stays"] else 0

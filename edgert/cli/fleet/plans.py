@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from edgert.cli.fleet._agent import add_action, call
 from edgert.cli.fleet.moves import pause
 from edgert.core.ids import short
 
-Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 TERMS: Final = (
     ("violation", "violation of limits", "{:.3f}"),
     ("score", "score", "{:.6f}"),
@@ -22,23 +22,23 @@ TERMS: Final = (
 """Key in the agent's answer, what people read, format. Less is better in each."""
 
 
-def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
+def add(actions: Any) -> None:
     """Adds the actions."""
     for verb, text in (
         ("plan", "where a heuristic would run the flow's operators, with the score by term; nothing changes"),
         ("replace", "move the flow's operators to where a heuristic wants them, if that is better"),
     ):
-        one = action(actions, verb, text, add_socket)
+        one = add_action(actions, verb, text)
         one.add_argument("flow")
         one.add_argument("--heuristic", default="", metavar="NAME", help="default: that of the flow's rules, or hybrid")
         one.add_argument(
             "--keep", action="append", default=[], metavar="OPERATOR",
             help="let the operator where it is; sources and operators that publish always stay",
         )  # fmt: skip
-        one.set_defaults(act=lambda args, verb=verb: _run(args, call, verb))
+        one.set_defaults(act=lambda args, verb=verb: _run(args, verb))
 
 
-def _run(args: argparse.Namespace, call: Call, verb: str) -> int:
+def _run(args: argparse.Namespace, verb: str) -> int:
     asked = {"flow": args.flow, "heuristic": args.heuristic, "keep": args.keep}
     found = call(args, f"fleet.{verb}", asked)
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))

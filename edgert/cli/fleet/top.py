@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from edgert.cli._control import duration, table
+from edgert.cli.fleet._agent import add_action, call
 from edgert.cli.top import verb as top
 from edgert.cli.top.view import instance_row
 
 BOARDS: Final = ("board", "cores", "CPU of flows", "flows", "instances")
 OPERATORS: Final = ("instance", "board", "runs in", "rows/s", "queue", "head age", "cost/row", "CPU")
-Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 Readings = Mapping[str, Mapping[str, Any]]
 """Gateway -> its raw figures."""
 
 
-def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
+def add(actions: Any) -> None:
     """Adds the action."""
     text = "show live what each operator of the fleet's flows does, and on which board; q or Ctrl-C ends it"
-    one = action(actions, "top", text, add_socket)
+    one = add_action(actions, "top", text)
     one.add_argument("--once", action="store_true", help="print one reading and end")
     one.add_argument("--every", type=top.every, default=2.0, metavar="S", help="time between two readings (2)")
-    one.set_defaults(act=lambda args: _run(args, call))
+    one.set_defaults(act=_run)
 
 
-def _run(args: argparse.Namespace, call: Call) -> int:
-    live = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
-    with top.screen() if live else contextlib.nullcontext():
-        before = call(args, "fleet.figures", {})["boards"]
-        while not top.quits(args.every, live):
-            now = call(args, "fleet.figures", {})["boards"]
-            if live:
-                top.show(lines(before, now))
-            else:
-                print("\n".join(lines(before, now)), end="\n" if args.once else "\n\n", flush=True)
-            before = now
-            if args.once:
-                break
+def _run(args: argparse.Namespace) -> int:
+    top.watch(args, lambda: call(args, "fleet.figures")["boards"], lines)
     return 0
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
 from edgert.cli._control import duration, table
+from edgert.cli.fleet._agent import add_action, call
 
-Call = Callable[[argparse.Namespace, str, Mapping[str, Any]], Any]
 OPERATORS: Final = ("instance", "board", "why there", "rows/s", "queue", "waits", "cost/row")
 
 
-def add(actions: Any, action: Callable[..., argparse.ArgumentParser], add_socket: Any, call: Call) -> None:
+def add(actions: Any) -> None:
     """Adds the action."""
     text = "show the slowest paths of rows through a flow, and why its operators run where they do; takes 3 s"
-    one = action(actions, "trace", text, add_socket)
+    one = add_action(actions, "trace", text)
     one.add_argument("flow")
-    one.set_defaults(act=lambda args: _run(args, call))
+    one.set_defaults(act=_run)
 
 
-def _run(args: argparse.Namespace, call: Call) -> int:
+def _run(args: argparse.Namespace) -> int:
     found = call(args, "fleet.trace", {"flow": args.flow})
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
     return 0

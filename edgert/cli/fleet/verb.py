@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from edgert.cli import _broker
-from edgert.cli._control import AGENT_CONFIG, ask_agent
 from edgert.cli.fleet import acl, boards, flows, keys, revoked, service, token, update
+from edgert.cli.fleet._agent import add_action, call
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
-TIMEOUT_S: Final = 180.0
-"""A flow has a minute to come to a batch boundary, and boards time to answer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,10 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("status", "members, their state, coordinates, estimated and measured times, ids of their keys", _status),
         ("leave", "this board's agent says goodbye to the fleet and ends", _leave),
     ):
-        action = actions.add_parser(name, help=text, description=text)
-        action.set_defaults(act=act)
-        _add_socket(action)
-    flows.add(actions, _add_socket, _call)
+        add_action(actions, name, text).set_defaults(act=act)
+    flows.add(actions)
     acl.add(actions)
     boards.add(actions)
     service.add(actions)
@@ -37,32 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     revoked.add(actions)
 
 
-def _add_socket(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--socket", metavar="PATH", help="the agent's control socket; default: that of its settings")
-    action.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"the agent's settings (default: {AGENT_CONFIG} if it is there)"
-    )
-    action.add_argument("--json", action="store_true", help="as one JSON object")
-
-
 def run(args: argparse.Namespace) -> int:
     with _broker.errors_name_options(args):
         status: int = args.act(args)
     return status
 
 
-def _call(args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    return ask_agent(verb, arguments, TIMEOUT_S, socket=args.socket, config=args.config)
-
-
 def _status(args: argparse.Namespace) -> int:
-    found = _call(args, "fleet.status")
+    found = call(args, "fleet.status")
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
     return 0
 
 
 def _leave(args: argparse.Namespace) -> int:
-    found = _call(args, "fleet.leave")
+    found = call(args, "fleet.leave")
     print(json.dumps(found) if args.json else "the agent has left the fleet")
     return 0
 

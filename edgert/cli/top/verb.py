@@ -9,8 +9,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from edgert.cli._control import add_socket, connect
 from edgert.cli._numbers import number
@@ -20,8 +20,6 @@ HELP = "show live what each operator and each thread of the gateway on this boar
 CLEAR: Final = "\x1b[H\x1b[2J"
 SCREEN_ON, SCREEN_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """The terminal's other screen, without a cursor; back to the first."""
-
-
 every: Final = number(0.1, 3600, "seconds")
 """The type of a time between two readings."""
 
@@ -40,23 +38,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    live = not (args.once or args.json) and sys.stdin.isatty() and sys.stdout.isatty()
-    with connect(args) as client, screen() if live else contextlib.nullcontext():
-        before = client.call("figures")
+    with connect(args) as client:
+        watch(args, lambda: client.call("figures"), lines, args.json)
+    return 0
+
+
+def watch(
+    args: argparse.Namespace, read: Callable[[], Any], lines: Callable[[Any, Any], list[str]], raw: bool = False
+) -> None:
+    """Shows readings until a key ends it, or one of them with `--once`. `lines`: of the last reading and this one."""
+    live = not (args.once or raw) and sys.stdin.isatty() and sys.stdout.isatty()
+    with screen() if live else contextlib.nullcontext():
+        before = read()
         if live:
             show(lines(before, before))
         while not quits(args.every, live):
-            now = client.call("figures")
+            now = read()
             if live:
                 show(lines(before, now))
-            elif args.json:
+            elif raw:
                 print(json.dumps(now), flush=True)
             else:
                 print("\n".join(lines(before, now)), end="\n" if args.once else "\n\n", flush=True)
             before = now
             if args.once:
                 break
-    return 0
 
 
 def show(text: Sequence[str]) -> None:
