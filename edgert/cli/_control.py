@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 CONFIG: Final = Path("/etc/edgert/gateway.toml")
 AGENT_CONFIG: Final = Path("/etc/edgert/agent.toml")
 TIMEOUT_S: Final = 10.0
+FLEET_S: Final = 180.0
+"""A flow has a minute to come to a batch boundary, and boards time to answer."""
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +67,18 @@ def ask_agent(
         path = config or (AGENT_CONFIG if os.access(AGENT_CONFIG, os.R_OK) else None)
         socket = agent_socket(load(AgentSettings, path, os.environ), os.environ, os.geteuid() == 0)
     return call(socket, verb, arguments, timeout_s)
+
+
+def add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """Adds an action of `edgert fleet` that the agent answers."""
+    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    add_agent(action)
+    return action
+
+
+def ask_fleet(args: argparse.Namespace, verb: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    """The agent's answer to such an action."""
+    return ask_agent(verb, arguments, FLEET_S, socket=args.socket, config=args.config)
 
 
 def candidates(config: Path | None) -> list[str]:

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.cli._control import by_board
+from edgert.cli._control import add_action, ask_fleet, by_board
 from edgert.cli.fleet import moves, plans, top, trace
-from edgert.cli.fleet._agent import add_action, call
 from edgert.core.errors import EdgertError
 from edgert.core.ids import short
 
@@ -79,7 +78,7 @@ def _deploy(args: argparse.Namespace) -> int:
         "labels": _labels(args.require),
         "heuristic": _heuristic(args.heuristic),
     }
-    found = call(args, "fleet.deploy", asked)
+    found = ask_fleet(args, "fleet.deploy", asked)
     said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     for note in notes(flow):
         print(f"edgert: {note}", file=sys.stderr)
@@ -111,7 +110,7 @@ def _heuristic(name: str) -> str:
 
 def _rules(args: argparse.Namespace) -> int:
     changes = {} if args.heuristic is None else {"heuristic": _heuristic(args.heuristic)}
-    found = call(args, "fleet.rules", {"flow": args.flow, "unpin": args.unpin, **changes})
+    found = ask_fleet(args, "fleet.rules", {"flow": args.flow, "unpin": args.unpin, **changes})
     print(json.dumps(found, indent=2) if args.json else "\n".join(rules_lines(found)))
     return 0
 
@@ -128,7 +127,7 @@ def rules_lines(found: Mapping[str, Any]) -> list[str]:
 def _flows(args: argparse.Namespace) -> int:
     from edgert.cli._control import table
 
-    found = call(args, "fleet.flows", {"conditions": True})
+    found = ask_fleet(args, "fleet.flows", {"conditions": True})
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -151,7 +150,7 @@ def not_well(flows: Mapping[str, Any]) -> list[str]:
 
 
 def _move(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
+    found = ask_fleet(args, "fleet.move", {"flow": args.flow, "moves": {args.operator: args.gateway}})
     said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     said += f"; {moves.pause(found)}"
     print(json.dumps(found, indent=2) if args.json else said)
@@ -161,7 +160,7 @@ def _move(args: argparse.Namespace) -> int:
 def _rings(args: argparse.Namespace) -> int:
     from edgert.cli._control import table
 
-    found = call(args, "fleet.rings", {})
+    found = ask_fleet(args, "fleet.rings", {})
     if args.json:
         print(json.dumps(found))
         return 0
@@ -183,7 +182,7 @@ def _bars(parts: Sequence[float], seconds: Sequence[float]) -> str:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.remove", {"flow": args.flow})
+    found = ask_fleet(args, "fleet.remove", {"flow": args.flow})
     print(json.dumps(found) if args.json else f"flow {found['flow']} is removed; its results still leave")
     for board, operators in found.get("lost", {}).items() if not args.json else ():
         print(f"lost with {board}: what {', '.join(operators)} held and had not sent")
@@ -191,7 +190,7 @@ def _remove(args: argparse.Namespace) -> int:
 
 
 def _forget(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.forget", {"board": args.board})
+    found = ask_fleet(args, "fleet.forget", {"board": args.board})
     if args.json:
         print(json.dumps(found))
         return 0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgert.cli.fleet._agent import add_action, call
+from edgert.cli._control import add_action, ask_fleet
 from edgert.core.text.counted import counted
 
 
@@ -26,7 +26,7 @@ def add(actions: Any) -> None:
 
 
 def _moves(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.moves", {})
+    found = ask_fleet(args, "fleet.moves", {})
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -52,7 +52,7 @@ def pause(made: Mapping[str, Any]) -> str:
 
 
 def _drain(args: argparse.Namespace, verb: str) -> int:
-    found = call(args, f"fleet.{verb}", {"board": args.board})
+    found = ask_fleet(args, f"fleet.{verb}", {"board": args.board})
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found, verb)))
     return 1 if found["stays"] else 0
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from edgert.cli.fleet._agent import add_action, call
+from edgert.cli._control import add_action, ask_fleet
 from edgert.cli.fleet.moves import pause
 from edgert.core.ids import short
 
@@ -40,7 +40,7 @@ def add(actions: Any) -> None:
 
 def _run(args: argparse.Namespace, verb: str) -> int:
     asked = {"flow": args.flow, "heuristic": args.heuristic, "keep": args.keep}
-    found = call(args, f"fleet.{verb}", asked)
+    found = ask_fleet(args, f"fleet.{verb}", asked)
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
     return 0
 

@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from edgert.cli._control import duration, table
-from edgert.cli.fleet._agent import add_action, call
+from edgert.cli._control import add_action, ask_fleet, duration, table
 from edgert.cli.top import verb as top
 from edgert.cli.top.view import instance_row
 
@@ -27,7 +26,7 @@ def add(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    top.watch(args, lambda: call(args, "fleet.figures")["boards"], lines)
+    top.watch(args, lambda: ask_fleet(args, "fleet.figures")["boards"], lines)
     return 0
 
 

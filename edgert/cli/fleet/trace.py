@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-from edgert.cli._control import duration, table
-from edgert.cli.fleet._agent import add_action, call
+from edgert.cli._control import add_action, ask_fleet, duration, table
 
 OPERATORS: Final = ("instance", "board", "why there", "rows/s", "queue", "waits", "cost/row")
 
@@ -23,7 +22,7 @@ def add(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.trace", {"flow": args.flow})
+    found = ask_fleet(args, "fleet.trace", {"flow": args.flow})
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
     return 0
 

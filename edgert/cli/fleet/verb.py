@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgert.cli import _broker
+from edgert.cli._control import add_action, ask_fleet
 from edgert.cli.fleet import acl, boards, flows, keys, revoked, service, token, update
-from edgert.cli.fleet._agent import add_action, call
 
 HELP = "members of the fleet with their distances, the fleet's keys, and rules for its broker"
 
@@ -38,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.status")
+    found = ask_fleet(args, "fleet.status")
     print(json.dumps(found, indent=2) if args.json else "\n".join(lines(found)))
     return 0
 
 
 def _leave(args: argparse.Namespace) -> int:
-    found = call(args, "fleet.leave")
+    found = ask_fleet(args, "fleet.leave")
     print(json.dumps(found) if args.json else "the agent has left the fleet")
     return 0
 
