@@ -126,6 +126,8 @@ class Image:
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
         say(f"done: {self.out}")
+        if "vendor" in self.spec["card"]:
+            say(f"before it starts: python3 -m images.vendor {self.board} --boot-loader FILE (docs/board.md)")
 
     def _step(self, what: str, do: Callable[[], None]) -> None:
         began = time.monotonic()
@@ -178,6 +180,10 @@ class Image:
             path.unlink()
         for name in ("vmlinuz", "initrd.img"):  # of a slot: the boot loader takes them from there
             shutil.copy(self.out / name, self.tree / "boot" / name)
+        for name in self.spec.get("device_trees", ()):
+            place = self.tree / "boot/dtb" / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.work / "device_trees" / name, place)
         if "firmware" in self.spec["card"]:
             self._firmware()
 

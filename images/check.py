@@ -131,7 +131,8 @@ def check(board: str, images: Path) -> list[str]:
             run("e2fsck", "-fn", images / name)
             place.mkdir(exist_ok=True)
             run("debugfs", "-R", f"rdump / {place}", images / name)
-        if missing := [name for name in PROGRAMS if not (tree / name).exists()]:
+        wanted = [*PROGRAMS, *(f"boot/dtb/{name}" for name in spec.get("device_trees", ()))]
+        if missing := [name for name in wanted if not (tree / name).exists()]:
             raise BuildError(f"missing in the root file system: {missing}")
         if found := not_started(tree):
             raise BuildError(f"expected units that are started with the board: {found}")
