@@ -49,7 +49,7 @@ from edgert.control.server import Handler as ControlHandler
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from edgert.core.settings.agent import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
-from edgert.core.system_clock import SystemClock
+from edgert.core.system_clock import SleepingClock
 from edgert.core.text.key_lines import KeyFileError
 from edgert.limits import limits
 from edgert.machine import notify
@@ -75,7 +75,7 @@ class Agent:
         root, env = os.geteuid() == 0, os.environ
         self.settings = settings
         self.name = name
-        self.clock = SystemClock()
+        self.clock = SleepingClock()
         self._data = Path(agent_data(settings, env, root))
         self._key_file = Path(settings.agent.key_file or self._data / "fleet.key")
         self._key_stamp = stamp(self._key_file)
@@ -100,7 +100,7 @@ class Agent:
         self.sched: OsScheduling | None = None
         if settings.sched.enabled:
             peers, own_gateway = SchedPeers(self.membership), gateway_socket(settings, env, root)
-            self.sched = OsScheduling(settings.sched, own_gateway, self._data, self.clock, peers=peers)
+            self.sched = OsScheduling(settings.sched, own_gateway, self._data, peers=peers)
             self.control |= self.sched.handlers
         roster, moving = self.membership.roster, settings.moves
         self.leases = self._leases(random)
@@ -356,8 +356,9 @@ class Agent:
         sched = None if self.sched is None else self.sched.status()
         return {**self.status(), "moves": self.moves.measured(), "sched": sched}
 
-    async def _leave(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell the fleet that this board leaves, then end."""
+    async def _leave(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell the fleet that this board leaves, then end. `{"force": True}`: though it has parts of flows."""
+        await self.presence.take_leave(args)
         self.membership.leave(self.clock.monotonic())
         self.transport.step()
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)

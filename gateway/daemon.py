@@ -42,6 +42,7 @@ from gateway.control.revoked import RevokedList
 from gateway.control.updates import BoardUpdates
 from gateway.flows.files import deploy_files
 from gateway.flows.flows import Flows
+from gateway.flows.guests import Guests
 from gateway.flows.parts import Parts
 from gateway.hosts.host import Host
 from gateway.hosts.in_process import InProcess
@@ -117,12 +118,15 @@ class Daemon:
             cast(Fusion, settings.pool.fusion), settings.pool.fission,
         )  # fmt: skip
         self.parts = Parts(self.gateway, self.flows, self.host, self.database, self.store, self.clock, self.links)
+        self.guests = Guests(self.parts)
         self.status = status_of(
             settings, self.gateway, self.ingest, self.uplink, self.checkpointer, self.flows, self.host, self.links,
             self.central.drops, lambda: self.central.connection,
         )  # fmt: skip
-        about = self.gateway, settings.pool, self.flows, self.host, self.parts, self.links, self.status, self.clock
-        self.commands = commands = Commands(*about)
+        self.commands = commands = Commands(
+            self.gateway, settings.pool, self.flows, self.host, self.parts, self.guests, self.links, self.status,
+            self.clock,
+        )  # fmt: skip
         root = os.geteuid() == 0
         self.updates = BoardUpdates(
             settings.updates, update_request(settings, os.environ, root), self._tell("update/state"), self._connects
@@ -287,6 +291,7 @@ class Daemon:
             self.early_results.run(),
             self.uplink.run(),
             self._tick(),
+            self.guests.run(),
             self.updates.run(),
             *([self.revoked.run()] if self.settings.links.crl else []),
             *self.central.serving(files),

@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent.fleet.history import MoveHistory, Why
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import with_keys
-from agent.fleet.status import section_untrusted
+from agent.fleet.status import overview, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import Lease, Leases, Request
 from agent.membership.members import Member, State
@@ -98,7 +98,7 @@ class FleetFlows:
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:
             args = {**args, "asked": self.name}
-            chosen = coordinator(_flow_of(args), self.alive())
+            chosen = self.coordinator_of(_flow_of(args))
             if chosen == self.name:
                 return await self._do[verb](args)
             return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
@@ -107,7 +107,18 @@ class FleetFlows:
 
     def coordinates(self, flow: str) -> bool:
         """Is this agent the flow's coordinator?"""
-        return coordinator(flow, self.alive()) == self.name
+        return self.coordinator_of(flow) == self.name
+
+    def coordinator_of(self, flow: str) -> str:
+        """The member that coordinates a flow."""
+        return coordinator(flow, self._able())
+
+    def _able(self) -> list[str]:
+        """The members that are alive, without those that say that their gateway does not answer: nothing can be asked
+        of it there, and so these coordinate no flow."""
+        alive = [member for member in self._roster if member.state is State.ALIVE]
+        able = [m.name for m in alive if section_untrusted(m, "flows").get("gateway") is not False]
+        return able or [member.name for member in alive]
 
     def concerned(self) -> bool:
         """Does this agent coordinate a flow that it has heard of?"""
@@ -118,15 +129,15 @@ class FleetFlows:
                 told = frozenset(_flows_untrusted(member))
                 self._has[member.name] = self._has.get(member.name, frozenset()) | told  # its answer may be newer
                 self._heard |= told
-        alive = self.alive()
-        return any(coordinator(flow, alive) == self.name for flow in self._heard)
+        able = self._able()
+        return any(coordinator(flow, able) == self.name for flow in self._heard)
 
     def tellers(self) -> list[str]:
         """The boards that have parts of flows that this agent coordinates, as far as they have told. `concerned` takes
         in what they tell."""
-        alive = self.alive()
-        mine = {flow for flow in self._heard if coordinator(flow, alive) == self.name}
-        return [board for board in alive if not mine.isdisjoint(self._has.get(board, ()))]
+        able = self._able()
+        mine = {flow for flow in self._heard if coordinator(flow, able) == self.name}
+        return [board for board in self.alive() if not mine.isdisjoint(self._has.get(board, ()))]
 
     def alive(self) -> list[str]:
         """The members that are alive, by name."""
@@ -181,7 +192,8 @@ class FleetFlows:
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
-        hold is worked off in order. What ran on boards that were forgotten is given up, and told as `lost`."""
+        hold is worked off in order. What ran on boards that were forgotten is given up, and told as `lost`; as `left`
+        what boards have that left the fleet."""
         flow = _flow_of(args)
         async with self.changing(flow) as lease:
             known = await self.parts()
@@ -202,8 +214,12 @@ class FleetFlows:
             order = dict.fromkeys([*(before[name] for name in operators if before[name] in parts), *sorted(parts)])
             await self.remove_parts(flow, order, parts, boards - known.keys())
             await lease.note("removed", ())
-            lost = {gone: sorted(name for name, at in before.items() if at == gone) for gone in boards - known.keys()}
-            return {"flow": flow, "removed": True, "coordinator": self.name, "lost": lost}
+            told: dict[str, dict[str, list[str]]] = {"lost": {}, "left": {}}
+            for gone in boards - known.keys():
+                member = self._roster.get(gone)
+                how = "left" if member is not None and member.state is State.LEFT else "lost"
+                told[how][gone] = sorted(name for name, at in before.items() if at == gone)
+            return {"flow": flow, "removed": True, "coordinator": self.name, **told}
 
     def _check_given_up(self, flow: str, silent: Iterable[str]) -> None:
         """Raises `EdgertError` where a board that does not answer was not forgotten."""
@@ -238,22 +254,9 @@ class FleetFlows:
     async def _flows(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet. With
         `conditions`: also, by board, what its status says of a part that is not well."""
-        found: dict[str, dict[str, Any]] = {}
         alive = self.alive()
         statuses = await self.ask_all(alive, "status") if args.get("conditions") else {}
-        for gateway, parts in (await self.parts()).items():
-            for flow, part in parts.items():
-                if not part.get("assignment"):
-                    continue
-                one = found.setdefault(flow, {"coordinator": coordinator(flow, alive), "plan": 0, "boards": {}})
-                one["boards"][gateway] = part["state"]
-                if condition := _not_well(statuses.get(gateway, {}), flow):
-                    one.setdefault("conditions", {})[gateway] = condition
-                if part["plan"] >= one["plan"]:
-                    one["plan"] = part["plan"]
-                    one["assignment"] = {operator: at[0] for operator, at in part["assignment"].items()}
-                    one["rules"] = part.get("rules", {})
-        return {"flows": found, "alive": alive}
+        return {"flows": overview(await self.parts(), statuses, self.coordinator_of), "alive": alive}
 
     async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Gateway -> its raw figures, of all that answer."""
@@ -356,15 +359,6 @@ class FleetFlows:
     def forget_heard(self) -> None:
         """Drops the names of flows that members told: they are heard anew, and by the next look at all boards."""
         self._heard, self._told, self._has = set(), {}, {}
-
-
-def _not_well(status: Mapping[str, Any], flow: str) -> Mapping[str, Any] | None:
-    """The condition of a flow in the status of a gateway, if it is bad or a warning."""
-    for told in status.get("flows", ()):
-        condition: Mapping[str, Any] = told.get("condition", {})
-        if told.get("name") == flow and condition.get("level") in ("bad", "warning"):
-            return condition
-    return None
 
 
 def placed(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

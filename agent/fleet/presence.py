@@ -2,7 +2,8 @@
 
 A board that no majority of its fleet has answered lately stops its guests: parts of flows without a source here. What
 the membership believes of the others does not count: a board that is cut off believes for minutes that they live.
-After a start guests stand still until the agent has reached a majority, which says that they are not given up. Parts
+After a start guests stand still until the agent has reached a majority, which says that they are not given up. The
+gateway lets them run for `GUESTS_S` and a little more at a time: so they stop also where the agent has ended. Parts
 with a source here go on, as no other board can take their input. So when people forget a board (`edgert fleet forget`),
 though it lives, no operator that it ran for others has two owners.
 """
@@ -14,18 +15,24 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, placed
+from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
+from agent.lease.grants import LEASE_S
 from agent.lease.known import LOOK_S, is_majority, lately_s
 from agent.lease.leases import Leases
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError
 
 log = logging.getLogger(__name__)
 COMPARE_S: Final = 15.0
 """Time between two exchanges of what is known of the fleet's boards."""
+GUESTS_S: Final = 30.0
+"""So long guests run on without this agent, beside the time in which a majority must answer: an agent that begins anew
+(after 2 s; a slow board takes some seconds to read the program, and an update more) needs both to let them run on. Both
+are over before the board can be forgotten (`agent.lease.leases.dead_s`)."""
 ASKED: Final = 16
 """Most boards that a look pings, where too few have answered."""
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -43,11 +50,10 @@ class FleetPresence:
         self._roster, self._gateway, self._flows, self._leases, self._clock = roster, gateway, flows, leases, clock
         self._ping, self._refute = ping, refute
         self.control: dict[str, Handler] = {"fleet.forget": self._forget}
-        self._began = clock.monotonic()
+        self._began = self._looked_at = clock.monotonic()
         self._missed = False
         """The look before found no majority that had answered."""
-        self._guests_wait = False
-        """The gateway was told that guests wait for this agent after a start."""
+        self._leaves = False
 
     async def run(self) -> None:
         async def every(seconds: float, do: Callable[[], Awaitable[None]], what: str) -> None:
@@ -61,10 +67,14 @@ class FleetPresence:
         )
 
     async def look(self) -> None:
+        now = self._clock.monotonic()
+        stood_still, self._looked_at = now - self._looked_at > LEASE_S, now
         await self._leases.look()
         if self._leases.forgotten:
-            self._refute(self._clock.monotonic())
+            self._refute(now)
         cut_off = self._is_cut_off()
+        if stood_still:  # the machine was suspended, perhaps: the fleet may have forgotten this board meanwhile
+            cut_off = self._missed = True
         if not self._gateway.connected:  # its guests wait for this agent
             await self._gateway.look()
         if self._gateway.connected:
@@ -95,13 +105,14 @@ class FleetPresence:
 
     async def _see_to_guests(self, cut_off: bool) -> None:
         parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
-        if not self._guests_wait:
-            await self._gateway.client.call("part.guests", {})
-            self._guests_wait = True
+        if self._leaves:
+            return
         if cut_off:
-            for flow in [f for f, part in parts.items() if part.get("guest") is True and part["state"] == "running"]:
+            for flow in _running_guests(parts):
                 await self._suspend(flow)
         elif not self._missed:
+            for_s = GUESTS_S + lately_s(len(self._leases.members))
+            await self._gateway.client.call("part.guests", {"for_s": for_s})
             for flow in [flow for flow, part in parts.items() if part.get("suspended") is True]:
                 await self._resume(flow)
 
@@ -147,11 +158,39 @@ class FleetPresence:
                     lost |= {flow: gone} if gone else {}
         return {"board": board, "told": sorted(told), "lost": lost}
 
+    async def take_leave(self, args: Mapping[str, Any]) -> None:
+        """Call this before this board leaves its fleet. Raises `EdgertError` where it has parts of flows; with
+        `{"force": True}` its guests stand still from now on instead."""
+        force = args.get("force") is True
+        try:
+            parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
+        except EdgertError as error:
+            if force:  # its guests stop when `GUESTS_S` is over
+                return
+            raise EdgertError(
+                f"this board may have parts of flows, and its gateway does not answer: {error}; start it first, or"
+                " leave with --force: its guests stop within a minute then"
+            ) from error
+        flows = [flow for flow, part in parts.items() if part.get("assignment") or part.get("prepared_assignment")]
+        if flows and not force:
+            raise EdgertError(
+                f"this board has parts of {listed(flows)}: run `edgert fleet drain {self._roster.own.name}` first, and"
+                " `edgert fleet remove` for a flow whose source is here. With --force its operators for other boards"
+                " stand still here, and their state is out of the fleet's reach"
+            )
+        self._leaves = True
+        for flow in _running_guests(parts):
+            await self._gateway.client.call("part.suspend", {"flow": flow})
+
     def status(self) -> dict[str, Any]:
         """For `fleet.status`."""
         members = self._leases.members
         reached = self.answering(lately_s(len(members)))
         return {"boards": sorted(members), "reached": sorted(reached), "majority": is_majority(reached, members)}
+
+
+def _running_guests(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [flow for flow, part in parts.items() if part.get("guest") is True and part["state"] == "running"]
 
 
 def _address(link: Any) -> list[Any] | None:

@@ -1,9 +1,9 @@
-"""The object that `fleet.status` answers: what this agent knows of the fleet."""
+"""The objects that `fleet.status` and `fleet.flows` answer: what this agent knows of the fleet, and of its flows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
 from agent.membership.members import Member
@@ -11,6 +11,12 @@ from agent.membership.messages import coordinate_untrusted
 from agent.membership.transport import Transport
 from edgert.core.errors import PayloadError
 from edgert.core.packing import unpack_untrusted
+
+SILENT: Final = "does not answer"
+LACKS: Final = "has no part"
+"""In place of the state of a part."""
+Parts = Mapping[str, Mapping[str, Any]]
+"""Flow -> part."""
 
 
 def section_untrusted(member: Member, name: str) -> Mapping[str, Any]:
@@ -77,3 +83,37 @@ def counters(transport: Transport) -> dict[str, Any]:
         "stalls": membership.stalls,
         "drops": dict(transport.sealer.drops),
     }
+
+
+def overview(
+    known: Mapping[str, Parts], statuses: Mapping[str, Mapping[str, Any]], coordinator_of: Callable[[str], str]
+) -> dict[str, dict[str, Any]]:
+    """Returns what `fleet.flows` says of each flow. `known`: gateway -> its parts, of all that answer; `statuses`:
+    theirs, empty where conditions are not asked for."""
+    found: dict[str, dict[str, Any]] = {}
+    for gateway, parts in known.items():
+        for flow, part in parts.items():
+            if not part.get("assignment"):
+                continue
+            one = found.setdefault(flow, {"coordinator": coordinator_of(flow), "plan": 0, "boards": {}})
+            one["boards"][gateway] = part["state"]
+            if condition := _not_well(statuses.get(gateway, {}), flow):
+                one.setdefault("conditions", {})[gateway] = condition
+            if part["plan"] >= one["plan"]:
+                one["plan"] = part["plan"]
+                one["assignment"] = {operator: at[0] for operator, at in part["assignment"].items()}
+                one["rules"] = part.get("rules", {})
+    for flow, one in found.items():
+        for gateway in sorted(set(one["assignment"].values()) - one["boards"].keys()):
+            one["boards"][gateway] = why = LACKS if gateway in known else SILENT
+            one.setdefault("conditions", {})[gateway] = {"level": "bad", "state": why, "text": f"flow {flow}: {why}"}
+    return found
+
+
+def _not_well(status: Mapping[str, Any], flow: str) -> Mapping[str, Any] | None:
+    """The condition of a flow in the status of a gateway, if it is bad or a warning."""
+    for told in status.get("flows", ()):
+        condition: Mapping[str, Any] = told.get("condition", {})
+        if told.get("name") == flow and condition.get("level") in ("bad", "warning"):
+            return condition
+    return None

@@ -90,6 +90,7 @@ class VirtualGateway:
         self.name, self.path = name, f"the control socket of {name}"
         self.disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
         self._busy = asyncio.Lock()
+        self._guests_end: asyncio.TimerHandle | None = None
         self._turn = asyncio.Lock()
         """Held while a coordinator's request is carried out: a later one is obeyed after it."""
         self.counted_at = clock.monotonic()
@@ -107,7 +108,7 @@ class VirtualGateway:
             "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
             "part.commit": self._commit, "part.abort": self._abort, "part.rules": self._put_rules,
             "part.fence": self._obey, "part.suspend": self._suspend, "part.resume": self._resume,
-            "part.guests": self._let_guests_wait, "part.copy": self._copy, "part.ahead": self._ahead,
+            "part.guests": self._let_guests_run, "part.copy": self._copy, "part.ahead": self._ahead,
         }  # fmt: skip
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
@@ -126,6 +127,8 @@ class VirtualGateway:
         """The board dies."""
         for run in self.runs.values():
             _wait_no_more(run)
+        if self._guests_end is not None:
+            self._guests_end.cancel()
 
     def _run(self, part: Part) -> Run:
         shape = self._shapes.of(part.assignment)
@@ -276,9 +279,19 @@ class VirtualGateway:
                 self._go_on(self.runs[args["flow"]])
             return {}
 
-    async def _let_guests_wait(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _let_guests_run(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         self.disk.guests_wait = True
+        if self._guests_end is not None:
+            self._guests_end.cancel()
+        loop = asyncio.get_running_loop()
+        self._guests_end = loop.call_later(args["for_s"], lambda: asyncio.ensure_future(self._stop_guests()))
         return {}
+
+    async def _stop_guests(self) -> None:
+        """As `gateway.flows.guests`."""
+        for flow, run in list(self.runs.items()):
+            if self._is_guest(run) and self._state(flow) is PartState.RUNNING:
+                await self._suspend({"flow": flow})
 
     def _is_guest(self, run: Run) -> bool:
         on = run.part.assignment

@@ -15,6 +15,7 @@ from edgert.core.settings.gateway import Pool
 from edgert.flow.plan import Location, operator_copies
 from gateway.control import figures
 from gateway.flows.flows import Flows
+from gateway.flows.guests import Guests
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.hosts.host import Host
@@ -39,13 +40,14 @@ class Commands:
         flows: Flows,
         host: Host,
         parts: Parts,
+        guests: Guests,
         links: FlowLinks | None,
         status: Status,
         clock: Clock,
     ) -> None:
         """`links`: None where links to other gateways are off."""
         self._gateway, self._pool, self._flows, self._host = gateway, pool, flows, host
-        self._parts, self._links, self._status, self._clock = parts, links, status, clock
+        self._parts, self._guests, self._links, self._status, self._clock = parts, guests, links, status, clock
         self.patience_s = COMMAND_S
 
     def of_control_plane(self) -> dict[str, Command]:
@@ -60,7 +62,7 @@ class Commands:
             "part.export": self.export_part, "part.prepare": self.prepare_part, "part.commit": self.commit_part,
             "part.abort": self.abort_part, "part.rules": self.put_rules, "part.fence": self.fence_part,
             "part.suspend": self.suspend_part, "part.resume": self.resume_part,
-            "part.guests": self.let_guests_wait, "part.copy": self.copy_part, "part.ahead": self.ahead_of_part,
+            "part.guests": self.let_guests_run, "part.copy": self.copy_part, "part.ahead": self.ahead_of_part,
             "figures": self.figures, "flows": self.list_flows,
         }  # fmt: skip
 
@@ -269,9 +271,13 @@ class Commands:
         await self._parts.resume(_text(arguments, "flow"))
         return {}
 
-    async def let_guests_wait(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        """From now on parts without a source here wait after a start until this board's agent lets them go on."""
-        await self._parts.stopped.let_guests_wait()
+    async def let_guests_run(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"for_s": seconds}`: parts without a source here may run for so long, unless this board's agent says it
+        again. From now on they also wait for the agent after a start."""
+        for_s = arguments.get("for_s")
+        if not isinstance(for_s, int | float) or not for_s >= 0:
+            raise EdgertError(f"expected seconds as for_s, got {show(for_s)}")
+        await self._guests.let_run(for_s)
         return {}
 
     async def put_rules(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -178,6 +178,11 @@ def _flow(
         return Condition("flow", name, "bad", "blocked", "waits for room in the outbox")
     if state == "stuck":
         return Condition("flow", name, "bad", "stuck", "reaches no batch boundary")
+    if state == "suspended":
+        why = (
+            "stands still here until this board's agent says that it reaches the fleet: its sources are on other boards"
+        )
+        return Condition("flow", name, "warning", state, why)
     if state != "running":
         return Condition("flow", name, "bad", state, f"is {state}")
     if refused_here := [f"{f}: {refused_filters[f]}" for f in flow.get("filters", ()) if f in refused_filters]:

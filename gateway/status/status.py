@@ -13,6 +13,7 @@ import psutil
 import edgert
 from edgert.core.batch import Row
 from edgert.core.ids import epoch_ordinal
+from edgert.flow.part_states import PartState
 from edgert.flow.plan import PhysicalInstance, uncopied
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.build import Place
@@ -176,7 +177,7 @@ class Status:
         return {
             "name": name,
             "version": run.version,
-            "state": self._flows.checkpointer.state(run),
+            "state": self._state(run),
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
             "operators": [_operator(run, run.places[at], told, recent) for at, told in reports.items()],
@@ -199,6 +200,10 @@ class Status:
             **_input(run, reports),
             **_window(run, 0, SHOWN_RESULTS),
         }
+
+    def _state(self, run: FlowRun) -> str:
+        part = self._flows.flow_registry.plan_changes.state(run.flow.name)
+        return part.value if part is PartState.SUSPENDED else self._flows.checkpointer.state(run)
 
     def _reports_of(self, run: FlowRun) -> dict[str, Report]:
         return reports_of(run, lambda name: self._host.figures.report(run, name))

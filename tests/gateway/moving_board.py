@@ -13,6 +13,7 @@ from edgert.mqtt.clients.reconnect import Backoff
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from gateway.base.tasks import to_its_end
 from gateway.control.commands import Commands
+from gateway.flows.guests import Guests
 from gateway.flows.parts import Parts
 from gateway.links.flow_links import FlowLinks
 from tests.gateway.whole_gateway import Gateway
@@ -54,7 +55,9 @@ class Board(Gateway):
         super().__init__(path, name=name)
         self.ingest.client.acknowledge = broker.acknowledged  # type: ignore[method-assign]
         self.parts.loaded()
-        commands = Commands(name, Pool(), self.flows, self.host, self.parts, self.links, cast(Any, None), self.clock)
+        commands = Commands(
+            name, Pool(), self.flows, self.host, self.parts, Guests(self.parts), self.links, cast(Any, None), self.clock
+        )
         self.verbs = commands.of_agent()
 
     def before_load(self) -> None:

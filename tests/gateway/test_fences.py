@@ -11,6 +11,7 @@ import pytest
 from edgert.core.errors import EdgertError
 from edgert.core.settings.gateway import Pool
 from gateway.control.commands import Commands
+from gateway.flows.guests import Guests
 from tests.gateway.parts_here import AT, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
@@ -39,7 +40,9 @@ async def test_a_later_coordinator_is_obeyed_after_what_an_earlier_one_began(
     """Else it would read the parts, and what the earlier one began would come behind its back."""
     gateway = Gateway(tmp_path / "db")
     parts, _ = parts_of(gateway)
-    commands = Commands("g1", Pool(), gateway.flows, gateway.host, parts, None, cast(Any, None), gateway.clock)
+    commands = Commands(
+        "g1", Pool(), gateway.flows, gateway.host, parts, Guests(parts), None, cast(Any, None), gateway.clock
+    )
     verbs, began, may_end = commands.of_agent(), asyncio.Event(), asyncio.Event()
     order: list[str] = []
 

@@ -41,7 +41,7 @@ async def test_a_checkpoint_that_is_asked_for_names_the_flow_that_came_to_none(t
     await world.deploy()
     nothing: Any = None
     commands = Commands(
-        "g1", Pool(), world.gateway.flows, world.gateway.host, nothing, None, nothing, world.gateway.clock
+        "g1", Pool(), world.gateway.flows, world.gateway.host, nothing, nothing, None, nothing, world.gateway.clock
     )
     answer = await commands.checkpoint({})
     assert (answer["committed"], answer["not_committed"]) == (True, [])

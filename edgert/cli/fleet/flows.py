@@ -186,6 +186,8 @@ def _remove(args: argparse.Namespace) -> int:
     print(json.dumps(found) if args.json else f"flow {found['flow']} is removed; its results still leave")
     for board, operators in found.get("lost", {}).items() if not args.json else ():
         print(f"lost with {board}: what {', '.join(operators)} held and had not sent")
+    for board, operators in found.get("left", {}).items() if not args.json else ():
+        print(f"{board}, which left the fleet, keeps its part ({', '.join(operators)}) until its agent runs again")
     return 0
 
 

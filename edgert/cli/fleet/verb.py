@@ -20,7 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("status", "members, their state, coordinates, estimated and measured times, ids of their keys", _status),
         ("leave", "this board's agent says goodbye to the fleet and ends", _leave),
     ):
-        add_action(actions, name, text).set_defaults(act=act)
+        action = add_action(actions, name, text)
+        action.set_defaults(act=act)
+    action.add_argument(
+        "--force", action="store_true",
+        help="also while it has parts of flows: operators that it runs for other boards stand still from then on",
+    )  # fmt: skip
     flows.add(actions)
     acl.add(actions)
     boards.add(actions)
@@ -44,7 +49,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _leave(args: argparse.Namespace) -> int:
-    found = ask_fleet(args, "fleet.leave")
+    found = ask_fleet(args, "fleet.leave", {"force": args.force})
     print(json.dumps(found) if args.json else "the agent has left the fleet")
     return 0
 
@@ -102,7 +107,7 @@ def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:
     facts = [_text(board.get("cores")), _text(board.get("speed")), _text(load.get("load"))]
     return (
         name,
-        member["state"],
+        _state(member),
         duration(member["since_s"]),
         f"{host}:{port}",
         *facts,
@@ -110,6 +115,13 @@ def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:
         *times,
         _keys(board.get("keys")),
     )
+
+
+def _state(member: Mapping[str, Any]) -> str:
+    """The state of a member, and of its board's gateway."""
+    down = ", gateway down" if member["flows"].get("gateway") is False else ""
+    drained = ", drained" if member["board"].get("drained") is True else ""
+    return f"{member['state']}{down}{drained}"
 
 
 def _keys(ids: object) -> str:

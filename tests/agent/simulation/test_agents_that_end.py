@@ -1,0 +1,107 @@
+"""An agent that ends, or leaves the fleet, while the gateway of its board runs on; and a machine that was suspended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agent.fleet.presence import GUESTS_S
+from agent.lease.known import LATELY_S, LOOK_S
+from agent.lease.leases import DEAD_S
+from agent.simulation.fleet import VirtualFleet
+from agent.simulation.loop import LoopClock
+from edgert.core.errors import EdgertError
+from tests.agent.simulation.worlds import FLOW, ask, tell
+
+APART = {"minute": "b", "central": "c"}
+
+
+class Suspended(LoopClock):
+    """The clock of a machine that was suspended for so long."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() + 2 * DEAD_S
+
+
+def test_guests_stop_when_their_agent_has_ended_before_the_board_can_be_forgotten() -> None:
+    """They ran on for ever, beside those of the flow that was deployed anew."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        await asyncio.sleep(20)
+        agent = fleet.agents.pop("b")
+        agent.end()
+        fleet.kill("b")
+        runs = agent.virtual_gateway.runs
+        for after_s, stopped in ((GUESTS_S, False), (LATELY_S + LOOK_S, True)):
+            await asyncio.sleep(after_s)
+            assert runs["air"].stopped is stopped
+        assert GUESTS_S + LATELY_S + LOOK_S < DEAD_S
+
+    tell(story)
+
+
+def leave(fleet: VirtualFleet, board: str, **args: Any) -> Any:
+    """As `agent.daemon` leaves, but for its end."""
+    agent = fleet.agents[board]
+
+    async def leaves() -> None:
+        await agent.presence.take_leave(args)
+        agent.membership.leave(fleet.now)
+        fleet.step(board)
+
+    return agent.begin(leaves())
+
+
+def test_a_board_with_parts_of_flows_does_not_leave() -> None:
+    """It did; its gateway ran on, and the flow could be deployed on another board beside it."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        with pytest.raises(
+            EdgertError, match=r"this board has parts of air: run `edgert fleet drain b` first.*--force"
+        ):
+            await leave(fleet, "b")
+        await leave(fleet, "d")
+        await asyncio.sleep(5)
+        assert fleet.agents["a"].flows.alive() == ["a", "b", "c"]
+
+    tell(story)
+
+
+def test_a_board_that_leaves_nevertheless_has_stopped_its_guests_and_nothing_of_it_is_called_lost() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        await asyncio.sleep(20)
+        gateway = fleet.agents["b"].virtual_gateway
+        await leave(fleet, "b", force=True)
+        for _ in range(10):
+            assert gateway.runs["air"].stopped
+            await asyncio.sleep(0.1)
+        fleet.agents.pop("b").end()
+        fleet.kill("b")
+        await asyncio.sleep(5)
+        told = await ask(fleet, "a", "remove", flow="air")
+        assert (told["lost"], told["left"]) == ({}, {"b": ["minute#1", "minute#2"]})
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "d"})
+        await asyncio.sleep(60)
+        assert gateway.runs["air"].stopped
+
+    tell(story)
+
+
+def test_a_machine_that_was_suspended_stops_its_guests_before_it_asks_the_fleet() -> None:
+    """It took two looks, in which another board may have run them, too."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        await asyncio.sleep(20)
+        runs = fleet.agents["b"].virtual_gateway.runs
+        for clock, after_s in ((Suspended, LOOK_S + 0.1), (LoopClock, 20.0)):  # the network has no other clock
+            fleet._clocks["b"].__class__ = clock
+            await asyncio.sleep(after_s)
+            assert runs["air"].stopped is (clock is Suspended)
+
+    tell(story)
