@@ -31,8 +31,10 @@ from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
 from agent.fleet.rings import SECTION, FleetRings
 from agent.fleet.sched_peers import SchedPeers
+from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
+from agent.lease.memory import Memory
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
 from agent.membership.keys import KeyRing
@@ -64,7 +66,10 @@ WATCHDOG_S: Final = 10.0
 MAX_KEYS_TOLD: Final = 4
 """A rotation needs two."""
 LEASES: Final = "coordination.json"
-"""In the data folder: the boards of the fleet, and what this one granted to coordinators."""
+"""In the data folder: the voters of the fleet, and what this one granted to coordinators."""
+ALONE_S: Final = 10.0
+"""After so long a board that mDNS has shown no other one begins a fleet."""
+RESIGN_S: Final = 10.0
 
 
 class Agent:
@@ -82,6 +87,7 @@ class Agent:
         ring = KeyRing(read_keys(self._key_file))
         epoch = next_epoch(self._data, self.clock.wall())
         random, now = Random(secrets.randbits(64)), self.clock.monotonic()
+        self._began = now
         timing = settings.membership
         parameters = Parameters(probe_interval_s=timing.probe_interval_s, probe_timeout_s=timing.probe_timeout_s)
         self.membership = Membership(name, self._advertised(settings.agent.port), epoch, parameters, random, now)
@@ -103,12 +109,16 @@ class Agent:
             self.sched = OsScheduling(settings.sched, own_gateway, self._data, peers=peers)
             self.control |= self.sched.handlers
         roster, moving = self.membership.roster, settings.moves
-        self.leases = self._leases(random)
+        self.leases = Leases(self._memory(), roster, self.request, self.clock, Random(random.getrandbits(64)))
+        self.electorate = Electorate(
+            self.leases, roster, self.clock, Random(random.getrandbits(64)), self._may_begin,
+            lambda: self.membership.claims.revoked,
+        )  # fmt: skip
         history = MoveHistory(self.clock, self._data)
         self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases, history)
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
         self.presence = FleetPresence(
-            roster, self.gateway, self.flows, self.leases, self.clock, self._ping, self.membership.refute
+            roster, self.gateway, self.flows, self.leases, self.electorate, self.clock, self._ping
         )
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
@@ -117,7 +127,7 @@ class Agent:
         self.drain = FleetDrain(self._data, roster, self.gateway, self.flows, self.rings, self.moves, self.request)
         self.control |= self.flows.control | self.rings.control | self.moves.control | self.drain.control
         self.control |= self.presence.control
-        self.transport.handlers[LEASE] = self.leases.serve
+        self.transport.handlers[LEASE] = self.leases.memory.serve
         self.transport.handlers["fleet.admit"] = self.moves.serve_admission
         self.transport.handlers["fleet.drain"] = self.drain.serve
         self.transport.handlers["fleet.moves"] = self.moves.serve_moves
@@ -129,19 +139,24 @@ class Agent:
         self._load_told = float("-inf")
         self.discovery: Discovery | None = None
 
-    def _leases(self, random: Random) -> Leases:
+    def _memory(self) -> Memory:
         file = self._data / LEASES
         try:
             stored = file.read_text() if file.exists() else ""
-            return Leases(
-                self.name, self.membership.roster, self.request, self.clock, Random(random.getrandbits(64)), stored,
-                lambda text: replace_file(file, text), lambda: self.membership.claims.revoked,
-            )  # fmt: skip
+            return Memory(self.name, self.clock, stored, lambda text: replace_file(file, text))
         except (OSError, ValueError) as error:
             raise EdgertError(
                 f"{file}: expected what this agent wrote: {error}; where it is damaged: stop the agent, remove the"
                 " file, and start the agent while most boards of the fleet are there"
             ) from error
+
+    def _may_begin(self) -> bool:
+        """May this board be the first one of a fleet? Not where it should have met others: they may have one."""
+        if seeds := [_address(seed) for seed in self.settings.agent.seeds]:
+            roster = self.membership.roster
+            met = {member.address for member in roster if member.present} | self.transport.met
+            return 2 * len(met & set(seeds)) > len(seeds)
+        return self.settings.agent.discovery != "mdns" or self.clock.monotonic() - self._began >= ALONE_S
 
     def _advertised(self, port: int) -> Address:
         return self.settings.agent.advertise or self.settings.agent.bind, port
@@ -361,6 +376,10 @@ class Agent:
         await self.presence.take_leave(args)
         self.membership.leave(self.clock.monotonic())
         self.transport.step()
+        try:
+            await asyncio.wait_for(self.electorate.resign(), RESIGN_S)
+        except (EdgertError, TimeoutError) as error:
+            log.warning("the fleet still counts this board (edgert fleet forget, on another one): %s", error)
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
         return {"left": True}
 

@@ -85,8 +85,7 @@ class FleetDeploy:
         for _ in range(FENCE_TRIES):
             fence = next_fence([greatest], flows.name)
             told = {"flow": flow, "fence": fence}
-            alive = [member.name for member in self._roster if member.state is State.ALIVE]
-            answers = await flows.ask_all(alive, "part.fence", told)
+            answers = await flows.ask_all(flows.alive(), "part.fence", told)
             greatest = max((int(answer["fence"]) for answer in answers.values()), default=0)
             if greatest <= fence:
                 return fence, set(answers)

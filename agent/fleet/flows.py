@@ -140,8 +140,10 @@ class FleetFlows:
         return [board for board in self.alive() if not mine.isdisjoint(self._has.get(board, ()))]
 
     def alive(self) -> list[str]:
-        """The members that are alive, by name."""
-        return sorted(member.name for member in self._roster if member.state is State.ALIVE)
+        """The boards that are alive and vote, by name. Others may belong to a fleet of their own still."""
+        members = self.leases.members
+        found = (member.name for member in self._roster if member.state is State.ALIVE and member.name in members)
+        return sorted(found) or [self.name]
 
     async def ask_all(
         self, gateways: Iterable[str], verb: str, args: Mapping[str, Any] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from agent.fleet.deploy import FleetDeploy
@@ -125,8 +125,8 @@ class FleetMend:
         found = {board: part for board, part in parts.items() if part.get("assignment")}
         if not found:
             return False
-        boards, stale = _by_newest(found)
-        record = self._flows.leases.record(flow)
+        record = self._flows.leases.memory.record(flow)
+        boards, stale = _by_newest(found, record.boards)
         return bool(stale) or record.state != "runs" or not boards <= set(record.boards)
 
     async def _settle(self, flow: str) -> None:
@@ -148,7 +148,7 @@ class FleetMend:
     async def _one_plan(self, flow: str, lease: Lease, parts: Mapping[str, Part], answering: set[str]) -> set[str]:
         """Has the flow run by its newest plan only, and on all its boards if it was being deployed. Returns these."""
         flows = self._flows
-        boards, stale = _by_newest(parts)
+        boards, stale = _by_newest(parts, lease.record.boards)
         lacking = boards & answering - parts.keys() if lease.record.state == "deploying" else set[str]()
         if not stale and not lacking:
             return boards
@@ -174,10 +174,16 @@ def _stands(part: Part) -> bool:
     return part["state"] != "running" and not (part["state"] == "stopped" and part.get("suspended") is True)
 
 
-def _by_newest(parts: Mapping[str, Part]) -> tuple[set[str], set[str]]:
-    """The boards of the newest plan, and those that run by another one. Of two plans with the same number the one whose
-    coordinator had the greater fencing number is newer."""
-    first = max(parts.values(), key=lambda part: (part["plan"], part.get("fence", 0), sorted(part["assignment"])))
+def _by_newest(parts: Mapping[str, Part], remembered: Collection[str]) -> tuple[set[str], set[str]]:
+    """The boards of the newest plan, and those that run by another one. Parts on boards that are remembered to have one
+    go before those that boards brought with them, which had a fleet of their own. Of two plans with the same number the
+    one whose coordinator had the greater fencing number is newer."""
+
+    def rank(board: str) -> tuple[Any, ...]:
+        part = parts[board]
+        return board in remembered, part["plan"], part.get("fence", 0), sorted(part["assignment"])
+
+    first = parts[max(parts, key=rank)]
     key = first["plan"], first["assignment"]
     stale = {board for board, part in parts.items() if (part["plan"], part["assignment"]) != key}
     return {at[0] for at in first["assignment"].values()}, stale

@@ -19,9 +19,10 @@ from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import section_untrusted
+from agent.lease.electorate import Electorate
 from agent.lease.grants import LEASE_S
-from agent.lease.known import LOOK_S, is_majority, lately_s
 from agent.lease.leases import Leases
+from agent.lease.voters import LOOK_S, is_majority, lately_s
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
@@ -42,13 +43,12 @@ class FleetPresence:
     """`run` until cancelled."""
 
     def __init__(
-        self, roster: Roster, gateway: LocalGateway, flows: FleetFlows, leases: Leases, clock: Clock,
-        ping: Callable[[str], None], refute: Callable[[float], None],
+        self, roster: Roster, gateway: LocalGateway, flows: FleetFlows, leases: Leases,
+        electorate: Electorate, clock: Clock, ping: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`ping`: sends a ping to a board; its answer is noted in the roster. `refute`: tells the fleet that this board
-        lives."""
+        """`ping`: sends a ping to a board; its answer is noted in the roster."""
         self._roster, self._gateway, self._flows, self._leases, self._clock = roster, gateway, flows, leases, clock
-        self._ping, self._refute = ping, refute
+        self._electorate, self._ping = electorate, ping
         self.control: dict[str, Handler] = {"fleet.forget": self._forget}
         self._began = self._looked_at = clock.monotonic()
         self._missed = False
@@ -63,15 +63,13 @@ class FleetPresence:
 
         await asyncio.gather(
             every(LOOK_S, self.look, "the fleet could not be looked at"),
-            every(COMPARE_S, self._leases.compare, "what is known of the fleet could not be compared"),
+            every(LOOK_S, self._electorate.look, "the fleet's voters could not be looked after"),
+            every(COMPARE_S, self._electorate.compare, "what is known of the fleet could not be compared"),
         )
 
     async def look(self) -> None:
         now = self._clock.monotonic()
         stood_still, self._looked_at = now - self._looked_at > LEASE_S, now
-        await self._leases.look()
-        if self._leases.forgotten:
-            self._refute(now)
         cut_off = self._is_cut_off()
         if stood_still:  # the machine was suspended, perhaps: the fleet may have forgotten this board meanwhile
             cut_off = self._missed = True
@@ -147,9 +145,9 @@ class FleetPresence:
     # -- for people
 
     async def _forget(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"board": name}`: the board counts no more. Returns who was told, and what it ran."""
+        """`{"board": name, "force": false}`: the board votes no more. Returns who was told, and what it ran."""
         board = str(args.get("board"))
-        told = await self._leases.forget(board)
+        told = await self._electorate.forget(board, force=args.get("force") is True)
         lost: dict[str, list[str]] = {}
         for parts in (await self._flows.parts()).values():
             for flow, part in parts.items():

@@ -134,8 +134,24 @@ class Grants:
         self._grants[flow] = grant
         return True
 
+    def learn(self, others: Grants, now: float) -> None:
+        """Takes over greater promises and newer records; who has the lease of a flow stays as it is. Raises
+        `ValueError` where there is no room."""
+        self.floor = max(self.floor, others.floor)
+        for flow, other in others._grants.items():
+            grant = self._of(flow)
+            grant.promised = max(grant.promised, other.promised)
+            grant.record = max(grant.record, other.record)
+            if not self._keeps(flow, grant, now):
+                raise ValueError(f"expected room for flow {flow}: this board remembers {MOST_FLOWS} others")
+
+    def clear(self) -> None:
+        """Forgets all: this board belongs to another fleet now, with numbers of its own."""
+        self.floor = 0
+        self._grants.clear()
+
     def plain(self) -> dict[str, list[Any]]:
-        """Returns the grants as JSON types, for the disk."""
+        """Returns the grants as JSON types, for the disk and for other boards."""
         return {flow: [grant.promised, grant.holder, grant.record.plain()] for flow, grant in self._grants.items()}
 
 
@@ -157,8 +173,8 @@ def is_number(plain: Any) -> TypeGuard[int]:
 
 def grants_untrusted(plain: Any) -> dict[str, Grant]:
     """Reads the result of `Grants.plain`. Raises `ValueError`."""
-    if not isinstance(plain, Mapping):
-        raise ValueError("expected grants by flow")
+    if not isinstance(plain, Mapping) or len(plain) > MOST_FLOWS:
+        raise ValueError(f"expected grants of at most {MOST_FLOWS} flows")
     found: dict[str, Grant] = {}
     for flow, told in plain.items():
         fits = isinstance(told, list) and len(told) == 3 and is_number(told[0]) and isinstance(told[1], str)

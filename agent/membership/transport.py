@@ -74,6 +74,8 @@ class Transport(asyncio.DatagramProtocol):
         self.sealer = sealer
         self.handlers: dict[str, Handler] = {SYNC: self._on_sync, PING: self._on_ping}
         """Verb -> handler of requests from other agents; others may add theirs."""
+        self.met: set[Address] = set()
+        """Seeds that have answered."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self.first_s = FIRST_S
@@ -240,6 +242,8 @@ class Transport(asyncio.DatagramProtocol):
             if not isinstance(answer, bytes):
                 raise ProtocolError(f"expected a table, got {show(answer)}")
             self.membership.merge_untrusted(answer, self._clock.monotonic())
+            if address in self.membership.seeds:
+                self.met.add(address)
         except EdgertError as error:
             log.debug("no exchange of tables: %s", error)
         self._step()

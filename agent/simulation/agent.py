@@ -26,8 +26,10 @@ from agent.fleet.mend import FleetMend
 from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
 from agent.fleet.rings import REFERENCE_SPEED
+from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases, Request
+from agent.lease.memory import Memory
 from agent.membership.events import Changed, Event, Measured
 from agent.membership.members import State
 from agent.membership.parameters import Parameters
@@ -87,12 +89,13 @@ class VirtualAgent:
         self.gateway = LocalGateway("", self.name, gateway)
         roster = self.membership.roster
         ask: Request = lambda *asked: request(self.name, *asked)  # noqa: E731
-        leases = Leases(self.name, roster, ask, clock, Random(random.getrandbits(64)), gateway.disk.leases,
-                        gateway.disk.store_leases)  # fmt: skip
+        memory = Memory(self.name, clock, gateway.disk.leases, gateway.disk.store_leases)
+        leases = Leases(memory, roster, ask, clock, Random(random.getrandbits(64)))
+        electorate = Electorate(leases, roster, clock, Random(random.getrandbits(64)), self._may_begin)
         self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases, MoveHistory(clock))
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
-        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, clock, self._ping,
-                                      self.membership.refute)  # fmt: skip
+        self.presence = FleetPresence(roster, self.gateway, self.flows, leases, electorate, clock,
+                                      self._ping)  # fmt: skip
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)), _budget)
         hysteresis = Hysteresis(placing.look_s, placing.settle_s, placing.pause_s, placing.looks,
                                 least_gain=placing.least_gain)  # fmt: skip
@@ -100,7 +103,7 @@ class VirtualAgent:
         self._handlers = {
             "fleet.gateway": self.flows.serve_gateway,
             "fleet.coordinate": self.flows.serve_coordinator,
-            LEASE: leases.serve,
+            LEASE: memory.serve,
         }
         self._load_told = float("-inf")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -154,6 +157,11 @@ class VirtualAgent:
     def alive(self) -> list[str]:
         """The members that it holds for alive, itself included."""
         return [member.name for member in self.membership.roster if member.state is State.ALIVE]
+
+    def _may_begin(self) -> bool:
+        """As the daemon with seeds."""
+        met, seeds = {member.address for member in self.membership.roster if member.present}, self.membership.seeds
+        return not seeds or 2 * len(met & set(seeds)) > len(seeds)
 
     # -- what runs beside, as in the daemon
 

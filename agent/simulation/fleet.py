@@ -177,7 +177,7 @@ class VirtualFleet(MembershipNetwork):
         agent = VirtualAgent(
             self._described[name], self._number[name], epoch, gateway, clock, random, self.request, self.step
         )
-        agent.membership.seeds = [address_of(n) for n in range(SEEDS) if n != self._number[name]]
+        agent.membership.seeds = [address_of(n) for n in range(min(SEEDS, len(self._number)))]
         self.agents[name] = agent
         self.add(agent.membership)
         agent.start()
@@ -216,11 +216,13 @@ class VirtualFleet(MembershipNetwork):
         boards = tuple(self._named(name) for name in fault.boards)
         self.watch.say(f"* {Fault(fault.at_s, fault.kind, boards, fault.for_s, fault.one_way, fault.by_s)}")
         first, name = boards[0], boards[0]
-        if fault.kind == "kill":
+        if fault.kind in ("kill", "card"):
             until = inf if fault.for_s is None else self.now + fault.for_s
             self._down_until[name] = max(until, self._down_until.get(name, 0.0))
             if name in self.agents:
                 self.die(name)
+            if fault.kind == "card":
+                self._disks[name] = Disk()
             if fault.for_s is not None:
                 self._loop.call_later(fault.for_s, self._restart, name)
         elif fault.kind == "restart":

@@ -20,7 +20,7 @@ from agent.fleet.rings import SECTION as RING
 from agent.fleet.status import labels_untrusted, section_untrusted
 from agent.interference import ring as rings
 from agent.lease.grants import grants_untrusted, record_untrusted
-from agent.lease.known import standings_untrusted
+from agent.lease.voters import voters_untrusted
 from agent.membership.members import Member, Section, State, Version
 from agent.membership.messages import coordinate_untrusted
 from edgert.core.errors import DocumentError, EdgertError, PayloadError, ProtocolError
@@ -182,7 +182,9 @@ def test_what_other_boards_and_the_disk_tell_of_leases(record: Any, grants: Any)
         assert all(isinstance(flow, str) for flow in grants_untrusted(grants))
 
 
-@given(nearly({"g1": [1, 2, 0], "g2": [5, 0, 1]}))
-def test_what_other_boards_tell_of_the_fleets_boards(told: Any) -> None:
+@given(nearly(["g1 5f", 3, 1, ["g1", "g2"]]))
+def test_what_other_boards_tell_of_the_fleets_voters(told: Any) -> None:
     with suppress(ValueError):
-        assert all(standing.epoch >= 0 for standing in standings_untrusted(told).values())
+        voters = voters_untrusted(told)
+        assert voters.number >= 0
+        assert all(voters.names)

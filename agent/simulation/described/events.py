@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["kill", "restart", "cut", "heal", "clock"]
+Kind = Literal["kill", "card", "restart", "cut", "heal", "clock"]
 COORDINATOR: Final = "@coordinator"
 """In place of a board: the one that coordinates the flow when the event comes."""
 EARLIEST, LATEST = 0.05, 0.8
@@ -33,7 +33,7 @@ class Event:
     kind: Kind
     boards: tuple[str, ...]
     for_s: float | None = None
-    """After this time a killed board restarts, a cut link heals; None: another event says when."""
+    """After this time a killed board, or one with a new card, restarts, a cut link heals; None: another event says when."""
     one_way: bool = False
     """Only what the first board sends is lost: to the second one, or to all."""
     by_s: float = 0.0
@@ -46,6 +46,8 @@ class Event:
         match self.kind:
             case "kill":
                 return f"{a} loses its power{back}"
+            case "card":
+                return f"{a} loses its card and its power{back}"
             case "restart":
                 return f"{a} starts"
             case "cut" if self.one_way:

@@ -42,7 +42,8 @@ def told(
 
     members = [SimpleNamespace(name=name, state=State.ALIVE, sections={}) for name in "abc"]
     own = SimpleNamespace(client=SimpleNamespace(call=call))
-    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, None), MoveHistory(VirtualClock()))
+    leases = cast(Any, SimpleNamespace(members="abc"))
+    flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, leases, MoveHistory(VirtualClock()))
     found: dict[str, Any] = asyncio.run(cast(Any, flows.control["fleet.flows"](args)))
     return found
 

@@ -57,7 +57,8 @@ def test_a_coordinator_asks_the_boards_that_tell_of_its_flows() -> None:
             raise AssertionError("nobody is asked yet")
 
         history = MoveHistory(VirtualClock())
-        return FleetFlows(of, cast(Any, members), cast(Any, None), request, cast(Any, None), history)
+        leases = cast(Any, SimpleNamespace(members=names))
+        return FleetFlows(of, cast(Any, members), cast(Any, None), request, leases, history)
 
     for flow in ("runs", "waits"):
         assert flows(coordinator(flow, names)).concerned()

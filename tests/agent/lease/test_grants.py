@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S, MOST_FLOWS, Grants, Record, grants_untrusted, record_untrusted
-from agent.lease.known import is_majority
+from agent.lease.voters import is_majority
 
 BOARDS = "abcd"
 reached = st.sets(st.sampled_from(BOARDS))

@@ -13,6 +13,8 @@ import pytest
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import LeaseError, Leases
+from agent.lease.memory import Memory
+from agent.lease.voters import Voters
 from agent.membership.members import Member, State, Version
 from agent.membership.roster import Roster
 from agent.simulation.loop import LoopClock, VirtualLoop
@@ -22,6 +24,7 @@ NAMES = ("a", "b", "c")
 LATER = max(NAMES, key=lambda name: next_fence([], name))
 """Of two coordinators that count from the same number on, this one has the greater next one."""
 SOONER = min(NAMES, key=lambda name: next_fence([], name))
+VOTERS = Voters("a 1", 1, 0, NAMES).plain()
 ALIVE = Version(1, 0, State.ALIVE)
 
 
@@ -31,11 +34,12 @@ class Boards:
     def __init__(self) -> None:
         self._clock = LoopClock(asyncio.get_running_loop())
         self.cut: set[str] = set()
-        self.disks = dict.fromkeys(NAMES, "")
+        known = {"voters": VOTERS, "remembers": True}
+        self.disks = dict.fromkeys(NAMES, json.dumps(known))
         self.of: dict[str, Leases] = {}
         self.asked: list[str] = []
         for name in NAMES:
-            self.of[name] = self.leases(name, "")
+            self.of[name] = self.leases(name, self.disks[name])
 
     def leases(self, name: str, stored: str) -> Leases:
         roster = Roster(Member(name, (name, 1), ALIVE, 0.0), Random(0), len(NAMES))
@@ -43,11 +47,8 @@ class Boards:
             if other != name:
                 roster.add(other, (other, 1), ALIVE, 0.0)
         store = lambda text: self.disks.update({name: text})  # noqa: E731
-        return Leases(name, roster, self._request_of(name), self._clock, Random(name), stored, store)
-
-    async def look(self) -> None:
-        for leases in self.of.values():
-            await leases.look()
+        memory = Memory(name, self._clock, stored, store)
+        return Leases(memory, roster, self._request_of(name), self._clock, Random(name))
 
     def _request_of(self, sender: str) -> Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]:
         async def request(to: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
@@ -55,19 +56,19 @@ class Boards:
             if {sender, to} & self.cut:
                 await asyncio.sleep(timeout_s)
                 raise EdgertError(f"{to} does not answer")
-            return await self.of[to].serve(sender, args)
+            return await self.of[to].memory.serve(sender, args)
 
         return request
 
     def records(self) -> set[tuple[str, tuple[str, ...]]]:
-        return {(record.state, record.boards) for record in (leases.record("air") for leases in self.of.values())}
+        return {
+            (record.state, record.boards) for record in (leases.memory.record("air") for leases in self.of.values())
+        }
 
 
 def run(scenario: Callable[[Boards], Awaitable[None]]) -> None:
     async def main() -> None:
-        boards = Boards()
-        await boards.look()
-        await scenario(boards)
+        await scenario(Boards())
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
@@ -118,9 +119,13 @@ def test_a_coordinator_whose_renewal_is_refused_stops_writing_before_its_time_is
     async def scenario(boards: Boards) -> None:
         async with boards.of["a"].held("air") as lease:
             for name in ("b", "c"):  # as boards that lost their cards, and granted the flow to another one then
-                await boards.of[name].serve("a", {"verb": "release", "flow": "air", "number": lease.number})
+                await boards.of[name].memory.serve(
+                    "a", {"verb": "release", "flow": "air", "number": lease.number, "voters": VOTERS}
+                )
                 number = next_fence([lease.number], "b")
-                await boards.of[name].serve("b", {"verb": "take", "flow": "air", "number": number})
+                await boards.of[name].memory.serve(
+                    "b", {"verb": "take", "flow": "air", "number": number, "voters": VOTERS}
+                )
             await asyncio.sleep(LEASE_S / 3 + 0.1)
             boards.asked.clear()
             with pytest.raises(LeaseError, match="flow air: the lease of a"):
@@ -149,9 +154,15 @@ def test_a_late_record_of_the_same_coordinator_does_not_replace_its_next_one() -
     async def scenario(boards: Boards) -> None:
         async with boards.of["a"].held("air") as lease:
             await lease.write("deploying", ["a"])
-            late = {"verb": "write", "flow": "air", "number": lease.number, "record": lease.record.plain()}
+            late = {
+                "verb": "write",
+                "voters": VOTERS,
+                "flow": "air",
+                "number": lease.number,
+                "record": lease.record.plain(),
+            }
             await lease.write("runs", ["a"])
-            assert (await boards.of["b"].serve("a", late))["wrote"] is False
+            assert (await boards.of["b"].memory.serve("a", late))["wrote"] is False
         assert boards.records() == {("runs", ("a",))}
 
     run(scenario)
@@ -164,7 +175,9 @@ def test_the_floor_outlives_a_restart() -> None:
         plain = json.loads(boards.disks["b"])
         plain["grants"], plain["floor"] = {}, lease.number
         again = boards.leases("b", json.dumps(plain))
-        refused = await again.serve("a", {"verb": "take", "flow": "air", "number": lease.number})
+        refused = await again.memory.serve(
+            "a", {"verb": "take", "flow": "air", "number": lease.number, "voters": VOTERS}
+        )
         assert (refused["granted"], refused["promised"]) == (False, lease.number)
 
     run(scenario)
@@ -179,7 +192,7 @@ def test_bad_requests_are_refused_and_leave_nothing(verb: str, flow: object, num
     async def scenario(boards: Boards) -> None:
         before = boards.disks["a"]
         with pytest.raises(EdgertError, match="expected"):
-            await boards.of["a"].serve("b", {"verb": verb, "flow": flow, "number": number})
+            await boards.of["a"].memory.serve("b", {"verb": verb, "flow": flow, "number": number})
         assert boards.disks["a"] == before
 
     run(scenario)

@@ -53,7 +53,7 @@ def test_events_of_a_description_come_in_the_order_of_their_times() -> None:
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        ({"at_s": 1}, r"events\[0\]: expected one of kill, restart, cut, heal, clock, got at_s"),
+        ({"at_s": 1}, r"events\[0\]: expected one of kill, card, restart, cut, heal, clock, got at_s"),
         ({"at_s": 1, "kill": "a", "cut": "a"}, r"events\[0\]: expected one of"),
         ({"kill": "a"}, r"events\[0\].at_s: expected seconds since the flow was deployed"),
         ({"at_s": -1, "kill": "a"}, r"events\[0\].at_s: expected a number, not negative, got -1"),

@@ -1,0 +1,209 @@
+"""Which boards vote is changed by those that vote, one board after the other.
+
+A change is written like a record of a flow: under a lease, by a number that a majority promised. Before it, a majority
+is told all that a majority remembers of flows; so what was written while fewer boards voted is read by every majority
+of more. Of voters before and after one change every two majorities share a board: of two changes at the same time one
+fails (Ongaro, "Consensus: Bridging Theory and Practice", 2014, section 4.1, with the rule of its erratum: a coordinator
+first writes the voters of before by its own number).
+
+A new board is no voter until the others made it one. The first board of a fleet begins alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Collection
+from random import Random
+from typing import Final
+
+from agent.lease.fences import next_fence
+from agent.lease.grants import LEASE_S, Grants, grants_untrusted, is_number
+from agent.lease.leases import VOTE_S, Lease, LeaseError, Leases
+from agent.lease.memory import VOTERS, Memory
+from agent.lease.voters import Voters, is_majority, lately_s
+from agent.membership.members import State
+from agent.membership.roster import Roster
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, show
+
+log = logging.getLogger(__name__)
+DEAD_S: Final = 180.0
+TOLD: Final = 16
+"""Most boards that a new board asks in one look whether they know its fleet."""
+
+
+def dead_s(boards: int) -> float:
+    """So long a board must be held for dead before it can be forgotten, or not be heard of by an agent that has started
+    since. One that lives and is cut off has noticed it by then, though its agent began anew meanwhile, and has stopped
+    what it runs for others (`agent.fleet.presence`), with a minute to spare."""
+    return max(DEAD_S, 60.0 + 2 * lately_s(boards))
+
+
+class Electorate:
+    """This agent's part in changes of the voters."""
+
+    def __init__(
+        self, leases: Leases, roster: Roster, clock: Clock, random: Random, may_begin: Callable[[], bool],
+        refused: Callable[[], Collection[str]] = frozenset,
+    ) -> None:  # fmt: skip
+        """`may_begin`: may a board without a fleet be the first one? `refused`: boards that are no members by the list
+        of revoked certificates."""
+        self._leases, self._roster, self._clock, self._random = leases, roster, clock, random
+        self._may_begin, self._refused = may_begin, refused
+        self._memory: Memory = leases.memory
+        self._began = clock.monotonic()
+        self._steady_since = self._began
+        """When this agent began, or gained or lost its majority last. Boards that it does not hear of since then are no
+        part of that majority."""
+        self._had_majority = False
+
+    async def look(self) -> None:
+        """To be called every few seconds. Raises `EdgertError`."""
+        leases, memory = self._leases, self._memory
+        if leases.has_majority() != self._had_majority:
+            self._had_majority, self._steady_since = not self._had_majority, self._clock.monotonic()
+        if not memory.voters.names:
+            await self._meet()
+        elif leases.name in leases.members and not memory.votes:
+            if self._clock.monotonic() - self._began >= LEASE_S + VOTE_S:  # what it promised before is over
+                memory.learn(await self._gather())
+                await memory.keep()
+                log.info("this board, whose disk was new, was told what the fleet remembers, and votes again")
+        elif leases.name == min(leases.reached(), default="") and self._next(memory.voters):
+            await self._change(self._next)
+
+    async def compare(self) -> None:
+        """Exchanges with another board, at random, what is known of the voters."""
+        if others := [name for name in self._leases.reached() if name != self._leases.name]:
+            with contextlib.suppress(EdgertError):
+                await self._leases.tell(self._random.choice(others))
+
+    # -- a board without a fleet
+
+    def _present(self) -> set[str]:
+        """The boards that the membership holds for alive, this one included, that are not revoked."""
+        return {member.name for member in self._roster if member.state is State.ALIVE} - set(self._refused())
+
+    async def _meet(self) -> None:
+        """Asks others whether they have a fleet; of boards that all have none the first by name begins one."""
+        name, present = self._leases.name, self._present()
+        others = sorted(present - {name})
+        asked = self._random.sample(others, min(TOLD, len(others)))
+        await asyncio.gather(*map(self._leases.tell, asked), return_exceptions=True)
+        if not self._memory.voters.names and name == min(present, default="") and self._may_begin():
+            self._memory.begin(f"{name} {secrets.token_hex(8)}")
+            await self._memory.keep()
+            log.info("this board begins a fleet")
+
+    # -- changes
+
+    def _next(self, voters: Voters) -> tuple[str, ...]:
+        """Boards that can be added or are to be removed."""
+        left = {member.name for member in self._roster if member.state is State.LEFT} | set(self._refused())
+        names = set(voters.names)
+        return *sorted(names & left), *sorted(self._present() - names)
+
+    async def _change(self, asked: Callable[[Voters], Collection[str]]) -> None:
+        """Adds boards that do not vote, and removes those that do, one by one. Raises `LeaseError`."""
+        leases, memory = self._leases, self._memory
+        async with leases.held(VOTERS) as lease:
+            failed = set[str]()
+            await self._write(lease, memory.voters.names)
+            while boards := [board for board in asked(memory.voters) if board not in failed]:
+                names, board = set(memory.voters.names), boards[0]
+                learnt = await self._share(lease, {board} - names)
+                if board in names:
+                    names.remove(board)
+                elif board in learnt:
+                    names.add(board)
+                else:
+                    failed.add(board)
+                    continue
+                if not names:
+                    return
+                await self._write(lease, names)
+                log.info("voters of the fleet: %s", ", ".join(sorted(names)))
+
+    async def _write(self, lease: Lease, names: Collection[str]) -> None:
+        """The voters from now on: a board goes by them as soon as it has them."""
+        held = self._memory.voters
+        step = held.step + 1 if held.number == lease.number else 1
+        voters = Voters(held.fleet, lease.number, step, tuple(sorted(names)))
+        await self._leases.written(lease, "voters", {"record": voters.plain()}, names)
+
+    async def _share(self, lease: Lease, also: Collection[str]) -> set[str]:
+        """Tells a majority, and boards `also`, what a majority remembers. Returns those that were told."""
+        grants = await self._gather()
+        told = {"grants": grants.plain()}
+        answers = await self._leases.ask("learn", VOTERS, grants.floor, told, also)
+        learnt = {name for name, answer in answers.items() if answer.get("learnt") is True}
+        if not is_majority(learnt, self._leases.members):
+            self._leases.check_majority(lease.flow, answers)
+            raise LeaseError("the fleet's voters: too few boards have stored what the fleet remembers; try again")
+        return learnt
+
+    async def _gather(self) -> Grants:
+        """Promises and records that a majority remembers. Raises `LeaseError`."""
+        now = self._clock.monotonic()
+        answers = await self._leases.ask("copy", VOTERS, 0)
+        self._leases.check_majority(VOTERS, answers)
+        found = Grants({}, now)
+        for name, answer in answers.items():
+            floor = answer.get("floor")
+            if answer.get("votes") is not True:
+                continue
+            try:
+                found.learn(Grants(grants_untrusted(answer.get("grants")), now, floor if is_number(floor) else 0), now)
+            except ValueError as error:
+                raise LeaseError(f"what {name} remembers: {error}") from error
+        return found
+
+    # -- for people
+
+    async def forget(self, board: str, *, force: bool) -> list[str]:
+        """The board votes no more. Returns the boards that were told. Raises `EdgertError` where it may live; with
+        `force` also without a majority."""
+        leases, member = self._leases, self._roster.get(board)
+        others = sorted(leases.members - {leases.name})
+        if board not in others:
+            raise EdgertError(f"expected another board of the fleet, one of {', '.join(others) or 'none'},"
+                              f" got {show(board)}")  # fmt: skip
+        forced = force and not await self._majority_answers()
+        if member is not None and member.present and not (forced and board in leases.blank):
+            raise EdgertError(f"{board} is {member.state.name.lower()}: run `edgert fleet leave` there")
+        least_s = dead_s(len(leases.members))
+        since, held = (member.since, "held for dead") if member else (self._steady_since, "not heard of here")
+        gone_for_s = self._clock.monotonic() - since
+        if gone_for_s < least_s and not (member is not None and member.present):
+            raise EdgertError(
+                f"{board} is {held} for {gone_for_s:.0f} s only: try again after {least_s:.0f} s. So long it"
+                " takes at most until a board that lives and is cut off has stopped what it runs for others"
+            )
+        told = [name for name in leases.reached() if name not in (leases.name, board)]
+        if not forced:
+            await self._change(lambda voters: {board} & set(voters.names))
+            return told
+        held_now = self._memory.voters
+        number = next_fence([held_now.number, self._memory.grants.promised(VOTERS)], leases.name)
+        names = tuple(name for name in held_now.names if name != board)
+        self._memory.adopt(Voters(held_now.fleet, number, 1, names))
+        log.warning("%s votes no more: people said so, though no majority agreed", board)
+        await self._memory.keep()
+        await asyncio.gather(*map(leases.tell, told), return_exceptions=True)
+        return told
+
+    async def _majority_answers(self) -> bool:
+        try:
+            await self._leases.read(VOTERS)
+        except LeaseError:
+            return False
+        return True
+
+    async def resign(self) -> None:
+        """This board leaves and votes no more. Raises `LeaseError` where too few others agree."""
+        name = self._leases.name
+        if self._leases.members - {name}:
+            await self._change(lambda voters: {name} & set(voters.names))

@@ -1,0 +1,198 @@
+"""Boards that are new, lose their card or begin apart, while a fleet is split: never two owners, and a way on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.lease.leases import LeaseError
+from agent.simulation.described.events import Event
+from agent.simulation.fleet import VirtualFleet
+from edgert.core.errors import EdgertError
+from tests.agent.simulation.test_split_fleets import cut, on
+from tests.agent.simulation.worlds import FLOW, ask, tell
+
+
+async def deploys(fleet: VirtualFleet, *names: str) -> None:
+    """Each board tries; the other ones, at the same time."""
+    asked = [ask(fleet, name, "deploy", document=FLOW) for name in names]
+    await asyncio.gather(*asked, return_exceptions=True)
+    await asyncio.sleep(60)
+
+
+def members(fleet: VirtualFleet) -> set[frozenset[str]]:
+    return {agent.flows.leases.members for agent in fleet.agents.values()}
+
+
+def new_board(fleet: VirtualFleet, name: str, for_s: float) -> None:
+    fleet.apply(Event(0.0, "card", (name,), for_s))
+
+
+def test_boards_that_start_together_are_one_fleet_in_which_all_vote() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        assert members(fleet) == {frozenset("abcd")}
+
+    tell(story)
+
+
+@pytest.mark.parametrize(("here", "there"), [("b", "c"), ("bd", "ce")])
+def test_a_new_board_that_meets_one_side_of_a_split_fleet_makes_it_no_majority(here: str, there: str) -> None:
+    """Before, it counted at once: half of the old boards with the new one were a majority, and so was the other half."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        fleet.die("a")
+        await asyncio.sleep(200)
+        await ask(fleet, "b", "forget", board="a", force=True)
+        await asyncio.sleep(20)
+        assert members(fleet) == {frozenset(here + there)}
+        cut(fleet, here, "a" + there, 400.0)
+        await asyncio.sleep(20)
+        new_board(fleet, "a", 0.1)
+        await asyncio.sleep(40)
+        await deploys(fleet, here[0], there[0])
+        await asyncio.sleep(500)
+        assert members(fleet) == {frozenset(here + there + "a")}
+        assert (await ask(fleet, "c", "deploy", document=FLOW))["assignment"]
+
+    assert tell(story, len(here + there) + 1).watch.violations == []
+
+
+def test_what_three_boards_agreed_on_is_known_to_every_majority_of_four() -> None:
+    """Two of three remembered a flow; the third one and a new board were half of four with the first name."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        fleet.die("d")
+        await asyncio.sleep(200)
+        await ask(fleet, "a", "forget", board="d")
+        fleet.die("a")
+        await asyncio.sleep(30)
+        await ask(fleet, "b", "deploy", document=FLOW)
+        await asyncio.sleep(10)
+        new_board(fleet, "d", 0.1)
+        await asyncio.sleep(40)
+        cut(fleet, "bc", "ad", 300.0)
+        fleet.start("a")
+        await asyncio.sleep(40)
+        await deploys(fleet, "d", "a")
+        assert on(fleet).keys() == {"b"}
+
+    assert tell(story).watch.violations == []
+
+
+def test_a_board_with_a_new_card_votes_only_when_it_was_told_what_the_others_remember() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        fleet.die("b")
+        await asyncio.sleep(30)
+        await ask(fleet, "a", "deploy", document=FLOW)
+        await asyncio.sleep(5)
+        cut(fleet, "a", "bc", 300.0)
+        new_board(fleet, "c", 0.1)
+        fleet.start("b")
+        await asyncio.sleep(40)
+        with pytest.raises(EdgertError, match=r"Not reached: a, c \(its disk is new\)"):
+            await ask(fleet, "b", "deploy", document=FLOW)
+        await asyncio.sleep(330)
+        assert fleet.agents["c"].flows.leases.memory.votes
+        assert fleet.agents["c"].flows.leases.memory.record("air").state == "runs"
+
+    assert tell(story, 3).watch.violations == []
+
+
+def test_a_new_board_that_reaches_none_of_its_seeds_begins_no_fleet() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW)
+        cut(fleet, "d", "abc", 120.0)
+        new_board(fleet, "d", 0.1)
+        await asyncio.sleep(30)
+        with pytest.raises(LeaseError, match="d has not met its fleet yet: start the boards of its agent.seeds"):
+            await ask(fleet, "d", "deploy", document=FLOW)
+        await asyncio.sleep(150)
+        assert members(fleet) == {frozenset("abcd")}
+        assert on(fleet) == {"a": (1, False)}
+
+    assert tell(story).watch.violations == []
+
+
+def test_the_smaller_side_forgets_no_board_unless_it_is_forced_to() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW)
+        cut(fleet, "abc", "de", 500.0)
+        await asyncio.sleep(250)
+        with pytest.raises(LeaseError, match=r"d|e reaches 2 of the fleet's 5 boards.*--force"):
+            await ask(fleet, "d", "forget", board="a")
+        await deploys(fleet, "d", "e")
+        assert on(fleet).keys() == {"a"}
+
+    assert tell(story, 5).watch.violations == []
+
+
+def test_of_two_fleets_that_began_apart_the_greater_one_goes_on() -> None:
+    """A board that began alone has a flow of its own with the same name; its number is as great."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW)
+        cut(fleet, "d", "abc", 100.0)
+        new_board(fleet, "d", 0.1)
+        await asyncio.sleep(5)
+        fleet.agents["d"].membership.seeds = []
+        await asyncio.sleep(15)
+        for _ in range(2):
+            await ask(fleet, "d", "deploy", document=FLOW)
+            await ask(fleet, "d", "remove", flow="air")
+        await ask(fleet, "d", "deploy", document=FLOW)
+        fleet.agents["d"].membership.seeds = fleet.agents["c"].membership.seeds
+        await asyncio.sleep(200)
+        assert members(fleet) == {frozenset("abcd")}
+        assert on(fleet) == {"a": (1, False)}
+
+    tell(story)
+
+
+faults = st.lists(
+    st.tuples(
+        st.sampled_from(["cut", "one-way", "kill", "card", "deploy", "deploy", "remove", "move"]),
+        st.sampled_from("abcde"), st.sampled_from("abcde"), st.floats(0.1, 80.0), st.floats(0.0, 40.0),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@pytest.mark.long  # some seconds an example
+@given(faults, st.integers(0, 9))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_cuts_and_new_cards_make_two_owners(steps: list[tuple[str, str, str, float, float]], seed: int) -> None:
+    """One card at a time: where most boards lose theirs, nobody remembers."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        asked: list[Any] = []
+        card_at = -200.0
+        for kind, a, b, lasts_s, then_s in steps:
+            now = asyncio.get_running_loop().time()
+            if kind == "kill" or (kind == "card" and now - card_at >= 200.0):
+                card_at = now if kind == "card" else card_at
+                fleet.apply(Event(0.0, kind, (a,), lasts_s))
+            elif kind in ("cut", "one-way"):
+                if a != b:
+                    fleet.apply(Event(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
+            elif kind != "card" and a in fleet.agents:
+                told: dict[str, dict[str, Any]] = {
+                    "deploy": {"document": FLOW, "pins": {"minute": b}},
+                    "remove": {"flow": "air"},
+                    "move": {"flow": "air", "moves": {"minute": b}},
+                }
+                asked.append(asyncio.ensure_future(ask(fleet, a, kind, **told[kind])))
+            await asyncio.sleep(then_s)
+        await asyncio.sleep(400)
+        for one in asked:
+            one.cancel()
+        with suppress(EdgertError):
+            await asyncio.gather(*asked, return_exceptions=True)
+        assert members(fleet) == {frozenset("abcde")}
+
+    fleet = tell(story, 5, seed=seed)
+    assert fleet.watch.violations == []
