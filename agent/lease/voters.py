@@ -1,8 +1,8 @@
 """The boards of a fleet that vote, and which of them are a majority.
 
-A board votes until it leaves or people forget it; that it is dead or cut off for long changes nothing. Else each half of
-a split fleet would count the other one out, and both would be all of it. For the same reason no board becomes a voter
-because somebody sees it: voters change by a record that a majority of them stores (`agent.lease.electorate`).
+A board votes until it leaves or people forget it; that it is dead or cut off for long changes nothing. Else each side
+of a split fleet would count the other one out, and both would be all of it. For the same reason no board becomes a
+voter because somebody sees it: voters change by a record that a majority of them stores (`agent.lease.electorate`).
 """
 
 from __future__ import annotations

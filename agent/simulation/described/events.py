@@ -33,7 +33,8 @@ class Event:
     kind: Kind
     boards: tuple[str, ...]
     for_s: float | None = None
-    """After this time a killed board, or one with a new card, restarts, a cut link heals; None: another event says when."""
+    """After this time a board that was killed or lost its card restarts, a cut link heals; None: another event says
+    when."""
     one_way: bool = False
     """Only what the first board sends is lost: to the second one, or to all."""
     by_s: float = 0.0

@@ -13,7 +13,8 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MOST: Final = {"kill": 1, "card": 1, "restart": 1, "cut": 2, "heal": 2, "clock": 1}
 """Boards of an event."""
 KEYS: Final[Mapping[Kind, set[str]]] = {
-    "kill": {"for_s"}, "card": {"for_s"}, "restart": set(), "cut": {"for_s", "one_way"}, "heal": set(), "clock": {"by_s"},
+    "kill": {"for_s"}, "card": {"for_s"}, "restart": set(), "cut": {"for_s", "one_way"}, "heal": set(),
+    "clock": {"by_s"},
 }  # fmt: skip
 
 

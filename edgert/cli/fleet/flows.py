@@ -62,9 +62,13 @@ def add(actions: Any) -> None:
     remove = add_action(actions, "remove", "end a flow of the fleet; its open windows are shipped")
     remove.add_argument("flow")
     remove.set_defaults(act=_remove)
-    text = "count a board that is gone for good no more: what it ran can be removed, and deployed elsewhere"
+    text = "say that a board is gone for good: it votes no more, what it ran can be removed and deployed elsewhere"
     forget = add_action(actions, "forget", text)
     forget.add_argument("board")
+    forget.add_argument(
+        "--force", action="store_true",
+        help="also where most boards of the fleet do not answer: only if you know that those are gone, too",
+    )  # fmt: skip
     forget.set_defaults(act=_forget)
 
 
@@ -192,11 +196,11 @@ def _remove(args: argparse.Namespace) -> int:
 
 
 def _forget(args: argparse.Namespace) -> int:
-    found = ask_fleet(args, "fleet.forget", {"board": args.board})
+    found = ask_fleet(args, "fleet.forget", {"board": args.board, "force": args.force})
     if args.json:
         print(json.dumps(found))
         return 0
-    print(f"{found['board']} counts no more; told: {', '.join(found['told']) or 'no other board is there'}")
+    print(f"{found['board']} votes no more; told: {', '.join(found['told']) or 'no other board is there'}")
     for flow, operators in found["lost"].items():
         print(f"flow {flow} lacks {', '.join(operators)}: edgert fleet remove {flow}, then deploy it again")
     return 0

@@ -91,6 +91,8 @@ def _smaller_side(found: Mapping[str, Any]) -> Sequence[str]:
     known = found.get("coordination", {"majority": True})
     if known["majority"]:
         return ()
+    if not known["boards"]:
+        return ("this board has met no fleet yet: do the boards of its agent.seeds run, and have they its key?",)
     text = (
         f"this board reaches {len(known['reached'])} of the fleet's {len(known['boards'])} boards: it changes no flow."
         " Of a board that is gone for good: edgert fleet forget BOARD"

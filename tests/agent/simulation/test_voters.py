@@ -42,7 +42,7 @@ def test_boards_that_start_together_are_one_fleet_in_which_all_vote() -> None:
 
 @pytest.mark.parametrize(("here", "there"), [("b", "c"), ("bd", "ce")])
 def test_a_new_board_that_meets_one_side_of_a_split_fleet_makes_it_no_majority(here: str, there: str) -> None:
-    """Before, it counted at once: half of the old boards with the new one were a majority, and so was the other half."""
+    """Before, it counted at once: half of the old boards and the new one were a majority, as was the other half."""
 
     async def story(fleet: VirtualFleet) -> None:
         fleet.die("a")
@@ -109,7 +109,7 @@ def test_a_new_board_that_reaches_none_of_its_seeds_begins_no_fleet() -> None:
         cut(fleet, "d", "abc", 120.0)
         new_board(fleet, "d", 0.1)
         await asyncio.sleep(30)
-        with pytest.raises(LeaseError, match="d has not met its fleet yet: start the boards of its agent.seeds"):
+        with pytest.raises(LeaseError, match=r"d has not met its fleet yet: start the boards of its agent\.seeds"):
             await ask(fleet, "d", "deploy", document=FLOW)
         await asyncio.sleep(150)
         assert members(fleet) == {frozenset("abcd")}
@@ -175,7 +175,7 @@ def test_no_cuts_and_new_cards_make_two_owners(steps: list[tuple[str, str, str, 
             now = asyncio.get_running_loop().time()
             if kind == "kill" or (kind == "card" and now - card_at >= 200.0):
                 card_at = now if kind == "card" else card_at
-                fleet.apply(Event(0.0, kind, (a,), lasts_s))
+                fleet.apply(Event(0.0, "kill" if kind == "kill" else "card", (a,), lasts_s))
             elif kind in ("cut", "one-way"):
                 if a != b:
                     fleet.apply(Event(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
