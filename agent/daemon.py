@@ -34,7 +34,7 @@ from agent.fleet.sched_peers import SchedPeers
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
-from agent.lease.memory import Memory
+from agent.lease.memory import LeaseMemory
 from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
 from agent.membership.files import next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
 from agent.membership.keys import KeyRing
@@ -69,7 +69,6 @@ LEASES: Final = "coordination.json"
 """In the data folder: the voters of the fleet, and what this one granted to coordinators."""
 ALONE_S: Final = 10.0
 """After so long a board that mDNS has shown no other one begins a fleet."""
-RESIGN_S: Final = 10.0
 
 
 class Agent:
@@ -139,11 +138,11 @@ class Agent:
         self._load_told = float("-inf")
         self.discovery: Discovery | None = None
 
-    def _memory(self) -> Memory:
+    def _memory(self) -> LeaseMemory:
         file = self._data / LEASES
         try:
             stored = file.read_text() if file.exists() else ""
-            return Memory(self.name, self.clock, stored, lambda text: replace_file(file, text))
+            return LeaseMemory(self.name, self.clock, stored, lambda text: replace_file(file, text))
         except (OSError, ValueError) as error:
             raise EdgertError(
                 f"{file}: expected what this agent wrote: {error}; where it is damaged: stop the agent, remove the"
@@ -152,10 +151,10 @@ class Agent:
 
     def _may_begin(self) -> bool:
         """May this board be the first one of a fleet? Not where it should have met others: they may have one."""
-        if seeds := [_address(seed) for seed in self.settings.agent.seeds]:
-            roster = self.membership.roster
-            met = {member.address for member in roster if member.present} | self.transport.met
-            return 2 * len(met & set(seeds)) > len(seeds)
+        seeds = {_address(seed) for seed in self.settings.agent.seeds}
+        if seeds:
+            met = {member.address for member in self.membership.roster if member.present} | self.transport.met
+            return 2 * len(met & seeds) > len(seeds)
         return self.settings.agent.discovery != "mdns" or self.clock.monotonic() - self._began >= ALONE_S
 
     def _advertised(self, port: int) -> Address:
@@ -376,10 +375,7 @@ class Agent:
         await self.presence.take_leave(args)
         self.membership.leave(self.clock.monotonic())
         self.transport.step()
-        try:
-            await asyncio.wait_for(self.electorate.resign(), RESIGN_S)
-        except (EdgertError, TimeoutError) as error:
-            log.warning("the fleet still counts this board (edgert fleet forget, on another one): %s", error)
+        await self.electorate.resign()
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
         return {"left": True}
 

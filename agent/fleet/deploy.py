@@ -20,6 +20,9 @@ from edgert.core.errors import EdgertError, show
 log = logging.getLogger(__name__)
 Parts = Mapping[str, Mapping[str, Any]]
 FENCE_TRIES: Final = 5
+JOIN_S: Final = 10.0
+"""Longest wait for a board that has just started."""
+JOIN_LOOKS: Final = 50
 DEPLOYED: Final = Why("person", "deployed with other rules")
 NEXT: Final = Why("version", "the flow's next version")
 
@@ -40,6 +43,7 @@ class FleetDeploy:
         if not isinstance(document, dict):
             raise EdgertError(f"expected a document, got {show(document)}")
         flow, rules = str(document.get("name")), Rules.untrusted(args)
+        await self._joined({asked, *rules.pins.values()})
         async with flows.changing(flow) as lease:
             operators = await flows.check(document)
             known, fence, free = await flows.parts(), 0, set[str]()
@@ -53,6 +57,15 @@ class FleetDeploy:
             self._check_free(lease, {gateway for gateway in free & known.keys() if flow not in known[gateway]})
             await self._deploy_first(lease, document, on, fence, rules)
             return {"flow": flow, "plan": fence, "assignment": on, "coordinator": flows.name}
+
+    async def _joined(self, boards: Set[str]) -> None:
+        """Waits for boards that have just started: they are voters a few seconds later."""
+        new = boards - self._flows.leases.members
+        here = {member.name for member in self._roster if member.state is State.ALIVE and member.name in new}
+        for _ in range(JOIN_LOOKS):
+            if here <= self._flows.leases.members:
+                return
+            await asyncio.sleep(JOIN_S / JOIN_LOOKS)
 
     def _check_free(self, lease: Lease, free: Set[str]) -> None:
         """Raises `EdgertError` where a board may have a part of the flow: it is remembered to, and is not among those

@@ -33,7 +33,7 @@ COMPARE_S: Final = 15.0
 GUESTS_S: Final = 30.0
 """So long guests run on without this agent, beside the time in which a majority must answer: an agent that begins anew
 (after 2 s; a slow board takes some seconds to read the program, and an update more) needs both to let them run on. Both
-are over before the board can be forgotten (`agent.lease.leases.dead_s`)."""
+are over before the board can be forgotten (`agent.lease.electorate.dead_s`)."""
 ASKED: Final = 16
 """Most boards that a look pings, where too few have answered."""
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]

@@ -1,1 +1,1 @@
-"""Leases of coordinators: grants of a majority of the fleet's boards, and what is remembered of each flow by them."""
+"""Leases of coordinators: which boards vote and how that changes, their grants, and what they remember of each flow."""

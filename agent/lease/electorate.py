@@ -22,7 +22,7 @@ from typing import Final
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S, Grants, grants_untrusted, is_number
 from agent.lease.leases import VOTE_S, Lease, LeaseError, Leases
-from agent.lease.memory import VOTERS, Memory
+from agent.lease.memory import VOTERS, LeaseMemory
 from agent.lease.voters import Voters, is_majority, lately_s
 from agent.membership.members import State
 from agent.membership.roster import Roster
@@ -31,6 +31,7 @@ from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
 DEAD_S: Final = 180.0
+RESIGN_S: Final = 10.0
 TOLD: Final = 16
 """Most boards that a new board asks in one look whether they know its fleet."""
 
@@ -53,7 +54,7 @@ class Electorate:
         of revoked certificates."""
         self._leases, self._roster, self._clock, self._random = leases, roster, clock, random
         self._may_begin, self._refused = may_begin, refused
-        self._memory: Memory = leases.memory
+        self._memory: LeaseMemory = leases.memory
         self._began = clock.monotonic()
         self._steady_since = self._began
         """When this agent began, or gained or lost its majority last. Boards that it does not hear of since then are no
@@ -203,7 +204,10 @@ class Electorate:
         return True
 
     async def resign(self) -> None:
-        """This board leaves and votes no more. Raises `LeaseError` where too few others agree."""
+        """This board leaves, and votes no more if enough others agree within `RESIGN_S`."""
         name = self._leases.name
         if self._leases.members - {name}:
-            await self._change(lambda voters: {name} & set(voters.names))
+            try:
+                await asyncio.wait_for(self._change(lambda voters: {name} & set(voters.names)), RESIGN_S)
+            except (EdgertError, TimeoutError) as error:
+                log.warning("the fleet still counts this board (edgert fleet forget, on another one): %s", error)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S, Record, record_untrusted
-from agent.lease.memory import VOTERS, Memory
+from agent.lease.memory import VOTERS, LeaseMemory
 from agent.lease.voters import is_majority
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
@@ -77,7 +77,7 @@ class Lease:
 class Leases:
     """The asking side."""
 
-    def __init__(self, memory: Memory, roster: Roster, request: Request, clock: Clock, random: Random) -> None:
+    def __init__(self, memory: LeaseMemory, roster: Roster, request: Request, clock: Clock, random: Random) -> None:
         self.name, self.memory, self._roster = memory.name, memory, roster
         self._request, self._clock, self._random = request, clock, random
         self.blank: set[str] = set()

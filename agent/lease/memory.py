@@ -1,4 +1,4 @@
-"""What a board stores of its fleet: who votes, its own votes, and what it remembers of flows. It answers those who ask.
+"""The memory of a board: who votes in its fleet, its own votes, and its records of flows. It answers those who ask.
 
 A board with an empty disk (a new card) remembers nothing of what it promised, and does not vote until it has been told
 what a majority of the others remembers.
@@ -21,7 +21,7 @@ VOTERS: Final = "@voters"
 """In place of a flow: the lease under which voters are changed."""
 
 
-class Memory:
+class LeaseMemory:
     """This board's."""
 
     def __init__(self, name: str, clock: Clock, stored: str, store: Callable[[str], None]) -> None:

@@ -39,7 +39,7 @@ class Voters(NamedTuple):
     """Sorted."""
 
     def supersedes(self, other: Voters) -> bool:
-        """Of one fleet the greater number is newer. Of two fleets the one with more boards goes on."""
+        """The greater number of one fleet is newer. Of two fleets, that with more boards goes on."""
         if self.fleet == other.fleet:
             return (self.number, self.step) > (other.number, other.step)
         return (len(self.names), self.fleet) > (len(other.names), other.fleet)

@@ -29,7 +29,7 @@ from agent.fleet.rings import REFERENCE_SPEED
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases, Request
-from agent.lease.memory import Memory
+from agent.lease.memory import LeaseMemory
 from agent.membership.events import Changed, Event, Measured
 from agent.membership.members import State
 from agent.membership.parameters import Parameters
@@ -54,7 +54,7 @@ EVALUATIONS: Final = 2_000
 """Placements that a heuristic may look at, in place of a time: so the same seed gives the same run."""
 CORES: Final = 4.0
 MEMORY_MB: Final = 1024
-"""Memory of a board whose description says nothing."""
+"""LeaseMemory of a board whose description says nothing."""
 
 
 def cores_of(board: BoardDescription) -> float:
@@ -89,7 +89,7 @@ class VirtualAgent:
         self.gateway = LocalGateway("", self.name, gateway)
         roster = self.membership.roster
         ask: Request = lambda *asked: request(self.name, *asked)  # noqa: E731
-        memory = Memory(self.name, clock, gateway.disk.leases, gateway.disk.store_leases)
+        memory = LeaseMemory(self.name, clock, gateway.disk.leases, gateway.disk.store_leases)
         leases = Leases(memory, roster, ask, clock, Random(random.getrandbits(64)))
         electorate = Electorate(leases, roster, clock, Random(random.getrandbits(64)), self._may_begin)
         self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases, MoveHistory(clock))

@@ -93,7 +93,7 @@ def test_revoked_board_is_no_member_although_it_runs_and_holds_the_key(
 
 
 def test_agent_that_leaves_is_not_dead(agents: list[RealAgent]) -> None:
-    assert call(agents[1].folder / "agent.sock", "fleet.leave") == {"left": True}
+    assert call(agents[1].folder / "agent.sock", "fleet.leave", {"force": True}) == {"left": True}
     for agent in (agents[0], agents[2]):
         wait_until(lambda a=agent: a.states()["board-2"] == "left", f"{agent.name} to see it leave")  # type: ignore[misc]
     process = agents[1].process

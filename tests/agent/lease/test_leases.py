@@ -13,7 +13,7 @@ import pytest
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import LeaseError, Leases
-from agent.lease.memory import Memory
+from agent.lease.memory import LeaseMemory
 from agent.lease.voters import Voters
 from agent.membership.members import Member, State, Version
 from agent.membership.roster import Roster
@@ -47,7 +47,7 @@ class Boards:
             if other != name:
                 roster.add(other, (other, 1), ALIVE, 0.0)
         store = lambda text: self.disks.update({name: text})  # noqa: E731
-        memory = Memory(name, self._clock, stored, store)
+        memory = LeaseMemory(name, self._clock, stored, store)
         return Leases(memory, roster, self._request_of(name), self._clock, Random(name))
 
     def _request_of(self, sender: str) -> Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]:

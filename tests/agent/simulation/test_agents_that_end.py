@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.fleet.presence import GUESTS_S
-from agent.lease.known import LATELY_S, LOOK_S
-from agent.lease.leases import DEAD_S
+from agent.lease.electorate import DEAD_S
+from agent.lease.voters import LATELY_S, LOOK_S
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.loop import LoopClock
 from edgert.core.errors import EdgertError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -17,22 +16,9 @@ from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part
 from edgert.core.errors import EdgertError
-from edgert.core.ids import short
-from tests.agent.simulation.worlds import COPIES, FLOW, ask, tell
+from tests.agent.simulation.worlds import COPIES, FLOW, ask, cut, on, tell
 
 APART = {"minute": "b", "central": "c"}
-
-
-def cut(fleet: VirtualFleet, first: Iterable[str], second: Iterable[str], for_s: float, one_way: bool = False) -> None:
-    for a in first:
-        for b in second:
-            fleet.apply(Event(0.0, "cut", (a, b), for_s, one_way))
-
-
-def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
-    """Board -> plan of its part, as people are told it, and whether it stands still."""
-    runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
-    return {name: (short(run.part.plan), run.stopped) for name, run in runs.items() if run is not None}
 
 
 @pytest.mark.parametrize("apart_s", [0.5, 60.0])

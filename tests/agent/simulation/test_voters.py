@@ -14,8 +14,7 @@ from agent.lease.leases import LeaseError
 from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from edgert.core.errors import EdgertError
-from tests.agent.simulation.test_split_fleets import cut, on
-from tests.agent.simulation.worlds import FLOW, ask, tell
+from tests.agent.simulation.worlds import FLOW, ask, cut, on, tell
 
 
 async def deploys(fleet: VirtualFleet, *names: str) -> None:
@@ -149,6 +148,24 @@ def test_of_two_fleets_that_began_apart_the_greater_one_goes_on() -> None:
         await asyncio.sleep(200)
         assert members(fleet) == {frozenset("abcd")}
         assert on(fleet) == {"a": (1, False)}
+
+    tell(story)
+
+
+def test_a_flow_can_be_deployed_on_boards_that_have_just_started() -> None:
+    """A new one is alive for some seconds before it votes: the fleet asks voters only."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        new_board(fleet, "d", 200.0)
+        await asyncio.sleep(190)
+        await ask(fleet, "a", "forget", board="d")
+        for _ in range(200):
+            if "d" in fleet.agents["a"].alive():
+                break
+            await asyncio.sleep(0.1)
+        assert "d" not in fleet.agents["a"].flows.leases.members
+        found = await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "d"})
+        assert found["assignment"]["minute#1"] == "d"
 
     tell(story)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from string import ascii_letters
 from typing import Any, Final
 
 from agent.simulation.described.description import parse
+from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.loop import VirtualLoop
 from agent.simulation.rows import Rows
 from agent.simulation.run import Job
 from agent.simulation.shape import Shapes
+from edgert.core.ids import short
 from edgert.flow.document import from_plain
 from edgert.operators.registry import with_installed
 from edgert.scheduling.profile import Profile
@@ -93,3 +95,15 @@ async def restart_agent(fleet: VirtualFleet, board: str) -> None:
     fleet.kill(board)
     await asyncio.sleep(1.0)
     fleet.start(board, agent.virtual_gateway)
+
+
+def cut(fleet: VirtualFleet, first: Iterable[str], second: Iterable[str], for_s: float, one_way: bool = False) -> None:
+    for a in first:
+        for b in second:
+            fleet.apply(Event(0.0, "cut", (a, b), for_s, one_way))
+
+
+def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
+    """Board -> plan of its part, as people are told it, and whether it stands still."""
+    runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
+    return {name: (short(run.part.plan), run.stopped) for name, run in runs.items() if run is not None}
