@@ -32,6 +32,8 @@ from edgert.core.errors import EdgertError, show
 log = logging.getLogger(__name__)
 DEAD_S: Final = 180.0
 RESIGN_S: Final = 10.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
+"""Between two tries to add a board that does not store what it is told."""
 TOLD: Final = 16
 """Most boards that a new board asks in one look whether they know its fleet."""
 
@@ -60,6 +62,7 @@ class Electorate:
         """When this agent began, or gained or lost its majority last. Boards that it does not hear of since then are no
         part of that majority."""
         self._had_majority = False
+        self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
 
     async def look(self) -> None:
         """To be called every few seconds. Raises `EdgertError`."""
@@ -74,13 +77,23 @@ class Electorate:
                 await memory.keep()
                 log.info("this board, whose disk was new, was told what the fleet remembers, and votes again")
         elif leases.name == min(leases.reached(), default="") and self._next(memory.voters):
-            await self._change(self._next)
+            await self._tend()
 
     async def compare(self) -> None:
         """Exchanges with another board, at random, what is known of the voters."""
         if others := [name for name in self._leases.reached() if name != self._leases.name]:
             with contextlib.suppress(EdgertError):
                 await self._leases.tell(self._random.choice(others))
+
+    async def _tend(self) -> None:
+        """Adds and removes boards. Where one cannot be added it is tried more and more seldom: all write each time."""
+        if self._clock.monotonic() < self._again_at:
+            return
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._again_at = self._clock.monotonic() + self._pause_s
+        await self._change(self._next)
+        if not self._next(self._memory.voters):
+            self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
 
     # -- a board without a fleet
 

@@ -202,14 +202,16 @@ class Leases:
         names = sorted({self.name, *self.reached(), *also})
         asked = {asyncio.ensure_future(one(name)): name for name in names}
         answered, waiting = set[str](), set(asked)
-        while waiting:
-            hurry = flow == VOTERS and is_majority(answered, self.members)
-            done, waiting = await asyncio.wait(waiting, timeout=SLOWEST_S if hurry else None, return_when=FIRST)
-            if not done:
-                break
-            answered |= {asked[task] for task in done if not task.exception()}
-        for task in waiting:
-            task.cancel()
+        try:
+            while waiting:
+                hurry = flow == VOTERS and is_majority(answered, self.members)
+                done, waiting = await asyncio.wait(waiting, timeout=SLOWEST_S if hurry else None, return_when=FIRST)
+                if not done:
+                    break
+                answered |= {asked[task] for task in done if not task.exception()}
+        finally:
+            for task in waiting:
+                task.cancel()
         found = {name: task.result() for task, name in asked.items() if name in answered}
         for name, answer in found.items():
             with contextlib.suppress(EdgertError):

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.lease.leases import LeaseError
+from agent.membership.transport import RequestError
 from agent.simulation.described.events import Event
 from agent.simulation.fleet import VirtualFleet
 from edgert.core.errors import EdgertError
@@ -148,6 +149,33 @@ def test_of_two_fleets_that_began_apart_the_greater_one_goes_on() -> None:
         await asyncio.sleep(200)
         assert members(fleet) == {frozenset("abcd")}
         assert on(fleet) == {"a": (1, False)}
+
+    tell(story)
+
+
+async def refused(*_: Any) -> Any:
+    raise RequestError("refused")
+
+
+def test_a_board_whose_agent_takes_no_requests_does_not_make_the_others_write_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its packets arrive, its requests fail: as behind a firewall that lets UDP through only."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        new_board(fleet, "d", 200.0)
+        await asyncio.sleep(190)
+        await ask(fleet, "a", "forget", board="d")
+        for _ in range(200):
+            if "d" in fleet.agents:
+                break
+            await asyncio.sleep(0.1)
+        monkeypatch.setattr(fleet.agents["d"], "serve", refused)
+        await asyncio.sleep(20)
+        before = fleet.agents["b"].flows.leases.memory.voters.number
+        await asyncio.sleep(600)
+        assert fleet.agents["a"].flows.leases.members == set("abc")
+        assert (fleet.agents["b"].flows.leases.memory.voters.number - before) >> 32 < 10
 
     tell(story)
 
