@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 import tomllib
 from collections.abc import Mapping
-from datetime import date, time
 from typing import Any, Final, TypeVar
 
 from edgert.core.config import parse, sections
@@ -14,6 +11,7 @@ from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.settings.agent import AgentSettings
 from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
 from edgert.core.settings.gateway import GatewaySettings
+from edgert.core.text.toml import to_toml
 
 S = TypeVar("S")
 STORED: Final = "/var/edgert"
@@ -21,7 +19,6 @@ STORED: Final = "/var/edgert"
 ACL: Final = f"{STORED}/mosquitto/sensors.acl"
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 TLS_PORT: Final = 8883
-BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SENSORS_ACL: Final = "topic readwrite #\ntopic deny edgert/#\n"
 """Rules by which a client without a name publishes as a sensor, and can neither deploy flows nor read results."""
 IDENTITY: Final = {
@@ -83,8 +80,8 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
     assert isinstance(settings, GatewaySettings)
     hostname = board.network.hostname or settings.gateway.id or "edgert"
     return {
-        "gateway.toml": _toml(gateway),
-        "agent.toml": _toml(agent),
+        "gateway.toml": to_toml(gateway),
+        "agent.toml": to_toml(agent),
         "mosquitto/listener.conf": _listeners(board.broker),
         "mosquitto/sensors.acl": SENSORS_ACL,
         "network/lan.network": _network(board.network),
@@ -132,7 +129,7 @@ def _identify(gateway: dict[str, Any], agent: dict[str, Any], identity: Identity
 
 def _read(cls: type[S], document: Mapping[str, Mapping[str, Any]], where: str) -> S | DocumentError:
     try:
-        return parse(cls, _toml(document), {}, where)
+        return parse(cls, to_toml(document), {}, where)
     except DocumentError as error:
         return error
 
@@ -141,32 +138,6 @@ def _at_home(connection: dict[str, Any]) -> None:
     """Sets the port of the board's own broker where a connection names no other broker."""
     if connection.get("host", "127.0.0.1") in LOCAL:
         connection.setdefault("port", LOCAL_PORT)
-
-
-def _toml(document: Mapping[str, Mapping[str, Any]]) -> str:
-    """`document` as TOML: `parse` and the board's gateway read it."""
-    parts = []
-    for name, table in document.items():
-        lines = [f"{_key(key)} = {_value(value)}\n" for key, value in table.items()]
-        parts.append(f"[{_key(name)}]\n{''.join(lines)}")
-    return "\n".join(parts)
-
-
-def _key(name: str) -> str:
-    return name if BARE_KEY.fullmatch(name) else _value(name)
-
-
-def _value(value: Any) -> str:
-    """Any value that TOML can hold, as TOML writes it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)} = {_value(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, str):  # TOML wants the one character escaped that JSON does not
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.isoformat() if isinstance(value, date | time) else repr(value)
 
 
 def _listeners(broker: LanBroker) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import math
 import textwrap
 import tomllib
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
+from edgert.core.text.toml import literal
 from edgert.core.text_files import ENCODING
 
 S = TypeVar("S")
@@ -261,18 +261,6 @@ def _expectation(entry: SettingEntry) -> str:
 def _plain(bound: float) -> str:
     """A bound in digits, without an exponent."""
     return str(int(bound)) if bound == int(bound) else repr(bound)
-
-
-def literal(value: object) -> str:
-    """`value` as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        # TOML's escapes are JSON's, but DEL must be escaped too.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(literal(item) for item in value)}]"
-    return repr(value)
 
 
 def sample(cls: type[Any]) -> str:

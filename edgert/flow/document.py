@@ -19,7 +19,6 @@ MAX_NESTING: Final = 32
 MAX_DOTS: Final = 64
 """Dots in one key of TOML: `tomllib` takes time quadratic in the parts of a dotted key."""
 Format = Literal["toml", "json", "auto"]
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NO_KEY = re.compile(
     r"""
     \#[^\n]*+                                                    # a comment
@@ -172,46 +171,3 @@ def _deeper_than(document: Any, limit: int) -> bool:
 def to_json(document: Mapping[str, Any]) -> str:
     """The plain document as JSON text."""
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def to_toml(document: Mapping[str, Any]) -> str:
-    """The plain document as TOML text: top-level values, then one table per section and per operator."""
-    lines = [f"{_key(k)} = {_value(v)}" for k, v in document.items() if not isinstance(v, Mapping)]
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            _table(lines, _key(key), value)
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _table(lines: list[str], path: str, table: Mapping[str, Any]) -> None:
-    """`operators` holds tables only and gets no header of its own; what stands inside an operator is written inline."""
-    inner = {k: v for k, v in table.items() if isinstance(v, Mapping)}
-    if table and len(inner) == len(table) and "." not in path:
-        for key, value in inner.items():
-            _table(lines, f"{path}.{_key(key)}", value)
-        return
-    lines += ["", f"[{path}]", *(f"{_key(k)} = {_value(v)}" for k, v in table.items())]
-
-
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _text(key)
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case str():
-            return _text(value)
-        case list() | tuple():
-            return "[" + ", ".join(map(_value, value)) + "]"
-        case Mapping():
-            return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }" if value else "{}"
-    raise ValueError(f"expected a string, number, boolean, list or table, got {show(value)}")
-
-
-def _text(text: str) -> str:
-    # JSON's escapes are TOML's, except that TOML wants DEL escaped, too, and no surrogate pairs.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edgert.core import config
 from edgert.core.config import section, setting
 from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.core.text.toml import literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +150,4 @@ def test_any_text_gives_settings_or_a_document_error(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_literal_round_trips_through_toml(text: str) -> None:
-    assert tomllib.loads(f"x = {config.literal(text)}")["x"] == text
+    assert tomllib.loads(f"x = {literal(text)}")["x"] == text

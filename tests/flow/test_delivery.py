@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.flow.document import from_plain, load, to_json, to_toml
+from edgert.core.text.toml import to_toml
+from edgert.flow.document import from_plain, load, to_json
 from edgert.flow.options.delivery import DELIVERIES
 from edgert.flow.schema import json_schema
 from edgert.operators.builder import stream

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.flow.document import from_plain, load, to_toml
+from edgert.core.text.toml import to_toml
+from edgert.flow.document import from_plain, load
 from edgert.flow.options.full_outbox import of_document
 from edgert.operators.builder import stream
 from edgert.operators.registry import REGISTRY
