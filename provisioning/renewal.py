@@ -230,12 +230,7 @@ def _chain(pem: bytes) -> list[x509.Certificate]:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise EdgertError(f"{path}: expected a readable file: {error.strerror or error}") from error
+    return files.read(path) if path.exists() else b""
 
 
 if __name__ == "__main__":

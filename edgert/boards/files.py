@@ -1,4 +1,4 @@
-"""The door to the CA's files: whole or not there, across a power cut too, and for their owner alone."""
+"""The door to small files: written whole or not at all, across a power cut too, and for their owner alone."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read(path: Path, what: str) -> bytes:
+def read(path: str | Path, what: str = "a readable file") -> bytes:
     """The content of a text file, without a byte-order mark. Raises `EdgertError` with `what` it should be."""
     try:
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        return Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise EdgertError(f"{path}: expected {what}: {error.strerror or error}") from error
 

@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
-
-from edgert.core.errors import EdgertError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +24,6 @@ class Bounds:
     def holds(self, value: Any) -> bool:
         kind = isinstance(value, int if self.whole else int | float) and not isinstance(value, bool)
         return kind and math.isfinite(value) and self.least <= value <= self.greatest
-
-
-def read_file(path: Path | str) -> bytes:
-    """The content of a file. Raises `EdgertError` naming one that cannot be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise EdgertError(f"{path}: expected a readable file: {error.strerror or error}") from error
 
 
 def instead_of(key: str, known: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgert.core.errors import EdgertError
+from edgert.boards import files
 
 if TYPE_CHECKING:
     from edgert.flow.graph import Flow
@@ -28,11 +28,7 @@ def load(file: Path, known: Registry) -> Flow:
     """The flow of a document. Raises `EdgertError` that names the file and everything that is wrong."""
     from edgert.flow import document
 
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
-    return document.load(text, known, what=str(file))
+    return document.load(files.read(file), known, what=str(file))
 
 
 def notes(flow: Flow) -> Iterator[str]:

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from edgert.boards import files
 from edgert.cli import _broker
 from edgert.cli._control import ask_agent, by_board
-from edgert.cli._documents import notes
+from edgert.cli._documents import notes, registry
 from edgert.cli._numbers import seconds
 from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
@@ -136,14 +137,9 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes, Flow | None]:
         return args.remove, b"", None
 
     from edgert.flow.document import load
-    from edgert.operators.registry import with_installed
 
-    try:
-        payload = args.flow.read_bytes()
-    except OSError as error:
-        raise EdgertError(f"{args.flow}: expected a readable file: {error.strerror or error}") from error
-    registry, _ = with_installed()
-    flow = load(payload, registry, what=str(args.flow))
+    payload = files.read(args.flow)
+    flow = load(payload, registry(), what=str(args.flow))
     return flow.name, payload, flow
 
 

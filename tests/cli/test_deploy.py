@@ -19,6 +19,7 @@ from edgert.cli import _broker
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.operators.registry import REGISTRY
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, ROOT, Rig
 from tests.waiting import wait_until
@@ -100,6 +101,15 @@ def test_a_bad_document_is_told_here_and_nothing_is_sent(flow: Path, deploy: Run
     assert "operators.readings.codec" in err
     assert "operators.warm.where" in err
     assert "broker" not in err
+
+
+def test_operators_of_a_package_that_cannot_be_loaded_are_told(
+    flow: Path, deploy: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgert.operators.registry.with_installed", lambda: (REGISTRY, {"third": "no module x"}))
+    flow.write_text(GOOD.replace('"senml"', '"xml"'))
+    _, _, err = deploy(flow)
+    assert "operators of third are left out: no module x" in err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.documents import Bounds, instead_of, read_file
+from edgert.boards import files
+from edgert.central.documents import Bounds, instead_of
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import TABLE_NAME
 from edgert.core.results.result_schema import COLUMN_NAME
@@ -73,7 +74,7 @@ def load(paths: Sequence[Path | str]) -> list[Rule]:
     that is no file, and for two rules of one name."""
     rules: dict[str, Rule] = {}
     for path in paths:
-        for rule in parse(read_file(path), str(path)):
+        for rule in parse(files.read(path), str(path)):
             if rule.name in rules:
                 raise EdgertError(f"{path}: rules.{rule.name}: expected a name of its own, got one of another file")
             rules[rule.name] = rule

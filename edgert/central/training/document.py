@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.central.documents import Bounds, instead_of, read_file
+from edgert.boards import files
+from edgert.central.documents import Bounds, instead_of
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.flow.document import read_untrusted
@@ -81,7 +82,7 @@ class Training:
 
 def load(path: Path | str) -> Training:
     """The training that a file describes. Raises `DocumentError` with every fault, `EdgertError` if it is no file."""
-    return parse(read_file(path), str(path))
+    return parse(files.read(path), str(path))
 
 
 def parse(text: str | bytes, what: str = "training") -> Training:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.errors import EdgertError
-from edgert.core.text_files import ENCODING
 
 if TYPE_CHECKING:
     from edgert.boards.bundles import Result
@@ -197,9 +196,9 @@ def life(args: argparse.Namespace) -> timedelta:
 
 def text_of(path: Path) -> str:
     """The content of a file. Raises `EdgertError`."""
+    from edgert.boards import files
+
     try:
-        return path.read_bytes().decode(ENCODING)
-    except OSError as error:
-        raise EdgertError(f"{path}: expected a readable file: {error.strerror or error}") from error
+        return files.read(path).decode()
     except UnicodeDecodeError as error:
         raise EdgertError(f"{path}: expected UTF-8 text, got something else at byte {error.start}") from error

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from edgert.boards import files
 from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import PhysicalInstance, Plan, uncopied
 from edgert.scheduling.profile import UNKNOWN, Profile
@@ -186,12 +187,10 @@ def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
     simulation adds that for its own turns, which may be others: one cold turn for each `COLD_AFTER_S` of rest and, of
     each part, for each turn that can have had rows for it."""
     try:
-        status: Any = json.loads(file.read_bytes())
+        status: Any = json.loads(files.read(file))
         flows: Sequence[Mapping[str, Any]] = status["flows"]
         operators = next(f["operators"] for f in flows if f["name"] == flow.name)
         found = list(map(_counts, operators))
-    except OSError as error:
-        raise EdgertError(f"{file}: expected a readable file: {error.strerror or error}") from error
     except StopIteration:
         raise EdgertError(
             f"{file}: expected the status of a gateway that runs flow {flow.name}, found no such flow"
