@@ -18,20 +18,20 @@ HISTORY: Final = 5
 SIGNIFICANT: Final = 0.15
 """A move is significant if it exceeds this share of the estimated distance to the nearest peer."""
 LEAST_MOVE_MS: Final = 0.2
+MOST_PEERS: Final = 4_096
 
 
 class MedianFilter:
     """The median of a peer's last `HISTORY` round-trip times, for each of a bounded number of peers."""
 
-    def __init__(self, max_peers: int = 4_096) -> None:
-        self._max_peers = max_peers
+    def __init__(self) -> None:
         self._times: dict[str, deque[float]] = {}
 
     def add(self, peer: str, rtt_ms: float) -> float:
         """Take in a round-trip time; returns the filtered one."""
         times = self._times.get(peer)
         if times is None:
-            if len(self._times) >= self._max_peers:
+            if len(self._times) >= MOST_PEERS:
                 del self._times[next(iter(self._times))]
             times = self._times[peer] = deque(maxlen=HISTORY)
         times.append(rtt_ms)

@@ -48,12 +48,12 @@ def parse_untrusted(text: str) -> list[tuple[str, int]]:
     return [(_ATTEMPT.sub("", m["name"]), int(m["nid"], 0)) for m in _LINE.finditer(text)]
 
 
-def processes(main_classes: Sequence[str], proc: str = "/proc") -> Iterator[tuple[int, list[str]]]:
+def processes(main_classes: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """(process id, arguments) of the Java processes with one of these main classes."""
-    for name in os.listdir(proc):
+    for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"{proc}/{name}/cmdline", "rb") as file:
+                with open(f"/proc/{name}/cmdline", "rb") as file:
                     arguments = file.read().decode(errors="replace").split("\0")
             except OSError:
                 continue
@@ -76,11 +76,10 @@ class ThreadNames:
     def __init__(
         self,
         main_classes: Sequence[str],
-        proc: ProcFs | None = None,
         scope: Callable[[Sequence[str]], str | None] = everywhere,
         plain: Callable[[str], str] = str,
     ) -> None:
-        self._main_classes, self._proc = main_classes, proc or ProcFs()
+        self._main_classes, self._proc = main_classes, ProcFs()
         self._scope, self._plain = scope, plain
         self._known: dict[str, Thread] = {}
         self._notes: list[str] = []

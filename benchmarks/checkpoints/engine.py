@@ -61,11 +61,6 @@ class WatchedDatabase(Database):
         self.compactions += 1
         super().compact_state(flow, snapshot, last)
 
-    @property
-    def wal_bytes(self) -> int:
-        """Length of the write-ahead log's file. SQLite begins anew at its start without cutting it."""
-        return Path(f"{self.path}-wal").stat().st_size
-
 
 class Engine:
     """Set up as `gateway.daemon` does it, with its defaults."""

@@ -26,8 +26,7 @@ class _Kind:
 class LogSampling:
     """Events by kind. Time (monotonic seconds) is an argument."""
 
-    def __init__(self, period_s: float = PERIOD_S) -> None:
-        self._period_s = period_s
+    def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
 
     def note(self, kind: str, count: int, example: str, now: float) -> str | None:
@@ -47,7 +46,7 @@ class LogSampling:
         """(kind, events, seconds, newest example) of each kind whose period is over and that came again in it."""
         out = []
         for kind, known in list(self._kinds.items()):
-            if now - known.told_at < self._period_s:
+            if now - known.told_at < PERIOD_S:
                 continue
             if not known.count:
                 del self._kinds[kind]

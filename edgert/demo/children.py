@@ -93,7 +93,7 @@ class Child:
         except (ProcessLookupError, PermissionError):
             pass
 
-    def last_lines(self, count: int = 12) -> list[str]:
+    def last_lines(self) -> list[str]:
         """The end of its log, of this start only."""
         try:
             with self.log.open("rb") as log:
@@ -102,7 +102,7 @@ class Child:
         except OSError:
             return []
         starts = [index for index, line in enumerate(lines) if line.startswith("---- ")]
-        return lines[(starts[-1] + 1 if starts else 0) :][-count:]
+        return lines[(starts[-1] + 1 if starts else 0) :][-12:]
 
     def obituary(self) -> str:
         """Why the demo cannot go on: which child, its status, the end of its log and where to read more."""

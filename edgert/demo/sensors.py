@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-TOPIC = "machine/{source}/{quantity}"
 _T = TypeVar("_T")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _UNREAL_NETWORKS = ("ifb", "veth", "docker", "br-", "tun", "tap", "dummy")

@@ -11,7 +11,6 @@ from pathlib import Path
 from edgert.core.errors import EdgertError, show
 from edgert.core.text_files import ENCODING
 
-TOPIC = "city/{source}/sense"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 

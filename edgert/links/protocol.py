@@ -170,8 +170,6 @@ class Refusals:
     """The flow has them."""
     stale: int = 0
     """Batches of an earlier epoch than the newest."""
-    superseded: int = 0
-    """Under way when the receiver asked anew; they come again."""
     out_of_order: int = 0
     """Not the next; they are asked for again."""
 
@@ -250,8 +248,7 @@ class Receiver:
         If not it is counted in `refusals`; after one that is out of order `channel` is 0, and `resume` has to follow.
         """
         refusals, number = self.refusals, message.number
-        if message.channel != self.channel:
-            refusals.superseded += 1
+        if message.channel != self.channel:  # it was under way when the receiver asked anew, and comes again
             return None
         if self._used >= self._granted:
             raise ProtocolError(f"expected no batch beyond a credit of {self._granted} bytes, got {number}")

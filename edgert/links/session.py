@@ -76,8 +76,6 @@ class LinkCounters:
     batches_in: int = 0
     batches_out: int = 0
     gaps: int = 0
-    superseded: int = 0
-    """Batches that were under way when this gateway asked for them anew, or for no more of them."""
 
 
 @dataclass(slots=True)
@@ -305,8 +303,7 @@ class LinkSession:
 
     def _on_data(self, wire: _Wire, message: Data, _: float) -> Event | None:
         flow, receiver = self._incoming(wire, message.channel)
-        if receiver is None:
-            self.counters.superseded += 1
+        if receiver is None:  # it was under way when this gateway asked for no more
             return None
         before = receiver.accepted
         taken = receiver.take(message)

@@ -52,14 +52,14 @@ REGISTRY: Final[Registry] = registry_of(_own())
 """The operators of edgert itself."""
 
 
-def with_installed(base: Registry = REGISTRY) -> tuple[Registry, Mapping[str, str]]:
-    """`base` and what installed packages add by entry point; and what could not be added: {entry point: why}.
+def with_installed() -> tuple[Registry, Mapping[str, str]]:
+    """`REGISTRY` and what installed packages add by entry point; and what could not be added: {entry point: why}.
 
     Reads the metadata of installed packages and imports the code they name: call it once, at start.
     """
     from importlib.metadata import entry_points
 
-    known, failed = dict(base), {}
+    known, failed = dict(REGISTRY), {}
     for point in entry_points(group=ENTRY_POINTS):
         try:
             loaded = point.load()

@@ -82,22 +82,21 @@ class MetricProvider:
         )
 
 
-def primitives(name: str, metrics: Mapping[str, Metric] | None = None) -> set[str]:
+def primitives(name: str) -> set[str]:
     """The primitive metrics that `name` rests on where a driver provides nothing in between."""
-    known = METRICS if metrics is None else metrics
-    metric = known[name]
+    metric = METRICS[name]
     if metric.compute is None:
         return {name}
-    return set().union(*(primitives(d, known) for d in metric.dependencies))
+    return set().union(*map(primitives, metric.dependencies))
 
 
-def closure(names: Iterable[str], metrics: Mapping[str, Metric] | None = None) -> set[str]:
+def closure(names: Iterable[str]) -> set[str]:
     """The metrics and all that they may rest on."""
-    known, found, open_names = METRICS if metrics is None else metrics, set[str](), list(names)
+    found, open_names = set[str](), list(names)
     while open_names:
         if (name := open_names.pop()) not in found:
             found.add(name)
-            open_names += (*known[name].dependencies, *known[name].optional)
+            open_names += (*METRICS[name].dependencies, *METRICS[name].optional)
     return found
 
 

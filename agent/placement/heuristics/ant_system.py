@@ -46,9 +46,9 @@ def ant_system(
     budget: Budget,
     draw: Draw,
     weights: Weights = PAPER,
-    colony: Colony = Colony(),
 ) -> Assignment:
     """The best placement that an ant made, or `start` if that is better."""
+    colony = Colony()
     ants = _Ants(problem, draw, colony)
     best: Evaluation | None = None
     if start is not None:

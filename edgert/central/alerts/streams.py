@@ -43,7 +43,6 @@ class RuleStream(ABC):
     def __init__(self, rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
         self.rule = rule
         self._table = table
-        self._schema = schema
         self._root = root
         self._alerts = alerts
         self.ahead = 0

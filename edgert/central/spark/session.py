@@ -63,12 +63,12 @@ _SPARK_HAS: Final = (
 )
 
 
-def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> SparkSession:
+def make_session(name: str, master: str = "local[2]") -> SparkSession:
     """A session with Delta. Raises `EdgertError` if Java is missing or the jars cannot be fetched.
 
     The first session of a machine fetches four jars (13 MB) from Maven Central into a cache; later ones need no
     network. Set `EDGERT_JARS` to a folder that has them where a machine may not fetch. Under `spark-submit` its master,
-    jars and settings hold, and `master` and `memory` mean nothing.
+    jars and settings hold, and `master` means nothing.
     """
     check_java()
     check_master(master)
@@ -84,7 +84,7 @@ def make_session(name: str, master: str = "local[2]", memory: str = "1g") -> Spa
         local = master.startswith("local")
         if local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = _settings(local) | _of_process(local, memory) | _of_cluster(master)
+        settings = _settings(local) | _of_process(local) | _of_cluster(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -197,10 +197,10 @@ def _settings(local: bool) -> dict[str, str]:
     return settings
 
 
-def _of_process(local: bool, memory: str) -> dict[str, str]:
+def _of_process(local: bool) -> dict[str, str]:
     """Returns settings of a session in a process of our own."""
     settings = {
-        "spark.driver.memory": memory,
+        "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.ui.retainedJobs": "20",

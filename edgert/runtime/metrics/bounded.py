@@ -23,8 +23,7 @@ _ADDED: Final = ("rows", "messages", "bytes", "failures", "turns")
 class Bounded:
     """Bounds metric after metric; counts in `summed` the series that have none of their own."""
 
-    def __init__(self, most: int = MOST_SERIES) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self.summed = 0
 
     def samples(self, metric: Metric, found: Iterable[Labelled]) -> Iterator[Sample]:
@@ -34,7 +33,7 @@ class Bounded:
         for labels, value in found:
             if not isinstance(value, (bool, int, float)):
                 continue
-            if told < self._most:
+            if told < MOST_SERIES:
                 told += 1
                 yield Sample(metric, labels, float(value))
             else:
