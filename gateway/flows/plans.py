@@ -23,7 +23,7 @@ from gateway.base.epochs import first_epoch, successor
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.models import Models
 from gateway.flows.retire import Retirement
-from gateway.hosts.host import Host, Successor
+from gateway.hosts.host import Host
 from gateway.hosts.slotted_flow import scheduled
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import SubscribedSource, sources_of
@@ -236,18 +236,18 @@ class Plans:
         stored = replace(self._flow_registry.stored[name], plan=old.plan.number + 1, assignment=assignment)
         new = self.run_of(old.flow, stored, old.progress)
         blobs, queue = await self._flow_registry.store(lambda: self._flow_registry.read_checkpoint(name))
-        successor = self._host.successor(old, new, blobs, queue)
+        take_over = self._host.successor(old, new, blobs, queue)
         await self._flow_registry.store(lambda: self._flow_registry.database.put_plan(name, stored.plan, assignment))
-        self._switch(old, new, successor)
+        self._switch(old, new, take_over)
         self._flow_registry.stored[name] = stored
         return new
 
-    def _switch(self, old: FlowRun, new: FlowRun, successor: Successor) -> None:
+    def _switch(self, old: FlowRun, new: FlowRun, take_over: Callable[[], None]) -> None:
         """Puts `new` in the place of `old`, in one step for all input."""
         name, sources = old.flow.name, sources_of(new)
         with self._ingest.swap(self._flow_registry.sources[name], sources):
             self._dropped.ends(old)  # takes the figures of the host before the host forgets them
-            successor.take_over()
+            take_over()
         new.latest, new.rows_shipped = old.latest, old.rows_shipped
         self._flow_registry.sources[name], self._flow_registry.runs[name] = sources, new
 

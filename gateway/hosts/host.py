@@ -101,7 +101,7 @@ class Checkpoints(Protocol):
         ...
 
     def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
-        """Works as `capture`, and the flow stands still afterwards, until `go_on`, or until a `Successor` takes over.
+        """Works as `capture`, and the flow stands still afterwards, until `go_on`, or until its `successor` takes over.
         On a thread of its own."""
         ...
 
@@ -146,14 +146,6 @@ class HostFigures(Protocol):
 
     def processes(self) -> Mapping[int, tuple[int, Mapping[int, str]]]:
         """Process id of each running slot, and the roles of its threads."""
-        ...
-
-
-class Successor(Protocol):
-    """A run of a flow by another plan, prepared in a host to go on in the place of the one that stands still."""
-
-    def take_over(self) -> None:
-        """Puts it there, with the input since the stop; to be called once, while nothing can be fed."""
         ...
 
 
@@ -220,9 +212,10 @@ class Host(Protocol):
         """Lets a stopped flow go on."""
         ...
 
-    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Successor:
-        """Prepares `new`, another plan of the same flow, from the checkpoint with which `old` was stopped. Raises
-        `StoreError` where the checkpoint does not fit."""
+    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
+        """Prepares `new`, another plan of the same flow, from the checkpoint with which `old` was stopped. Returns what
+        puts it in the place of `old`, with the input since the stop: to be called once, while nothing can be fed.
+        Raises `StoreError` where the checkpoint does not fit."""
         ...
 
     def tick(self, runs: Iterable[FlowRun]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 from edgert.core.batch import RawBatch, Row
 from edgert.core.checkpoint.position import Position
@@ -22,7 +23,7 @@ from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.ticks import log_malformed, tick
 from edgert.scheduling.consumption import Consumption
-from gateway.hosts.host import Arrival, Entries, Feeding, QueueContents, Successor
+from gateway.hosts.host import Arrival, Entries, Feeding, QueueContents
 from gateway.hosts.weights import Weights
 
 TURN_S: Final = 1.0
@@ -197,9 +198,9 @@ class InProcess:
     def go_on(self, run: FlowRun) -> None:
         run.go_on(self.pool)
 
-    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Successor:
+    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
         new.restore(blobs, queue, _now(self._clock))
-        return _Successor(self, old, new)
+        return partial(self.replace, old, new)
 
     def replace(self, old: FlowRun, new: FlowRun) -> None:
         """Puts a restored run in the place of one that stands still."""
@@ -237,17 +238,6 @@ class InProcess:
         self.pool.weigh((), 1.0)  # or it has none
         for run in self.weights.put_untrusted(flow, weights, self._runs):
             self._weigh(run)
-
-
-class _Successor(NamedTuple):
-    """See `Successor`."""
-
-    host: InProcess
-    old: FlowRun
-    new: FlowRun
-
-    def take_over(self) -> None:
-        self.host.replace(self.old, self.new)
 
 
 def _now(clock: Clock) -> Now:

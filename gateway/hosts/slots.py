@@ -10,9 +10,10 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from edgert.core.batch import Batch, RawBatch
@@ -29,7 +30,7 @@ from edgert.runtime.instance.report import Report
 from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosts.host import Arrival, Entries, Recovery, Send, Successor
+from gateway.hosts.host import Arrival, Entries, Recovery, Send
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_checkpoints import SlotCheckpoints
@@ -160,10 +161,10 @@ class Slots:
         for place, instance in enumerate(hosted.run.all):
             self._by_instance[instance] = (hosted, place)
 
-    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Successor:
+    def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
         hosted = self._settle(new, blobs, queue)
         build = self._packed(hosted, blobs, queue)  # fails before `old` is gone, if at all
-        return _Successor(self, old, hosted, build)
+        return partial(self.replace, old, hosted, build)
 
     def replace(self, old: FlowRun, hosted: SlottedFlow, build: bytes) -> None:
         """Lets a flow go on in the place of `old`, which stands still. `build`: as `_packed` made it."""
@@ -377,15 +378,3 @@ class Slots:
             with hosted.lock:  # if it is just brought back: either that sees it, or it is sent
                 if not hosted.down:
                     self._tell_weights(hosted)
-
-
-class _Successor(NamedTuple):
-    """See `Successor`."""
-
-    slots: Slots
-    old: FlowRun
-    hosted: SlottedFlow
-    build: bytes
-
-    def take_over(self) -> None:
-        self.slots.replace(self.old, self.hosted, self.build)

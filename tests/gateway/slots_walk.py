@@ -186,7 +186,7 @@ class Walk:
                 self.feed()  # what comes while it stands still
             successor = self.slots.successor(old, new, *self.read_checkpoint("f"))
             with self.feeding:
-                successor.take_over()
+                successor()
             self.run = new
             self.placed += 1
 

@@ -167,7 +167,7 @@ def test_models_go_with_a_flow_to_its_next_plan() -> None:
     walk.slots.offer_model(walk.run, "more", {"version": 4})  # while the flow stands still
     sent: list[bytes] = []
     walk.slots.orders.to_all = lambda hosted, data: sent.append(data)  # type: ignore[method-assign]
-    successor.take_over()
+    successor()
     number = walk.slots.hosted[new].number
     assert sent[-1] == frames.frame(frames.MODEL, number, "more", {"version": 4})
     assert list(walk.slots.hosted) == [new]
@@ -184,7 +184,7 @@ def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(capl
     kept = sum(fed.batch is not None for fed in before.fed)
     before.deaths = 2
     new = FlowRun(walk.run.flow, REGISTRY, 1, 1, walk.run.progress, walk.run.fusion)
-    walk.slots.successor(walk.run, new, [], b"").take_over()
+    walk.slots.successor(walk.run, new, [], b"")()
     after = walk.slots.hosted[new]
     assert 0 < kept < 20
     assert after.drops == {(new.places["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"

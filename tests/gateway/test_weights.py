@@ -58,7 +58,7 @@ def test_a_weight_stays_with_an_operator_through_versions_and_plans() -> None:
     assert in_pool(host.pool, first) == in_pool(host.pool, second) == {"in": 4.0, "out": 0.5}, "while both run"
     host.remove(first)
     third = a_run()
-    host.successor(second, third, (), b"").take_over()
+    host.successor(second, third, (), b"")()
     assert in_pool(host.pool, third) == {"in": 4.0, "out": 0.5}
     host.weigh("f", {"in": 1.0, "out": 1.0})
     assert in_pool(host.pool, third) == {}

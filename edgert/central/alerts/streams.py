@@ -40,7 +40,7 @@ class RuleStream(ABC):
     keys: tuple[str, ...]
     """The key columns of its alerts, in their order there."""
 
-    def __init__(self, rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
+    def __init__(self, rule: Rule, table: str, root: str, alerts: Alerts) -> None:
         self.rule = rule
         self._table = table
         self._root = root
@@ -66,7 +66,7 @@ class SilentStream(RuleStream):
     """A key of which nothing came for a while."""
 
     def __init__(self, rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
-        super().__init__(rule, table, schema, root, alerts)
+        super().__init__(rule, table, root, alerts)
         self._types = _types(schema)
         self.keys = rule.keys or tuple(name for name, _ in schema.keys)
         if not self.keys or not set(self.keys) <= self._types.keys():
@@ -165,7 +165,7 @@ class OutsideStream(RuleStream):
     """A key whose newest windows are all outside what the fleet has."""
 
     def __init__(self, rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
-        super().__init__(rule, table, schema, root, alerts)
+        super().__init__(rule, table, root, alerts)
         kinds = dict(schema.aggregates)
         self._kind = kinds.get(rule.column, "")
         if self._kind not in MERGES:
