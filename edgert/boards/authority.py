@@ -104,6 +104,16 @@ class Authority:
         """The line with the MAC key of the board `name`."""
         return key_line(gateway_key(self._central_key, self.fleet, name)) + "\n"
 
+    def identity(self, name: str, certificate: bytes) -> dict[str, str]:
+        """The identity of the board `name` as its provisioning file has it, but for the private key."""
+        return {
+            "certificate": certificate.decode(),
+            "ca": self.root_pem.decode(),
+            "crl": self.crl_pem.decode(),
+            "fleet_key": self.fleet_key,
+            "mac_key": self.mac_key(name),
+        }
+
     # -- certificates
 
     def board(self, name: str, now: datetime, life: timedelta) -> Issued:

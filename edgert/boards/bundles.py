@@ -73,14 +73,7 @@ def _one(authority: Authority, board: Board, folder: Path, now: datetime, life: 
 
 def document(authority: Authority, name: str, settings: Document, identity: Issued) -> str:
     """The provisioning file of the board `name`."""
-    keys = {
-        "certificate": identity.certificate.decode(),
-        "key": identity.key.decode(),
-        "ca": authority.root_pem.decode(),
-        "crl": authority.crl_pem.decode(),
-        "fleet_key": authority.fleet_key,
-        "mac_key": authority.mac_key(name),
-    }
+    keys = {**authority.identity(name, identity.certificate), "key": identity.key.decode()}
     gateway = {**settings.get("gateway", {}), "fleet": authority.fleet}
     return to_toml({"gateway": gateway, **{k: v for k, v in settings.items() if k != "gateway"}, OF_THE_CA: keys})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgert.scheduling.candidates import Candidates
-from edgert.scheduling.lazy_heap import LazyHeap, May
+from edgert.scheduling.lazy_heap import LazyHeap
 
 
 class ByHeap(LazyHeap, Candidates):
@@ -22,6 +22,3 @@ class ByHeap(LazyHeap, Candidates):
 
     def _left(self, instance: int) -> None:
         del self._entry[instance]
-
-    def _best(self, may: May | None) -> int | None:
-        return self._first(may)

@@ -36,7 +36,7 @@ class LazyHeap:
         self._heap = list(self._entry.values())
         heapify(self._heap)
 
-    def _first(self, may: May | None) -> int | None:
+    def _best(self, may: May | None) -> int | None:
         """The member with the least entry, of those that `may`; None when there is none."""
         heap, current = self._heap, self._entry
         passed: list[HeapEntry] = []

@@ -98,7 +98,7 @@ class Shares(LazyHeap):
         with the earliest deadline."""
         if preferred is None:
             return None
-        first = self._first(may)
+        first = self._best(may)
         if first is None:
             return preferred
         used = self._used

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a call on the store thread."""
 
 
 class Tasks:

@@ -16,10 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import xxhash
 
@@ -31,6 +31,7 @@ from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from edgert.store.file.file import read_state
+from gateway.base.tasks import OnStore
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,7 @@ AGAIN_S = 60.0
 class Compaction:
     """Lives on the daemon's loop."""
 
-    def __init__(
-        self, database: Database, store: Callable[[Callable[[], Any]], Awaitable[Any]], runs: Callable[[FlowRun], bool]
-    ) -> None:
+    def __init__(self, database: Database, store: OnStore, runs: Callable[[FlowRun], bool]) -> None:
         """`runs`: whether a run is still that of its flow."""
         self._database, self._store, self._runs = database, store, runs
         self._tasks: dict[str, asyncio.Task[None]] = {}

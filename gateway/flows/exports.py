@@ -15,7 +15,7 @@ from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_qu
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.store.database import Database
-from gateway.registry.registry import OnStore
+from gateway.base.tasks import OnStore
 
 MOST_PENDING: Final = 1 << 40
 """Bytes: all that waits for another gateway is read back."""

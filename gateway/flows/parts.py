@@ -42,6 +42,7 @@ from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import successor
+from gateway.base.tasks import OnStore
 from gateway.flows.exports import pending, rows_in, states_of_operators, waiting_before, waiting_here
 from gateway.flows.flows import Flows
 from gateway.flows.precopy import Precopy, behind
@@ -49,7 +50,6 @@ from gateway.flows.stopped import StoppedParts
 from gateway.hosts.host import Host
 from gateway.registry.plan_changes import Committed
 from gateway.registry.recovery import last_checkpoint
-from gateway.registry.registry import OnStore
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted

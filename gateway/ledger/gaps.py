@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
 from edgert.store.database import Database
 from gateway.base.once import Once
+from gateway.base.tasks import OnStore
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ def say_no_room(database: Database, name: str) -> int:
 
 
 async def write_gap(
-    store: Callable[[Callable[[], Any]], Awaitable[Any]],
+    store: OnStore,
     database: Database,
     name: str,
     text: str,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from edgert.core.clock import Clock
@@ -22,7 +22,7 @@ from edgert.runtime.checkpoint import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from gateway.base.epochs import successor
-from gateway.base.tasks import Tasks
+from gateway.base.tasks import OnStore, Tasks
 from gateway.hosts.host import Arrival, Host
 from gateway.ingest.ingest import Ingest
 from gateway.ledger.gaps import write_gap
@@ -35,7 +35,6 @@ DAMAGED: Final = "damaged batch of another gateway, rows unknown"
 NO_OPERATOR: Final = "rows of another gateway for an operator that does not run here"
 LOOK_TICKS = 8
 """How often what waits is read for the status: every two seconds."""
-OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a call on the store thread."""
 
 

@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 from edgert.core.clock import Clock
 from edgert.core.errors import DamagedError, EdgertError, StoreError
@@ -26,7 +26,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from edgert.store.state.records import StoredFlow
 from gateway.base.once import Once
-from gateway.base.tasks import Tasks, to_its_end
+from gateway.base.tasks import OnStore, Tasks, to_its_end
 from gateway.ingest.subscriptions import SubscribedSource
 from gateway.ledger.drop_ledger import DropLedger
 from gateway.ledger.gaps import say_no_room
@@ -39,8 +39,6 @@ RETRY_S: Final = 1.0
 AGAIN: Final = (
     "flow %s: %d result rows had left ahead of a checkpoint that was not made; they are made again and count twice"
 )
-OnStore = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a call on the store thread."""
 OnChange = Callable[[Mapping[str, FlowRun]], Awaitable[None]]
 """Called with the running flows after these have changed."""
 

@@ -30,9 +30,11 @@ from edgert.core.results.results import (
     unpack_acknowledgement_untrusted,
 )
 from edgert.core.settings.gateway import Uplink as UplinkSettings
+from edgert.mqtt.packets.packets import MAX_PACKET_BYTES
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
 from gateway.base.epochs import successor
+from gateway.base.tasks import OnStore
 from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill
 from gateway.uplink.macs import Macs
@@ -42,8 +44,6 @@ from gateway.uplink.token_bucket import TokenBucket
 
 log = logging.getLogger(__name__)
 
-MAX_PACKET_BYTES = 268_435_460
-"""The limit of MQTT."""
 CHUNK = 16
 """Batches read from the database at a time: some 2 MB at most. After each, new results may go first."""
 BACKLOG = 16
@@ -69,7 +69,7 @@ class Uplink:
     gateway: str
     database: Database
     clock: Clock
-    store: Callable[[Callable[[], Any]], Awaitable[Any]]
+    store: OnStore
     publish: Callable[[str, bytes], bool]
     """Publishes with QoS 1; false when there is no connection."""
     settings: UplinkSettings = field(default_factory=UplinkSettings)

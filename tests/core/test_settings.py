@@ -10,6 +10,7 @@ from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.folders import data_folder
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.settings.programs import PROGRAMS
+from edgert.core.text.toml import literal
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 
@@ -20,7 +21,7 @@ def test_defaults_satisfy_their_own_rules(program: str) -> None:
     text = ""
     for name, _, _ in config.sections(cls):
         own = [e for e in config.entries(cls) if e.section == name]
-        text += f"[{name}]\n" + "".join(f"{e.name} = {config.literal(e.default)}\n" for e in own)
+        text += f"[{name}]\n" + "".join(f"{e.name} = {literal(e.default)}\n" for e in own)
     assert config.parse(cls, text, {}) == cls()
 
 

@@ -256,10 +256,10 @@ def settings_of(options: argparse.Namespace) -> CollectorSettings:
         raise EdgertError("--root: expected a folder or URI, got an empty text")
     if options.root is not None:
         env["EDGERT_COLLECTOR_TABLE_ROOT"] = options.root
-    if options.fleet is not None:
-        env["EDGERT_COLLECTOR_FLEET"] = options.fleet
-    if options.broker is not None:
-        host, port = split_broker(options.broker)
+    if (fleet := getattr(options, "fleet", None)) is not None:
+        env["EDGERT_COLLECTOR_FLEET"] = fleet
+    if (broker := getattr(options, "broker", None)) is not None:
+        host, port = split_broker(broker)
         env["EDGERT_CENTRAL_HOST"], env["EDGERT_CENTRAL_PORT"] = host, str(port)
     # The gateway's settings have a section of the same name: what only it knows is not ours to refuse.
     env.pop("EDGERT_CENTRAL_ENABLED", None)

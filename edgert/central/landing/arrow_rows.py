@@ -13,7 +13,7 @@ from edgert.central.landing.lineage import Opening
 from edgert.central.tables.table import TIME
 from edgert.core.errors import show
 from edgert.core.results.result_schema import Schema, partial_columns, schema_untrusted
-from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
+from edgert.core.results.results import DAY_US, DropsBatch, GapBatch, OpenBatch, RefusedBatch, RowsBatch, lineage_text
 
 LandingBatch = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch
 _TYPES: Final = {
@@ -23,7 +23,6 @@ _TYPES: Final = {
     "boolean": pa.bool_(),
     "binary": pa.binary(),
 }
-_DAY_US: Final = 86_400_000_000
 KEPT_BYTES: Final = 65_536
 KEPT_TEXT: Final = 1_024
 """Characters of a reason or a topic in quarantine."""
@@ -197,7 +196,7 @@ def _number(batch: LandingBatch) -> dict[str, Any]:
 
 def _received(wall: float) -> dict[str, Any]:
     micros = round(wall * 1e6)
-    return {"received": micros, "day": micros // _DAY_US}
+    return {"received": micros, "day": micros // DAY_US}
 
 
 def _body(batch: LandingBatch) -> Any:

@@ -117,9 +117,6 @@ def _settings(args: argparse.Namespace) -> tuple[CollectorSettings, str]:
     from edgert.central.collector.main import settings_of, table_root
     from edgert.central.tables import object_store
 
-    for name in ("fleet", "broker"):
-        if name not in args:
-            setattr(args, name, None)
     settings = settings_of(args)
     root = table_root(settings)
     object_store.prepare(root, settings.object_store, os.environ)

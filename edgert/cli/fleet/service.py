@@ -141,11 +141,4 @@ class Service:
         Tokens(self._ca).redeem(token, name, key, self.wall())
         certificate = authority.signed(name, key, self.wall(), self.life)
         self._say(f"{asked.address}: {name} is enrolled")
-        identity = {
-            "certificate": certificate.decode(),
-            "ca": authority.root_pem.decode(),
-            "crl": authority.crl_pem.decode(),
-            "fleet_key": authority.fleet_key,
-            "mac_key": authority.mac_key(name),
-        }
-        return json.dumps(identity).encode()
+        return json.dumps(authority.identity(name, certificate)).encode()

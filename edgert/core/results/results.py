@@ -46,7 +46,7 @@ MOST_NAME: Final = 256
 MOST_DAYS: Final = 16
 """Days (UTC) in which the windows of one batch begin, at most: each day is a file of its own in the landing table, and
 costs the collector time and memory however few its rows are."""
-_DAY_US: Final = 86_400_000_000
+DAY_US: Final = 86_400_000_000
 
 INT64: Final = range(-(2**63), 2**63)
 Drop = tuple[str, str, int]
@@ -165,7 +165,7 @@ Result = OpenBatch | RowsBatch | GapBatch | DropsBatch | RefusedBatch | EpochHel
 
 def day_of(window_start: float) -> int:
     """The day in which a window begins, counted from 1970 (UTC); as the landing table has it, to the microsecond."""
-    return round(window_start * 1e6) // _DAY_US
+    return round(window_start * 1e6) // DAY_US
 
 
 def partition_of(gateway: str) -> int:

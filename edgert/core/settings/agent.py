@@ -8,7 +8,7 @@ from typing import Final
 
 from edgert.core.config import section, setting
 from edgert.core.settings.checks import PORT
-from edgert.core.settings.folders import data_folder, runtime_folder
+from edgert.core.settings.folders import data_folder, socket_folder
 from edgert.core.settings.gateway import Gateway
 from edgert.core.settings.log import Log
 
@@ -202,19 +202,14 @@ class AgentSettings:
     log: Log = section(Log)
 
 
-def _folder(settings: AgentSettings, env: Mapping[str, str], root: bool) -> str:
-    data = settings.gateway.data_dir
-    return data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
-
-
 def agent_socket(settings: AgentSettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the agent's control socket."""
-    return settings.agent.socket or f"{_folder(settings, env, root)}/agent.sock"
+    return settings.agent.socket or f"{socket_folder(settings.gateway.data_dir, env, root)}/agent.sock"
 
 
 def gateway_socket(settings: AgentSettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the control socket of this board's gateway."""
-    return settings.agent.gateway_socket or f"{_folder(settings, env, root)}/control.sock"
+    return settings.agent.gateway_socket or f"{socket_folder(settings.gateway.data_dir, env, root)}/control.sock"
 
 
 def agent_data(settings: AgentSettings, env: Mapping[str, str], root: bool) -> str:

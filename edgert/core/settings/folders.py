@@ -20,3 +20,9 @@ def runtime_folder(env: Mapping[str, str], root: bool) -> str:
         return given or "/run/edgert"
     user = env.get("XDG_RUNTIME_DIR", "")
     return f"{user}/edgert" if user else ""
+
+
+def socket_folder(data_dir: str, env: Mapping[str, str], root: bool) -> str:
+    """Where the sockets of a program with this setting `gateway.data_dir` lie."""
+    own = data_dir if not env.get("RUNTIME_DIRECTORY") else ""
+    return own or runtime_folder(env, root) or data_folder(env, root)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgert.core.config import section, setting
 from edgert.core.settings.checks import PORT, fleet_name, gateway_name
 from edgert.core.settings.connection import Connection
-from edgert.core.settings.folders import data_folder, runtime_folder
+from edgert.core.settings.folders import socket_folder
 from edgert.core.settings.log import Log
 from edgert.core.text.mqtt_text import fits
 from edgert.core.text.topic_template import MAX_LEVELS
@@ -317,24 +317,19 @@ class GatewaySettings:
 def control_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of a gateway's control socket. Two gateways of one user have data folders of their own, so that their
     sockets differ, too."""
-    return settings.control.socket or f"{_socket_folder(settings, env, root)}/control.sock"
+    return settings.control.socket or f"{socket_folder(settings.gateway.data_dir, env, root)}/control.sock"
 
 
 def agent_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the control socket of the agent on a gateway's board."""
-    return settings.web.agent_socket or f"{_socket_folder(settings, env, root)}/agent.sock"
+    return settings.web.agent_socket or f"{socket_folder(settings.gateway.data_dir, env, root)}/agent.sock"
 
 
 def update_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the file in which a request for an update is left."""
-    return settings.updates.request or f"{_socket_folder(settings, env, root)}/update.request"
+    return settings.updates.request or f"{socket_folder(settings.gateway.data_dir, env, root)}/update.request"
 
 
 def revoked_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the file in which a list of revoked certificates is left for root."""
-    return f"{_socket_folder(settings, env, root)}/crl.request"
-
-
-def _socket_folder(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
-    data = settings.gateway.data_dir
-    return data if data and not env.get("RUNTIME_DIRECTORY") else runtime_folder(env, root) or data_folder(env, root)
+    return f"{socket_folder(settings.gateway.data_dir, env, root)}/crl.request"
