@@ -16,18 +16,17 @@ from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from edgert.boards import files
-from edgert.boards.certificates import Key, key_pem, new_key
+from edgert.boards.certificates import Key, key_pem
 from edgert.boards.signing_requests import CA, ENROL, signing_request
 from edgert.core.errors import EdgertError, show
 from edgert.core.text.toml import to_toml
 from provisioning.document import COMPLETE_FILE, TOKEN_FILE, TOKEN_KEY, files_untrusted
 from provisioning.identity import own_name
 from provisioning.on_board import STORED, store
-from provisioning.renewal import FAULTS, Refused, ask_untrusted
+from provisioning.renewal import FAULTS, Refused, ask_untrusted, next_key
 
 GIVEN: Final = ("certificate", "ca", "crl", "fleet_key", "mac_key")
 REFUSED: Final = 2
@@ -62,7 +61,7 @@ def _complete(stored: Path, own: str) -> str:
         url, token, pinned = enrolment["url"], enrolment["token"], enrolment["ca_sha256"]
     except (OSError, ValueError, KeyError) as error:
         raise EdgertError(f"{stored / TOKEN_FILE}: expected a provisioning file with a token: {error}") from error
-    name, key = document.get("gateway", {}).get("id") or own, _key(stored / TOKEN_KEY)
+    name, key = document.get("gateway", {}).get("id") or own, next_key(stored / TOKEN_KEY)
     ca = pinned_untrusted(ask_untrusted(url, CA, b"", b""), pinned)
     request = signing_request(document.get("gateway", {}).get("fleet", ""), name, key)
     body = json.dumps({"token": token, "request": request.decode()}).encode()
@@ -70,18 +69,6 @@ def _complete(stored: Path, own: str) -> str:
     text = to_toml({**document, "enrolment": {"url": url}, "identity": identity})
     files_untrusted(text, "the service's answer", own)
     return text
-
-
-def _key(path: Path) -> Key:
-    try:
-        found = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError):
-        found = None
-    if isinstance(found, ec.EllipticCurvePrivateKey):
-        return found
-    key = new_key()
-    files.write(path, key_pem(key))
-    return key
 
 
 def pinned_untrusted(pem: bytes, sha256: str) -> bytes:

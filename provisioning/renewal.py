@@ -90,7 +90,7 @@ def renew(stored: Path, now: datetime) -> str:
     ends = own.not_valid_after_utc
     if now < ends - (ends - own.not_valid_before_utc) / 3:
         return f"the certificate is valid until {ends:%Y-%m-%d}"
-    key = _next_key(identity / NEXT_KEY, own)
+    key = next_key(identity / NEXT_KEY, own)
     name = str(own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
     request = signing_request(fleet_of(own), name, key)
     answer = ask_untrusted(url, RENEW, request, _read(identity / CA), (identity / CERTIFICATE, identity / KEY))
@@ -103,12 +103,13 @@ def renew(stored: Path, now: datetime) -> str:
     return f"a new certificate, valid until {made.not_valid_after_utc:%Y-%m-%d}"
 
 
-def _next_key(path: Path, own: x509.Certificate) -> Key:
+def next_key(path: Path, own: x509.Certificate | None = None) -> Key:
+    """The key for the next certificate, the same at each attempt; made where there is none, or that of `own`."""
     try:
         found = load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError):
         found = None
-    if isinstance(found, ec.EllipticCurvePrivateKey) and found.public_key() != own.public_key():
+    if isinstance(found, ec.EllipticCurvePrivateKey) and (own is None or found.public_key() != own.public_key()):
         return found
     key = new_key()
     path.parent.mkdir(mode=0o755, exist_ok=True)

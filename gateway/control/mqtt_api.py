@@ -93,26 +93,17 @@ class MqttApi:
     # -- flows
 
     async def _flow(self, name: str, payload: bytes) -> None:
-        answer: dict[str, Any]
-        version: int | None
-        try:
+        async def change() -> dict[str, Any]:
             if not TABLE_NAME.fullmatch(name):
                 raise DocumentError("flow", [Problem("topic", f"a flow's name ({TABLE_NAME.pattern})", show(name))])
             if payload:
                 flow = await asyncio.to_thread(self._checked_untrusted, name, payload)
-                version = await self.flows.deploy(flow, "mqtt")
-                cautions = await self.flows.cautions(name)
-                answer = {"accepted": True, "version": version, "errors": [], "cautions": cautions}
-            else:
-                version = self.flows.version(name)
-                existed = await self.flows.remove(name)
-                answer = {"accepted": True, "version": version, "errors": [], "removed": True, "existed": existed}
-        except EdgertError as error:
-            answer = self._refusal(error)
-            log.warning("a document for flow %s is refused: %s", show(name), error)
-        except Exception as error:
-            answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
-            log.exception("a document for flow %s could not be carried out", show(name))
+                version: int | None = await self.flows.deploy(flow, "mqtt")
+                return {"version": version, "cautions": await self.flows.cautions(name)}
+            version = self.flows.version(name)
+            return {"version": version, "removed": True, "existed": await self.flows.remove(name)}
+
+        answer = await self._done(f"a document for flow {show(name)}", change())
         answer["running_version"] = self.flows.version(name)
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/flows/{name}/state", answer)
@@ -133,6 +124,17 @@ class MqttApi:
             raise DocumentError(what, problems)
         return flow
 
+    async def _done(self, what: str, change: Awaitable[Mapping[str, Any]]) -> dict[str, Any]:
+        """The answer to a document, once it is carried out or refused."""
+        try:
+            return {"accepted": True, "errors": [], **await change}
+        except EdgertError as error:
+            log.warning("%s is refused: %s", what, error)
+            return self._refusal(error)
+        except Exception as error:
+            log.exception("%s could not be carried out", what)
+            return self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
+
     def _refusal(self, error: EdgertError) -> dict[str, Any]:
         self.rejected += 1
         problems = (
@@ -147,40 +149,26 @@ class MqttApi:
     # -- models
 
     async def _model(self, name: str, payload: bytes, *, of_fleet: bool = False) -> None:
-        answer: dict[str, Any]
-        try:
+        async def change() -> dict[str, Any]:
             if payload:
-                what = f"model {name}"
-                document = await asyncio.to_thread(read_untrusted, payload, format="json", what=what)
+                document = await asyncio.to_thread(read_untrusted, payload, format="json", what=f"model {name}")
                 operators = await self.flows.models.offer_untrusted(name, document, of_fleet=of_fleet)
-                answer = {"accepted": True, "errors": [], "version": document.get("version", 0), "operators": operators}
-            else:
-                operators = await self.flows.models.forget(name, of_fleet=of_fleet)
-                answer = {"accepted": True, "errors": [], "removed": True, "operators": operators}
-        except EdgertError as error:
-            answer = self._refusal(error)
-            log.warning("model %s is refused: %s", show(name), error)
-        except Exception as error:
-            answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
-            log.exception("model %s could not be taken", show(name))
+                return {"version": document.get("version", 0), "operators": operators}
+            return {"removed": True, "operators": await self.flows.models.forget(name, of_fleet=of_fleet)}
+
+        answer = await self._done(f"model {show(name)}", change())
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/models/{name}/state", answer)
 
     # -- settings and commands
 
     async def _config(self, payload: bytes) -> None:
-        answer: dict[str, Any]
-        try:
-            document = read_untrusted(payload, what="config") if payload else {}
-            added = await self.apply_settings(document)
+        async def change() -> Mapping[str, Any]:
+            added = await self.apply_settings(read_untrusted(payload, what="config") if payload else {})
             self.config_version += 1
-            answer = {"accepted": True, "errors": [], **added}
-        except EdgertError as error:
-            answer = self._refusal(error)
-            log.warning("a config is refused: %s", error)
-        except Exception as error:
-            answer = self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
-            log.exception("a config could not be carried out")
+            return added
+
+        answer = await self._done("a config", change())
         answer["version"] = self.config_version
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/config/state", answer)

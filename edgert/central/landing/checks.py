@@ -106,21 +106,18 @@ def check_rows(batch: RowsBatch, schema: Schema, first_s: float = 0.0) -> Checke
 
 def _row_check(schema: Schema, first_s: float) -> Callable[[Any], str | None]:
     names = row_columns(schema)
-    checks: list[Callable[[Any], bool]] = [_is_time, _is_time]
-    checks += [_KEY_CHECKS[kind] for _, kind in schema.keys]
+    parts: list[_Part] = [(_is_time, "a time in seconds")] * 2
+    parts += [(_KEY_CHECKS[kind], f"{kind} or null") for _, kind in schema.keys]
     for _, kind in schema.aggregates:
-        checks += _PARTIAL_CHECKS[kind]
-    expected = ["a time in seconds"] * 2 + [f"{kind} or null" for _, kind in schema.keys]
-    for _, kind in schema.aggregates:
-        expected += _PARTIAL_TEXTS[kind]
-    whole = list(enumerate(checks))
+        parts += _PARTIALS[kind]
+    whole = [(i, is_good) for i, (is_good, _) in enumerate(parts)]
 
     def check(row: Any) -> str | None:
         if not isinstance(row, list) or len(row) != len(names):
             return f"row: expected {len(names)} values, got {show(row)}"
         for i, is_good in whole:
             if not is_good(row[i]):
-                return f"{names[i]}: expected {expected[i]}, got {show(row[i])}"
+                return f"{names[i]}: expected {parts[i][1]}, got {show(row[i])}"
         if row[0] < first_s:
             return (
                 f"window_start: expected at least {first_s:.0f} (what was before is gone by retention), got {row[0]!r}"
@@ -177,25 +174,23 @@ def _is_sketch_or_null(of: str) -> Callable[[Any], bool]:
     return check
 
 
-_NUMBER: Final = "a finite number or null"
-_COUNT: Final = f"a count from 0 to {MOST_COUNT}"
-_PARTIAL_CHECKS: Final[Mapping[str, list[Callable[[Any], bool]]]] = {
-    "count": [_is_count],
-    "sum": [_is_double_or_null],
-    "min": [_is_double_or_null],
-    "max": [_is_double_or_null],
-    "mean": [_is_count, _is_double_or_null],
-    "variance": [_is_count, _is_double_or_null, _is_square_sum_or_null],
-    **{of: [_is_sketch_or_null(of)] for of in ("distinct", "distinct_set", "quantiles")},
-}
-_PARTIAL_TEXTS: Final[Mapping[str, list[str]]] = {
+_Part = tuple[Callable[[Any], bool], str]
+_COUNT: Final[_Part] = (_is_count, f"a count from 0 to {MOST_COUNT}")
+_NUMBER: Final[_Part] = (_is_double_or_null, "a finite number or null")
+_PARTIALS: Final[Mapping[str, list[_Part]]] = {
     "count": [_COUNT],
     "sum": [_NUMBER],
     "min": [_NUMBER],
     "max": [_NUMBER],
     "mean": [_COUNT, _NUMBER],
-    "variance": [_COUNT, _NUMBER, "a sum of squares of at least 0 or null"],
-    "distinct": [f"the bytes of an HLL_4 sketch of lgK {HLL_LG_K} or null"],
-    "distinct_set": [f"the bytes of an ordered theta sketch of at most {2**THETA_LG_K} hashes or null"],
-    "quantiles": [f"the bytes of a KLL sketch of at most {MOST_COUNT} finite doubles of k {KLL_K} or null"],
+    "variance": [_COUNT, _NUMBER, (_is_square_sum_or_null, "a sum of squares of at least 0 or null")],
+    **{
+        of: [(_is_sketch_or_null(of), f"the bytes of {kind} or null")]
+        for of, kind in (
+            ("distinct", f"an HLL_4 sketch of lgK {HLL_LG_K}"),
+            ("distinct_set", f"an ordered theta sketch of at most {2**THETA_LG_K} hashes"),
+            ("quantiles", f"a KLL sketch of at most {MOST_COUNT} finite doubles of k {KLL_K}"),
+        )
+    },
 }
+"""Aggregate -> check and description of each of its columns."""

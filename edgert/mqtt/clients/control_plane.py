@@ -201,11 +201,10 @@ class ControlConnection:
         """
         if not self.connected:
             return self.error or "there is no connection"
-        client = self.client
+        if refused := self.refuses(topic, payload):
+            return refused
         try:
-            check_topic(topic)
-            self.limits.check(topic, payload)
-            info = client.publish(topic, payload, 1, retain)
+            info = self.client.publish(topic, payload, 1, retain)
             info.wait_for_publish(timeout_s)
         except (ValueError, RuntimeError) as error:
             return str(error)

@@ -42,7 +42,6 @@ class Primitive:
     """Index of its first slot."""
 
 
-_WIDTH = {"rows": 1, "full": 1, "count": 1, "sum": 1, "min": 1, "max": 1, "moments": 4, "hll": 1, "theta": 1, "kll": 1}
 _INITIAL: Mapping[str, tuple[Any, ...]] = {
     "rows": (0,),
     "full": (0,),
@@ -83,7 +82,7 @@ class Aggregates:
             if (kind, column) not in self._slot:
                 self._slot[kind, column] = at
                 primitives.append(Primitive(kind, column, at))  # type: ignore[arg-type]
-                at += _WIDTH[kind]
+                at += len(_INITIAL[kind])
         self.primitives = tuple(primitives)
         self._initial: Slots = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
         self.unusable = UnusableValues()

@@ -28,3 +28,10 @@ class Sample:
     metric: Metric
     labels: tuple[str, ...]
     value: float
+
+
+def markdown(head: str, metrics: Iterable[Metric]) -> str:
+    """A page of the docs: `head`, and a table of the metrics."""
+    return f"{head}\n| name | kind | unit | labels | meaning |\n|---|---|---|---|---|\n" + "".join(
+        f"| `{m.name}` | {m.kind} | {m.unit or '–'} | {', '.join(m.labels) or '–'} | {m.doc} |\n" for m in metrics
+    )
