@@ -11,7 +11,7 @@ from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.settings.agent import AgentSettings
 from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 S = TypeVar("S")
 STORED: Final = "/var/edgert"

@@ -22,7 +22,7 @@ from edgert.boards import files
 from edgert.boards.certificates import Key, key_pem
 from edgert.boards.signing_requests import CA, ENROL, signing_request
 from edgert.core.errors import EdgertError, show
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from provisioning.document import COMPLETE_FILE, TOKEN_FILE, TOKEN_KEY, files_untrusted
 from provisioning.identity import own_name
 from provisioning.on_board import STORED, store

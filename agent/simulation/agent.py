@@ -45,7 +45,7 @@ from edgert.core.config import parse
 from edgert.core.errors import DocumentError, EdgertError, show
 from edgert.core.packing import pack
 from edgert.core.settings.agent import AgentSettings
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 log = logging.getLogger(__name__)
 BOARD: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("BOARD", default="")

@@ -19,7 +19,7 @@ from benchmarks.report import Benchmark, Options, Report
 from edgert.control.client import call
 from edgert.control.messages import ControlError
 from edgert.core.text.key_lines import key_line
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 AGENTS: Final = 11
 SECONDS: Final = 60.0

@@ -24,7 +24,7 @@ from benchmarks.checkpoints.flow import LONG_S, Messages, document
 from benchmarks.ingest.flows import probe
 from benchmarks.ingest.gateway import READY
 from benchmarks.processes import Child, child, wait_for
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import V311
 

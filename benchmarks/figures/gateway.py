@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks.ingest.gateway import READY
 from benchmarks.processes import Child, child, wait_for
 from edgert.control.client import BlockingClient
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 FLOWS: Final = 10
 LINE: Final = 30

@@ -13,7 +13,7 @@ from typing import Any, Final
 from benchmarks import bars
 from benchmarks.processes import MOSQUITTO, Child, child, mosquitto, wait_for
 from benchmarks.report import Benchmark, Options, Report
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 FLOWS: Final = (1, 300)
 SECONDS: Final = 30.0

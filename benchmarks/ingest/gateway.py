@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.ingest.flows import FLOW, measured, probe
 from benchmarks.ports import free_port
 from benchmarks.processes import Child, child, wait_for
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 READY = " is ready"
 

@@ -26,7 +26,7 @@ from benchmarks.processes import MOSQUITTO, Child, child, module, mosquitto, wai
 from benchmarks.report import Benchmark, Options, Report
 from edgert.control.client import call
 from edgert.core.errors import EdgertError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 PLAIN: Final = "none"
 POLICIES: Final = (PLAIN, "qs", "fcfs", "hr", "random")

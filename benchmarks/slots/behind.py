@@ -28,7 +28,7 @@ from benchmarks.ingest.trace import messages
 from benchmarks.ports import free_port
 from benchmarks.processes import Child, child, module, mosquitto, wait_for
 from benchmarks.riotbench.flows import split
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 DEVICE: Final = "probe"
 GAP_S: Final = 0.02

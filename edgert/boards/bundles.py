@@ -13,8 +13,8 @@ from edgert.boards import files
 from edgert.boards.authority import Authority, Issued
 from edgert.boards.table import OF_THE_CA, Board, Document
 from edgert.core.errors import EdgertError
-from edgert.core.text.toml import to_toml
 from edgert.core.text_files import ENCODING
+from edgert.core.toml import to_toml
 
 FILE: Final = "edgert.toml"
 State = Literal["made", "updated", "kept", "refused"]

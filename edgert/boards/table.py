@@ -19,7 +19,7 @@ from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.agent import AgentSettings
 from edgert.core.settings.board import BoardSettings
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 
 Document = dict[str, dict[str, Any]]
 FILES: Final[tuple[type[Any], ...]] = (GatewaySettings, AgentSettings, BoardSettings)

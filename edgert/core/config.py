@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
-from edgert.core.text.toml import literal
 from edgert.core.text_files import ENCODING
+from edgert.core.toml import literal
 
 S = TypeVar("S")
 _KEY: Final = "edgert.setting"

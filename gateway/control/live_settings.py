@@ -10,7 +10,7 @@ from edgert.core.config import parse
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.log import set_up
 from edgert.core.settings.gateway import GatewaySettings
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.scheduling.consumption import CONSUMPTIONS
 from gateway.hosts.host import Host
 

@@ -24,7 +24,7 @@ from edgert.core.results.results import (
     unpack_result_untrusted,
 )
 from edgert.core.text.key_lines import key_line
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.brokers import Broker
 from tests.central.results_examples import FLOW, contribution
 from tests.central.results_examples import Gateway as Numbers

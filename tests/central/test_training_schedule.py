@@ -24,7 +24,7 @@ from edgert.central.training.schedule import Trainer, is_due, judged
 from edgert.central.training.train import TrainingFigures
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.brokers import Broker
 from tests.central.worlds import WHEN, kept, line, version, write
 from tests.integration.rig import ROOT, Process

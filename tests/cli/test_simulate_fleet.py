@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.agent.simulation.worlds import FLOW
 
 pytestmark = pytest.mark.integration

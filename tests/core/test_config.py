@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgert.core import config
 from edgert.core.config import section, setting
 from edgert.core.errors import DocumentError, EdgertError, Problem
-from edgert.core.text.toml import literal
+from edgert.core.toml import literal
 
 
 @dataclass(frozen=True, slots=True)

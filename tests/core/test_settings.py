@@ -10,7 +10,7 @@ from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.folders import data_folder
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.settings.programs import PROGRAMS
-from edgert.core.text.toml import literal
+from edgert.core.toml import literal
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from edgert.control.client import call
 from edgert.core.errors import EdgertError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from tests.faults.circumstances import Spark
 from tests.faults.fault import DOWN, NOTHING, Fault, seconds

@@ -12,7 +12,7 @@ from typing import Final
 import psutil
 
 from benchmarks.ports import free_port
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.faults import large_batches
 from tests.integration.rig import Process
 from tests.waiting import wait_until

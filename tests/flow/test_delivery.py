@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.flow.document import from_plain, load, to_json
 from edgert.flow.options.delivery import DELIVERIES
 from edgert.flow.schema import json_schema

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgert.core.errors import DocumentError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.expr.tree import Expression
 from edgert.flow.document import MAX_BYTES, from_plain, load, read_untrusted, to_json
 from edgert.flow.graph import Flow

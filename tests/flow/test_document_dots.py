@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import DocumentError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.flow import document
 from edgert.flow.document import MAX_BYTES, MAX_DOTS, load, read_untrusted
 from edgert.operators.builder import stream

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.flow.document import from_plain, load
 from edgert.flow.options.full_outbox import of_document
 from edgert.operators.builder import stream

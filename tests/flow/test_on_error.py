@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import DocumentError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.flow.document import from_plain, load, to_json
 from edgert.flow.graph import Flow
 from edgert.flow.options.on_error import OnError

@@ -22,7 +22,7 @@ import paho.mqtt.client as paho
 import psutil
 
 from benchmarks.ports import free_port
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.brokers import Broker
 from tests.waiting import DEADLINE_S, wait_until
 

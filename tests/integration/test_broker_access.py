@@ -14,7 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from edgert.cli.main import main
 from edgert.core.results.results import acks_topic, results_topic
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Rig
 from tests.integration.worlds import AIR

@@ -17,7 +17,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.examples import examples
 from tests.integration import truth
 from tests.integration.rig import FLEET, ROOT, Rig

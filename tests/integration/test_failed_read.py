@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from gateway.daemon import Daemon
 from gateway.web.health import reasons
 from tests.brokers import Broker

@@ -12,7 +12,7 @@ import pytest
 from edgert.cli.main import main
 from edgert.control.messages import ControlError
 from edgert.core.ids import short
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.integration import truth
 from tests.integration.fleet_world import Fleet, counts_of
 from tests.integration.rig import FLEET

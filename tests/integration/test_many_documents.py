@@ -12,7 +12,7 @@ from typing import Any, Final
 import paho.mqtt.client as paho
 import pytest
 
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.mqtt.clients.deployment import digest
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Gateway, Message, Rig

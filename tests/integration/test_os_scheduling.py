@@ -21,7 +21,7 @@ from agent.osched.kernel.cgroups import ROOT
 from agent.osched.kernel.rights import abilities
 from edgert.control.client import call
 from edgert.core.errors import EdgertError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.agent.osched.worlds import PROC, needs_nice
 from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.integration.two_slots import two_slots

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.brokers import Broker
 from tests.integration.harms import dropped
 from tests.integration.rig import FLEET, Gateway, Message, Rig

@@ -12,7 +12,7 @@ import pytest
 
 from edgert.core.results.macs import gateway_key
 from edgert.core.text.key_lines import key_line
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Gateway, Rig
 

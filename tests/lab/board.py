@@ -10,7 +10,7 @@ from typing import Any, Final
 from agent.simulation.described.description import BoardDescription
 from edgert.central.spark.die_with_parent import leashed
 from edgert.control.client import call
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.links.tls import Credentials
 from tests.brokers import Broker, mosquitto
 from tests.integration.rig import FLEET, Gateway, Process, Rig

@@ -12,7 +12,7 @@ import pytest
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DocumentError
-from edgert.core.text.toml import to_toml
+from edgert.core.toml import to_toml
 from edgert.flow.document import load
 from edgert.flow.graph import Flow, Node
 from edgert.flow.schema import json_schema, operators_markdown

@@ -49,7 +49,7 @@ def _token(args: argparse.Namespace) -> int:
     from edgert.boards.bundles import FILE
     from edgert.boards.table import boards_untrusted, common_untrusted
     from edgert.boards.tokens import Tokens
-    from edgert.core.text.toml import to_toml
+    from edgert.core.toml import to_toml
 
     if not 1 <= args.hours <= MOST_HOURS:
         raise EdgertError(f"--hours: expected 1 to {MOST_HOURS}, got {args.hours}")
