@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.metrics import METRICS, MetricsServer, exposition, markdown
+from agent.metrics import HEAD, METRICS, MetricsServer, exposition
+from edgert.runtime.metrics.metric import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -121,4 +122,4 @@ async def _ask(request_: bytes, answer: bytes) -> None:
 
 def test_the_docs_list_the_metrics() -> None:
     page = DOCS / "metrics-agent.md"
-    assert page.read_text() == markdown(), "run: python -m agent.metrics > docs/metrics-agent.md"
+    assert page.read_text() == markdown(HEAD, METRICS), "run: python -m agent.metrics > docs/metrics-agent.md"

@@ -21,7 +21,7 @@ from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, parse
 from edgert.central.alerts.streams import widened
 from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, KeyVerdict
 from edgert.central.landing.landing import Landing
-from edgert.central.spark.metrics import METRICS, StreamMetrics, markdown, served
+from edgert.central.spark.metrics import HEAD, METRICS, StreamMetrics, served
 from edgert.central.spark.streams import GIVEN_UP_S, LONGEST_WAIT_S, TRIES, CannotStart, RunningQuery
 from edgert.central.tables.lease import claims
 from edgert.central.tables.readers import Readers
@@ -32,6 +32,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings.central import Alerts as Settings
 from edgert.core.settings.central import CollectorSettings
 from edgert.core.settings.connection import Connection
+from edgert.runtime.metrics.metric import markdown
 from tests.brokers import Broker
 from tests.central.results_examples import Gateway
 from tests.waiting import wait_until
@@ -255,4 +256,6 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
 
 def test_the_page_of_metrics_is_the_one_generated_from_the_declarations() -> None:
     page = DOCS / "metrics-central.md"
-    assert page.read_text() == markdown(), "run: python -m edgert.central.spark.metrics > docs/metrics-central.md"
+    assert page.read_text() == markdown(HEAD, METRICS), (
+        "run: python -m edgert.central.spark.metrics > docs/metrics-central.md"
+    )

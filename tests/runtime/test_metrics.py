@@ -2,8 +2,9 @@ import re
 from pathlib import Path
 
 from edgert.runtime.metrics import METRICS, samples
-from edgert.runtime.metrics.__main__ import markdown
+from edgert.runtime.metrics.__main__ import HEAD
 from edgert.runtime.metrics.bounded import MOST_SERIES, OTHERS
+from edgert.runtime.metrics.metric import markdown
 from tests.status_example import example_status, judged
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -97,4 +98,4 @@ def test_no_name_is_declared_twice() -> None:
 
 
 def test_the_page_in_docs_is_the_one_generated_from_the_declarations() -> None:
-    assert DOCS.read_text() == markdown(), "run: python -m edgert.runtime.metrics > docs/metrics.md"
+    assert DOCS.read_text() == markdown(HEAD, METRICS), "run: python -m edgert.runtime.metrics > docs/metrics.md"
