@@ -129,7 +129,10 @@ class FleetMoves:
     async def look(self) -> None:
         """One evaluation, and the move that comes of it."""
         now, crowd = self._clock.monotonic(), self._crowd()
-        self.past_prediction.observe(crowd, now)
+        room, (cpu, link) = self.room, self._rings.used
+        used = Load(cpu / room.cpu, link / room.link)
+        self.past_prediction.observe(crowd, used, now)
+        self.exchange.peaks.observe(used, now)  # what came true, not what was feared
         found = await self._movable() if self.exchange.crowded(crowd, now) else {}
         footprints = {name: Footprint(one.ring) for name, one in found.items() if self.exchange.free(name, now)}
         name = self.exchange.offer(crowd, footprints, now)

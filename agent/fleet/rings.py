@@ -40,6 +40,8 @@ class FleetRings:
         self.rings: Mapping[tuple[str, str], Ring] = {}
         """Flow and instance -> its newest ring."""
         self.board = NOTHING
+        self.used = 0.0, 0.0
+        """Reference cores, and bytes per second, that were in use between the last two readings."""
         self.changed = asyncio.Event()
         """Set with each prediction."""
         self.control: dict[str, Handler] = {"fleet.rings": self._rings}
@@ -53,6 +55,7 @@ class FleetRings:
             self.forecasts.observe(self._gateway.figures)
         self.rings = self.forecasts.rings(self._speed)
         self.board = self.forecasts.board(self.rings.values(), self._speed, load)
+        self.used = self.forecasts.used(self._speed, load)
         self.changed.set()
         return pack(self.board)
 

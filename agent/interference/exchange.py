@@ -159,7 +159,6 @@ class Exchange:
         """The instance to move away, if it has been the most disturbed one for long enough. `instances`: those on this
         board that may move."""
         self.since = min(self.since, now)
-        self.peaks.observe(crowd.now, now)  # what came true, not what was feared
         self.left_alone = {i: until for i, until in self.left_alone.items() if until > now}
         free = {name: instance for name, instance in instances.items() if self.free(name, now)}
         if not free or not self.crowded(crowd, now):

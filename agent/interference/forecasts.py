@@ -42,6 +42,8 @@ class _Instance:
     period_s: float = 0.0
     cpu_now: float = 0.0
     """Core-seconds per second between the last two readings."""
+    link_now: float = 0.0
+    """Bytes per second."""
 
     def goes_on(self, now: _Counted) -> bool:
         """False where counters went back: the instance began anew."""
@@ -58,6 +60,7 @@ class _Instance:
             self.cpu_s = (now.busy_s - before.busy_s) / rows
             self.row_bytes = (now.bytes - before.bytes) / rows
         self.cpu_now = (now.busy_s - before.busy_s) / passed
+        self.link_now = (now.bytes - before.bytes) / passed
         self.period_s, self.counted = passed, now
 
 
@@ -101,6 +104,12 @@ class Forecasts:
     def cpu_now(self) -> float:
         """Cores that the instances used between the last two readings."""
         return sum(one.cpu_now for one in self._instances.values())
+
+    def used(self, speed: float, load: float, external_link: float = 0.0) -> tuple[float, float]:
+        """What the board's ring begins with if nothing changes: reference cores, and bytes per second, in use between
+        the last two readings. See `board`."""
+        link = sum(one.link_now for one in self._instances.values())
+        return max(self.cpu_now, load) * speed, link + external_link
 
     def rings(self, speed: float) -> dict[tuple[str, str], Ring]:
         """The ring of each instance. `speed`: of a core of this board, in reference cores."""

@@ -20,16 +20,16 @@ class PastPrediction:
 
     def __init__(self) -> None:
         self.now = Load()
-        """The load when it was looked at last, as parts of the board's room."""
+        """The load by the last reading, as parts of the board's room."""
         self.before: Load | None = None
         """The prediction for that moment; None in the first half minute."""
         self._waiting: deque[tuple[float, Load]] = deque(maxlen=MOST)
 
-    def observe(self, crowd: Crowd, now: float) -> None:
-        """`now`: seconds on a monotonic clock."""
+    def observe(self, crowd: Crowd, load: Load, now: float) -> None:
+        """`load`: by the last reading; `now`: seconds on a monotonic clock."""
         while self._waiting and self._waiting[0][0] <= now:
             self.before = self._waiting.popleft()[1]
         ring, room = crowd.ring, crowd.room
         ahead = Load(ring.cpu[_WINDOW] / room.cpu, ring.link[_WINDOW] / room.link)
         self._waiting.append((now + AHEAD_S, ahead))
-        self.now = crowd.now
+        self.now = load

@@ -137,11 +137,6 @@ class Crowd:
         """Greatest parts of its room that are predicted to be needed in any window; 1 is full."""
         return self.share(self.ring)
 
-    @property
-    def now(self) -> Load:
-        """Parts of its room that are needed in the window that begins now."""
-        return Load(self.ring.cpu[0] / self.room.cpu, self.ring.link[0] / self.room.link)
-
     def share(self, ring: Ring) -> Load:
         """Greatest parts of the board's room that `ring` needs in any window."""
         return Load(max(ring.cpu) / self.room.cpu, max(ring.link) / self.room.link)

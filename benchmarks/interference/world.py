@@ -57,6 +57,8 @@ class Board:
     """Parts of its capacity that other programs use."""
     forecasts: Forecasts = field(default_factory=Forecasts)
     ring: Ring = NOTHING
+    read: tuple[float, float] = (0.0, 0.0)
+    """Cores and bytes per second in use, by the last two readings."""
     rings: Mapping[tuple[str, str], Ring] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     used: Load = Load()
@@ -85,6 +87,7 @@ class Board:
         self.rings = self.forecasts.rings(1.0)
         load, link = (self.used.cpu + self.external.cpu) * CAPACITY.cpu, self.external.link * CAPACITY.link
         self.ring = self.forecasts.board(self.rings.values(), 1.0, load, link)
+        self.read = self.forecasts.used(1.0, load, link)
 
     def _figures(self, now: float) -> dict[str, Any]:
         instances = {
@@ -125,6 +128,10 @@ class BoardAgent:
     @property
     def board(self) -> Ring:
         return self.runs.ring
+
+    @property
+    def used(self) -> tuple[float, float]:
+        return self.runs.read
 
     @property
     def figures(self) -> Mapping[str, Any]:

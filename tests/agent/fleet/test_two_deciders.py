@@ -87,6 +87,7 @@ class World:
 
     def _look_of_board(self, board: str, now: float) -> None:
         exchange, crowd = self.exchanges[board], self.crowd(board)
+        exchange.peaks.observe(crowd.load, now)
         found: dict[str, Movable] = {}
         for flow, rules in RULES.items():
             figures = self.figures(board, now)["flows"][flow]

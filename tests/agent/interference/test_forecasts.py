@@ -36,6 +36,16 @@ def test_load_of_other_programs_is_in_the_next_half_minute_and_no_further() -> N
     assert ring.cpu[40] == pytest.approx(0.2)
 
 
+def test_what_is_used_is_read_and_not_predicted() -> None:
+    forecasts, busy_s = Forecasts(), 0.0
+    for reading in range(41):
+        forecasts.observe(figures(PERIOD_S * reading, 1_000 * busy_s, busy_s=busy_s, sent=2_000 * busy_s))
+        busy_s += (0.1 if reading < 39 else 0.9) * PERIOD_S
+    assert forecasts.board(forecasts.rings(1.0).values(), 1.0, 0.0).cpu[0] < 0.2, "the mean of two minutes and a half"
+    assert forecasts.used(2.0, load=0.0) == pytest.approx((0.9 * 2, 1_800))
+    assert forecasts.used(2.0, load=1.5, external_link=200.0) == pytest.approx((1.5 * 2, 2_000))
+
+
 def test_counters_that_went_back_and_instances_that_are_gone_begin_anew() -> None:
     forecasts = Forecasts()
     forecasts.observe(figures(0.0, 1_000.0, busy_s=5.0))

@@ -19,15 +19,15 @@ def rising(now: float) -> Crowd:
 def test_a_prediction_is_told_when_its_time_has_come() -> None:
     predicted = PastPrediction()
     for now in range(0, 30, 5):
-        predicted.observe(rising(now), float(now))
+        predicted.observe(rising(now), Load(), float(now))
         assert predicted.before is None
-    predicted.observe(rising(40.0), 40.0)
-    assert predicted.now == Load(0.2, 0.5)
+    predicted.observe(rising(40.0), Load(0.3, 0.4), 40.0)
+    assert predicted.now == Load(0.3, 0.4), "what was read, not what was predicted"
     assert predicted.before == Load(0.2, 0.5), "that of ten seconds, for forty"
 
 
 def test_memory_is_bounded() -> None:
     predicted = PastPrediction()
     for now in range(1000):
-        predicted.observe(rising(0.0), now / 100)
+        predicted.observe(rising(0.0), Load(), now / 100)
     assert len(predicted._waiting) == MOST
