@@ -26,6 +26,16 @@ class Movable:
     edges: tuple[tuple[str, str], ...]
     on: Mapping[str, str]
 
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """Its operator copies with their flow: other than the instance's name they are the same on each board."""
+        return tuple(f"{self.flow}/{copy}" for copy in self.operators)
+
+
+def copies_here(figures: Mapping[str, Any]) -> set[str]:
+    """The operator copies, with their flow, that run in instances of a board."""
+    return {f"{flow}/{copy}" for flow, told in figures.get("flows", {}).items() for copy in _instances(told)}
+
 
 def movable(
     flow: str,

@@ -18,7 +18,7 @@ from agent.fleet.flows import FleetFlows, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.history import KEPT, Why
 from agent.fleet.local_gateway import LocalGateway
-from agent.fleet.movable import Movable, check_leaving, crossing, movable
+from agent.fleet.movable import Movable, check_leaving, copies_here, crossing, movable
 from agent.fleet.rings import SECTION as RING
 from agent.fleet.rings import FleetRings
 from agent.fleet.status import section_untrusted
@@ -30,6 +30,8 @@ from agent.interference.score import Crowd, Footprint, Room
 from agent.lease.leases import Request
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
+from agent.membership.transport import UnansweredError
+from agent.migration.plan_change import UnfinishedError
 from agent.placement.rules import newest
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, ProtocolError, show
@@ -54,7 +56,8 @@ class Expected:
     """An instance that this board has admitted."""
 
     load: Load
-    until: float
+    at: float
+    urgent: bool
 
 
 class FleetMoves:
@@ -72,7 +75,8 @@ class FleetMoves:
         self.counts = {"made": 0, "refused": 0}
         """Moves of instances of this board since the agent began."""
         self.past_prediction = PastPrediction()
-        self._expected: dict[str, Expected] = {}
+        self._expected: dict[tuple[str, ...], Expected] = {}
+        """By the operator copies of the instance."""
         self._operators: dict[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {}
         self.refusals: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.control: dict[str, Handler] = {"fleet.moves": self._moves}
@@ -102,19 +106,20 @@ class FleetMoves:
         return enabled and self._gateway.connected and not self.exchange.cooling(self._clock.monotonic())
 
     async def serve_admission(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Another board offers an instance: `{"instance": name, "ring": packed, "most": the part of
+        """Another board offers an instance: `{"copies": [flow/operator copy, ...], "ring": packed, "most": the part of
         its room that this board may need after the move, "urgent": bool}`."""
-        instance, packed, most = args.get("instance"), args.get("ring"), args.get("most")
-        if not isinstance(instance, str) or not isinstance(packed, bytes) or not isinstance(most, int | float):
-            raise EdgertError(f"expected an instance, its ring and a part of the room, got {show(dict(args))}")
+        told, packed, most = args.get("copies"), args.get("ring"), args.get("most")
+        named = isinstance(told, list) and told and all(isinstance(copy, str) for copy in told)
+        if not named or not isinstance(packed, bytes) or not isinstance(most, int | float):
+            raise EdgertError(f"expected operator copies, a ring and a part of the room, got {show(dict(args))}")
         now, crowd, urgent = self._clock.monotonic(), self._crowd(), args.get("urgent") is True
         footprint = Footprint(unpack_untrusted(packed))
         if not self._takes() or not self.exchange.admits(footprint, crowd, most, now, urgent):
             return {"admitted": False}
-        load = crowd.share(footprint.ring)
-        self._expected[instance] = Expected(load, now + EXPECTED_S)
-        self.exchange.took(instance, load, now, urgent)
-        log.info("%s of %s is admitted", instance, sender)
+        copies, load = tuple(told), crowd.share(footprint.ring)
+        self._expected[copies] = Expected(load, now, urgent)
+        self.exchange.took(copies, load, now, urgent)
+        log.info("%s of %s: admitted", ", ".join(copies), sender)
         return {"admitted": True}
 
     # -- the look
@@ -134,26 +139,27 @@ class FleetMoves:
         self.past_prediction.observe(crowd, used, now)
         self.exchange.peaks.observe(used, now)  # what came true, not what was feared
         found = await self._movable() if self.exchange.crowded(crowd, now) else {}
-        footprints = {name: Footprint(one.ring) for name, one in found.items() if self.exchange.free(name, now)}
+        footprints = {name: Footprint(one.ring) for name, one in found.items() if self.exchange.free(one.copies, now)}
         name = self.exchange.offer(crowd, footprints, now)
-        await self._settle_expected(now)
+        self._settle_expected(now)
         if name is None or not self._settings.enabled:
             return
-        candidates, footprint = self._candidates(found[name]), footprints[name]
+        one, footprint = found[name], footprints[name]
+        candidates = self._candidates(one)
         asked: list[str] = []
         while len(asked) < MOST_ASKED:
-            left = [one for one in candidates if one.gateway not in asked]
+            left = [other for other in candidates if other.gateway not in asked]
             move = self.exchange.choose(name, footprint, crowd, left)
             if move is None:
                 break
-            if await self._admitted(move, footprint):
-                await self._make(move, found[name], crowd.share(footprint.ring))
+            if await self._admitted(move, one, footprint):
+                await self._make(move, one, crowd.share(footprint.ring))
                 return
             asked.append(move.to)  # it cools down, perhaps: another crowded board was faster
         if asked:
-            self._refuse(name, f"{', '.join(asked)}: not admitted there")
+            self._refuse(name, one, f"{', '.join(asked)}: not admitted there")
         else:
-            self._refuse(name, f"none of {len(candidates)} other boards has room for it: add capacity, or shed")
+            self._refuse(name, one, f"none of {len(candidates)} other boards has room for it: add capacity, or shed")
 
     def _crowd(self) -> Crowd:
         return Crowd(self._rings.board, self.room)
@@ -183,10 +189,10 @@ class FleetMoves:
         found = [candidate for member in others if (candidate := candidate_untrusted(member)) is not None]
         return [c._replace(cost=crossing(one, c.gateway)) for c in found]
 
-    async def _admitted(self, move: Move, footprint: Footprint) -> bool:
+    async def _admitted(self, move: Move, one: Movable, footprint: Footprint) -> bool:
         most = self.exchange.most_there(footprint, self._crowd())
         packed, urgent = pack(footprint.ring), self.exchange.urgent
-        asked = {"instance": move.instance, "ring": packed, "most": most, "urgent": urgent}
+        asked = {"copies": list(one.copies), "ring": packed, "most": most, "urgent": urgent}
         try:
             answer = await self._request(move.to, "fleet.admit", asked, ADMIT_S)
         except EdgertError as error:
@@ -199,32 +205,43 @@ class FleetMoves:
         asked = {"flow": one.flow, "moves": moves, "from": own, "reason": move.reason}
         try:
             made = await self._flows.control["fleet.relieve"](asked)
+        except UnansweredError as error:
+            made = {"unfinished": str(error)}
         except EdgertError as error:
-            self._refuse(move.instance, f"it was not moved to {move.to}: {error}")
+            self._refuse(move.instance, one, f"it was not moved to {move.to}: {error}")
             return
         self.exchange.gave(load, self._clock.monotonic())
+        if why := made.get("unfinished"):
+            self.exchange.refused(one.copies, self._clock.monotonic())  # left alone, should it stay
+            log.warning("%s; it is not known whether the move is made: %s", move.reason, why)
+            self._note(move.instance, f"is moved to {move.to}, perhaps later: {why}", move.to)
+            return
         self.counts["made"] += 1
         log.info("%s; its flow stood still for %.0f ms", move.reason, 1e3 * made["pause_s"])
 
-    def _refuse(self, instance: str, why: str) -> None:
-        self.exchange.refused(instance, self._clock.monotonic())
+    def _refuse(self, instance: str, one: Movable, why: str) -> None:
+        self.exchange.refused(one.copies, self._clock.monotonic())
         log.warning("%s is crowded and %s stays: %s", self._roster.own.name, instance, why)
         self.counts["refused"] += 1
-        own, (flow, _, name) = self._roster.own.name, instance.partition("/")
-        reason = f"{name} stays: {why}"
+        self._note(instance, f"stays: {why}")
+
+    def _note(self, instance: str, reason: str, to: str | None = None) -> None:
+        """For people: what became of an instance that was offered, where no coordinator says it was moved."""
+        flow, _, name = instance.partition("/")
         self.refusals.append({
-            "at": self._clock.wall(), "flow": flow, "instance": instance, "from": own, "to": None, "by": "board",
-            "reason": reason,
+            "at": self._clock.wall(), "flow": flow, "instance": instance, "from": self._roster.own.name, "to": to,
+            "by": "board", "reason": f"{name} {reason}",
         })  # fmt: skip
 
-    async def _settle_expected(self, now: float) -> None:
-        """Forgets instances that were admitted and did not come."""
-        for instance, expected in list(self._expected.items()):
-            if tuple(instance.split("/", 1)) in self._rings.rings:
-                del self._expected[instance]
-            elif now > expected.until:
-                del self._expected[instance]
-                self.exchange.peaks.left(expected.load)
+    def _settle_expected(self, now: float) -> None:
+        """Forgets instances that were admitted and came, or did not."""
+        here = copies_here(self._gateway.figures) if self._expected else set[str]()
+        for copies, expected in list(self._expected.items()):
+            if not here.isdisjoint(copies):
+                del self._expected[copies]
+            elif now > expected.at + EXPECTED_S:
+                del self._expected[copies]
+                self.exchange.missed(expected.load, (expected.at, expected.urgent))
 
     # -- as the flow's coordinator
 
@@ -239,7 +256,12 @@ class FleetMoves:
             parts = await self._flows.running(flow)
             before = placed(parts)
             check_leaving(flow, before, newest(parts.values()), moves, giver, drain)
-            return await self._flows.change(flow, parts, {**before, **moves}, why)
+            try:
+                return await self._flows.change(flow, parts, {**before, **moves}, why)
+            except UnfinishedError as error:
+                if drain:
+                    raise
+                return {"unfinished": str(error)}  # it is decided: a refusal would be offered again
 
     # -- for people
 

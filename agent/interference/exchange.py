@@ -12,7 +12,7 @@ bounds them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Final, NamedTuple
@@ -122,7 +122,8 @@ class Exchange:
     """When the first evaluation was."""
     cool_until: float = float("-inf")
     left_alone: dict[str, float] = field(default_factory=dict)
-    """Instance -> until when it is not offered: it was refused, or moved."""
+    """Operator copy -> until when it is not offered: its instance was refused, or moved. Instances change their names
+    with what is fused with them."""
     leading: str = ""
     """The most disturbed instance of the last evaluation."""
     times: int = 0
@@ -146,9 +147,9 @@ class Exchange:
         """True if the board may neither offer nor take an instance."""
         return now < self.cool_until
 
-    def free(self, instance: str, now: float) -> bool:
-        """False while an instance is left alone: no footprint need be made."""
-        return self.left_alone.get(instance, now) <= now
+    def free(self, copies: Iterable[str], now: float) -> bool:
+        """False while an instance of these operator copies is left alone."""
+        return all(self.left_alone.get(copy, now) <= now for copy in copies)
 
     def crowded(self, crowd: Crowd, now: float) -> bool:
         """True if the board needs so much that it may offer an instance; else no footprint need be made."""
@@ -157,14 +158,13 @@ class Exchange:
 
     def offer(self, crowd: Crowd, instances: Mapping[str, Footprint], now: float) -> str | None:
         """The instance to move away, if it has been the most disturbed one for long enough. `instances`: those on this
-        board that may move."""
+        board that may move and are `free`."""
         self.since = min(self.since, now)
-        self.left_alone = {i: until for i, until in self.left_alone.items() if until > now}
-        free = {name: instance for name, instance in instances.items() if self.free(name, now)}
-        if not free or not self.crowded(crowd, now):
+        self.left_alone = {copy: until for copy, until in self.left_alone.items() if until > now}
+        if not instances or not self.crowded(crowd, now):
             self.leading, self.times = "", 0
             return None
-        scores = {name: crowd.within(footprint) for name, footprint in free.items()}
+        scores = {name: crowd.within(footprint) for name, footprint in instances.items()}
         highest = max(scores.values())
         if scores.get(self.leading, float("-inf")) < NEAR * highest:
             self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
@@ -206,9 +206,10 @@ class Exchange:
         may = not self.cooling(now) and (urgent or not self.spent(now))
         return may and self.bearable(self.peaks.load.plus(crowd.share(footprint.ring)), most)
 
-    def refused(self, instance: str, now: float) -> None:
-        """No board takes `instance`, or the one chosen did not admit it: a signal to add capacity, or to shed."""
-        self.left_alone[instance] = now + self.rules.refused_s
+    def refused(self, copies: Iterable[str], now: float) -> None:
+        """No board takes the instance of these operator copies, or the one chosen did not admit it: a signal to add
+        capacity, or to shed."""
+        self.left_alone |= dict.fromkeys(copies, now + self.rules.refused_s)
         self.leading, self.times = "", 0
 
     def gave(self, load: Load, now: float) -> None:
@@ -217,11 +218,17 @@ class Exchange:
         self.peaks.left(load)
         self._cool_down(now, urgent)
 
-    def took(self, instance: str, load: Load, now: float, urgent: bool = False) -> None:
-        """This board took an instance."""
+    def took(self, copies: Iterable[str], load: Load, now: float, urgent: bool = False) -> None:
+        """This board took an instance of these operator copies."""
         self.peaks.arrived(load)
-        self.left_alone[instance] = now + self.rules.stay_s
+        self.left_alone |= dict.fromkeys(copies, now + self.rules.stay_s)
         self._cool_down(now, urgent)
+
+    def missed(self, load: Load, taken: tuple[float, bool]) -> None:
+        """An instance that this board took did not come. `taken`: when, and whether that was urgent."""
+        self.peaks.left(load)
+        if taken in self.moved:
+            self.moved.remove(taken)
 
     def _cool_down(self, now: float, urgent: bool) -> None:
         self.moved.append((now, urgent))

@@ -64,6 +64,10 @@ class RequestError(EdgertError):
     """Another agent could not be reached, did not answer in time, or refused the request."""
 
 
+class UnansweredError(RequestError):
+    """No answer came, though the other agent may have done what was asked."""
+
+
 class Transport(asyncio.DatagramProtocol):
     """Runs a `Membership` on real sockets. `on_events` is called with the events of each step."""
 
@@ -208,9 +212,9 @@ class Transport(asyncio.DatagramProtocol):
             async with asyncio.timeout(timeout_s):
                 answer = await self._converse(address, verb, args, expected)
         except TimeoutError:
-            raise RequestError(f"{where}: no answer to {verb} within {timeout_s:g} s") from None
+            raise UnansweredError(f"{where}: no answer to {verb} within {timeout_s:g} s") from None
         except (OSError, EOFError) as error:
-            raise RequestError(f"{where}: {verb}: the connection failed: {error!r}") from error
+            raise UnansweredError(f"{where}: {verb}: the connection failed: {error!r}") from error
         except (Dropped, ProtocolError, PayloadError) as error:
             raise RequestError(f"{where}: {verb}: the answer was not accepted: {error}") from error
         if answer.get("ok") is not True:

@@ -208,9 +208,10 @@ Part = Mapping[str, Any]
 
 def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "none"], int]:
     """The way to end a change of plan that its coordinator left, and the number of the plan: of several, the latest.
-    `parts`: of all gateways that take part; each has answered, and obeyed this coordinator before it did. One that runs
-    by the next plan was told to: then all others must, too. Where all have prepared it, or run by it, no board can have
-    been told to abort; else no board can have been told to commit.
+    `parts`: of all gateways that take part, forgotten ones left out; each has answered, and obeyed this coordinator
+    before it did. One that runs by the next plan was told to: then all others must, too. Where all have prepared it, or
+    run by it, no board can have been told to abort; else no board can have been told to commit. A forgotten one may
+    have been, but where operators would go to it from a board that has them still, they stay there with their state.
 
     Where the flow runs by a later plan already, a part of the plan before that still stands left the flow by this
     change, and was not told: had this one been undone, a later one could not begin before that part ran again."""
@@ -220,7 +221,13 @@ def decision(parts: Mapping[str, Part]) -> tuple[Literal["commit", "abort", "non
     holding = [part for part in parts.values() if part.get("prepared_plan") == wanted]
     runs_by = [part.get("plan", NO_PLAN) for part in parts.values()]
     left = max(runs_by) > wanted and any("plan" in part for part in holding)
-    if wanted in runs_by or len(holding) == len(parts) or left:
+    keeps = any(
+        at[0] == board and part["prepared_assignment"][operator][0] not in parts
+        for board, part in parts.items()
+        if part in holding
+        for operator, at in (part.get("assignment") or {}).items()
+    )
+    if wanted in runs_by or left or (len(holding) == len(parts) and not keeps):
         return "commit", wanted
     return "abort", wanted
 

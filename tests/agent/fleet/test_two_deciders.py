@@ -94,7 +94,7 @@ class World:
             rings = {name: flat(self.load[flow, name]) for name in figures["instances"]}
             part = {"assignment": {o: [at, -1] for o, at in self.on[flow].items()}, "rules": rules.plain()}
             found |= movable(flow, part, OPERATORS, figures, rings, board)
-        footprints = {name: Footprint(one.ring) for name, one in found.items()}
+        footprints = {name: Footprint(one.ring) for name, one in found.items() if exchange.free(one.copies, now)}
         name = exchange.offer(crowd, footprints, now)
         if name is None:
             return
@@ -107,11 +107,11 @@ class World:
         if move is None or not self.exchanges[move.to].admits(
             footprints[name], self.crowd(move.to), most, now, exchange.urgent
         ):
-            exchange.refused(name, now)
+            exchange.refused(found[name].copies, now)
             return
         load, urgent = crowd.share(footprints[name].ring), exchange.urgent
         exchange.gave(load, now)
-        self.exchanges[move.to].took(name, load, now, urgent)
+        self.exchanges[move.to].took(found[name].copies, load, now, urgent)
         self._make(now, "board", found[name].flow, dict.fromkeys(found[name].operators, move.to))
 
     def _look_of_coordinator(self, now: float) -> None:

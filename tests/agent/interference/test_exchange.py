@@ -63,9 +63,11 @@ def test_a_refused_instance_is_left_alone_and_another_is_offered() -> None:
     crowd, instances = board(a=0.5, b=0.4)
     exchange = Exchange(Rules(warm_s=0, in_a_row=1, refused_s=60, crowded=0.5))
     assert exchange.offer(crowd, instances, 0.0) == "a"
-    exchange.refused("a", 0.0)
-    assert exchange.offer(crowd, instances, 1.0) == "b"
-    assert exchange.offer(crowd, instances, 60.0) == "a"
+    exchange.refused(["f/a", "f/b"], 0.0)
+    assert not exchange.free(["f/b", "f/c"], 59.9), "also with what is fused with it then"
+    assert exchange.free(["f/c"], 1.0)
+    assert exchange.free(["f/b", "f/c"], 60.0)
+    assert exchange.offer(crowd, {"b": instances["b"]}, 1.0) == "b"
 
 
 def test_the_freest_board_is_chosen_and_the_reason_says_why() -> None:
@@ -91,6 +93,14 @@ def test_a_move_that_gains_too_little_or_has_nowhere_to_go_is_refused() -> None:
     crowd, instances = board(a=0.5, b=0.45)
     assert exchange_of(crowd).choose("a", instances["a"], crowd, [candidate("x", 0.44)]) is None
     assert exchange_of(crowd).choose("a", instances["a"], crowd, []) is None
+
+
+def test_a_board_that_made_its_moves_of_the_hour_takes_only_from_one_that_is_over_its_room() -> None:
+    spent = candidate("x", 0.1)._replace(spent=True)
+    crowd, instances = board(a=0.5, b=0.4)
+    assert exchange_of(crowd).choose("a", instances["a"], crowd, [spent]) is None
+    over, large = board(a=0.7, b=0.4)
+    assert exchange_of(over).choose("a", large["a"], over, [spent]) is not None
 
 
 def test_a_board_that_needed_more_within_half_an_hour_takes_nothing() -> None:
@@ -119,12 +129,12 @@ def test_a_board_admits_what_it_has_room_for_and_what_came_stays() -> None:
     exchange.peaks.observe(Load(0.5, 0.0), 0.0)
     assert exchange.admits(footprint, crowd, 0.9, 0.0)
     assert not exchange.admits(footprint, crowd, 0.7, 0.0), "the other board needed too little for this move"
-    exchange.took("a", Load(0.3, 0.0), 0.0)
+    exchange.took(["f/a"], Load(0.3, 0.0), 0.0)
     assert exchange.peaks.load.cpu == pytest.approx(0.8)
     assert not exchange.admits(footprint, crowd, 2.0, 5.0), "it cools down"
     assert not exchange.admits(footprint, crowd, 2.0, 20.0), "it would be over its room"
-    assert exchange.offer(crowd, instances, 99.0) is None
-    assert exchange.offer(crowd, instances, 100.0) == "a"
+    assert not exchange.free(["f/a"], 99.0)
+    assert exchange.free(["f/a"], 100.0)
 
 
 def test_the_threshold_falls_when_boards_differ_and_rises_when_they_are_even() -> None:

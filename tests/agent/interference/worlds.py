@@ -48,7 +48,8 @@ class SimulatedFleet:
             self._evaluate(board, now)
 
     def _evaluate(self, board: SimulatedBoard, now: float) -> None:
-        name = board.exchange.offer(board.crowd, board.instances, now)
+        free = {name: one for name, one in board.instances.items() if board.exchange.free([name], now)}
+        name = board.exchange.offer(board.crowd, free, now)
         if name is None:
             return
         others = {b.gateway: b for b in self.boards if b is not board and not b.exchange.cooling(now)}
@@ -58,12 +59,12 @@ class SimulatedFleet:
         most = board.exchange.most_there(footprint, board.crowd)
         urgent = board.exchange.urgent
         if move is None or not others[move.to].exchange.admits(footprint, others[move.to].crowd, most, now, urgent):
-            board.exchange.refused(name, now)
+            board.exchange.refused([name], now)
             return
         target = others[move.to]
         target.instances[name] = board.instances.pop(name)
         board.crowd.change(left=[footprint])
         target.crowd.change(arrived=[footprint])
         board.exchange.gave(board.crowd.share(footprint.ring), now)
-        target.exchange.took(name, target.crowd.share(footprint.ring), now, urgent)
+        target.exchange.took([name], target.crowd.share(footprint.ring), now, urgent)
         self.moves.append((now, name, board.gateway, move.to))

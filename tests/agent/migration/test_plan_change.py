@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.migration.plan_change import (
+    Ask,
     Change,
     PlanChangeError,
     UnfinishedError,
     change_plan,
 )
 from edgert.core.errors import EdgertError
+from edgert.flow.part_states import PartState
 from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Died, Gateways, run_virtual, whole
 
 LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 7)
@@ -67,19 +69,23 @@ def test_whichever_two_requests_meet_a_fault_the_flow_is_whole(change: Change) -
             make({first: fault, second: other}, change)
 
 
-def die_after(first: int, second: int, order: Sequence[str], change: Change, faults: Mapping[int, str]) -> None:
-    """The coordinator dies after so many requests, the next one too, and a third one ends the change. `order`: in which
-    requests to all gateways at a time arrive."""
-    gateways = Gateways(faults, change)
-    gateways.dies_after = first
+def ordered(gateways: Gateways, dies_after: int, order: Sequence[str]) -> Ask:
+    gateways.dies_after = dies_after
 
     async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         for _ in range(order.index(gateway)):
             await asyncio.sleep(0)
         return await gateways.ask(gateway, verb, args)
 
+    return ask
+
+
+def die_after(first: int, second: int, order: Sequence[str], change: Change, faults: Mapping[int, str]) -> None:
+    """The coordinator dies after so many requests, the next one too, and a third one ends the change. `order`: in which
+    requests to all gateways at a time arrive."""
+    gateways = Gateways(faults, change)
     with contextlib.suppress(Died, PlanChangeError, UnfinishedError):
-        run_virtual(change_plan(change, ask))
+        run_virtual(change_plan(change, ordered(gateways, first, order)))
     with contextlib.suppress(Died):
         gateways.end(second)
     gateways.end()
@@ -99,6 +105,26 @@ def test_so_they_do_where_a_gateway_starts_anew_or_an_answer_is_lost_before(chan
     for at, fault in product(range(1, make({}, change).asked + 1), HARD):
         for first in range(at, make({at: fault}, change).asked):
             die_after(first, 1, BOARDS, change, {at: fault})
+
+
+@pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])
+def test_where_a_board_dies_with_the_coordinator_and_is_forgotten_no_operator_goes_to_it(change: Change) -> None:
+    """The others run by one plan. An operator of theirs goes to the lost board only if some part ran by the next plan,
+    or if the giver had left the flow."""
+    for first, lost, order in product(range(make({}, change).asked), BOARDS, permutations(BOARDS)):
+        gateways = Gateways({}, change)
+        with contextlib.suppress(Died):
+            run_virtual(change_plan(change, ordered(gateways, first, order)))
+        left = {board: gateways.plan[board] for board in BOARDS if board != lost and board in gateways.has}
+        with contextlib.suppress(Died):
+            gateways.end(1, lost)
+        gateways.end(forgotten=lost)
+        has = gateways.has - {lost}
+        assert {gateways.state[board] for board in has} <= {PartState.RUNNING}
+        assert len({gateways.plan[board] for board in has}) <= 1
+        if set(left.values()) == {1} and has == left.keys():
+            kept = {operator for operator, at in change.before.items() if at in has}
+            assert all(gateways.on[board][operator] != lost for board in has for operator in kept)
 
 
 def test_a_gateway_that_cannot_prepare_leaves_the_flow_as_it_was_and_is_named() -> None:

@@ -146,14 +146,16 @@ class Gateways:
                 found[gateway]["prepared_assignment"] = plain(self.next[gateway])
         return found
 
-    def end(self, dies_after: int | None = None) -> None:
-        """A new coordinator ends what was left; nothing is lost any more. It dies itself after so many requests."""
+    def end(self, dies_after: int | None = None, forgotten: str = "") -> None:
+        """A new coordinator ends what was left; nothing is lost any more. It dies itself after so many requests.
+        `forgotten`: a board that is asked nothing any more."""
         self.faults, self.dies_after = {}, None if dies_after is None else self.asked + dies_after
-        verdict, plan = decision(self.parts())
+        parts = {board: part for board, part in self.parts().items() if board != forgotten}
+        verdict, plan = decision(parts)
         if verdict == "commit":
-            run_virtual(commit("f", BOARDS, staying(self.parts(), plan), plan, 9, self.ask))
+            run_virtual(commit("f", parts, staying(parts, plan), plan, 9, self.ask))
         elif verdict == "abort":
-            run_virtual(abort("f", BOARDS, plan, 9, self.ask))
+            run_virtual(abort("f", parts, plan, 9, self.ask))
 
 
 def plain(on: Mapping[str, str]) -> dict[str, Any]:
