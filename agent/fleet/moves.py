@@ -109,14 +109,14 @@ class FleetMoves:
         """Another board offers an instance: `{"copies": [flow/operator copy, ...], "ring": packed, "most": the part of
         its room that this board may need after the move, "urgent": bool}`."""
         told, packed, most = args.get("copies"), args.get("ring"), args.get("most")
-        named = isinstance(told, list) and told and all(isinstance(copy, str) for copy in told)
-        if not named or not isinstance(packed, bytes) or not isinstance(most, int | float):
+        copies = tuple(copy for copy in told if isinstance(copy, str)) if isinstance(told, list) else ()
+        if not copies or not isinstance(packed, bytes) or not isinstance(most, int | float):
             raise EdgertError(f"expected operator copies, a ring and a part of the room, got {show(dict(args))}")
         now, crowd, urgent = self._clock.monotonic(), self._crowd(), args.get("urgent") is True
         footprint = Footprint(unpack_untrusted(packed))
         if not self._takes() or not self.exchange.admits(footprint, crowd, most, now, urgent):
             return {"admitted": False}
-        copies, load = tuple(told), crowd.share(footprint.ring)
+        load = crowd.share(footprint.ring)
         self._expected[copies] = Expected(load, now, urgent)
         self.exchange.took(copies, load, now, urgent)
         log.info("%s of %s: admitted", ", ".join(copies), sender)

@@ -26,6 +26,8 @@ class _Counted(NamedTuple):
     busy_s: float
     bytes: float
     at: float
+    plan: object
+    """A flow that goes on by another plan counts from 0 again, also on boards where nothing moved."""
 
 
 @dataclass(slots=True)
@@ -45,15 +47,26 @@ class _Instance:
     link_now: float = 0.0
     """Bytes per second."""
 
-    def goes_on(self, now: _Counted) -> bool:
-        """False where counters went back: the instance began anew."""
+    def _goes_on(self, now: _Counted) -> bool:
+        """False where its counters began anew."""
         before = self.counted
-        return now.rows >= before.rows and now.busy_s >= before.busy_s and now.bytes >= before.bytes
+        more = now.rows >= before.rows and now.busy_s >= before.busy_s and now.bytes >= before.bytes
+        return more and now.plan == before.plan
 
     def observe(self, now: _Counted) -> None:
-        before, passed = self.counted, now.at - self.counted.at
-        if passed < LEAST_S:
+        """What arrived in periods that were not read is taken to be as predicted: the season keeps its phase. After
+        more than a season the forecast begins anew."""
+        before, passed, counts = self.counted, now.at - self.counted.at, self._goes_on(now)
+        if counts and passed < LEAST_S:
             return
+        periods = round(passed / self.period_s) if self.period_s else 1
+        if periods > SEASON:
+            self.arrivals, self.period_s = HoltWinters(SEASON, at_once=False), 0.0
+        self.counted = now
+        if not counts or periods > SEASON:
+            self._fill(periods)
+            return
+        self._fill(periods - 1)
         rows = now.rows - before.rows
         self.arrivals.observe(rows / passed)
         if rows:
@@ -61,7 +74,11 @@ class _Instance:
             self.row_bytes = (now.bytes - before.bytes) / rows
         self.cpu_now = (now.busy_s - before.busy_s) / passed
         self.link_now = (now.bytes - before.bytes) / passed
-        self.period_s, self.counted = passed, now
+        self.period_s = passed if periods <= 1 else self.period_s
+
+    def _fill(self, periods: int) -> None:
+        for _ in range(periods if self.period_s else 0):
+            self.arrivals.observe(self.arrivals.forecast(1)[0])
 
 
 class Forecasts:
@@ -72,7 +89,7 @@ class Forecasts:
         self._readings = 0
 
     def observe(self, figures: Mapping[str, Any]) -> None:
-        """A reading of a gateway's figures. Counters that went back begin anew."""
+        """A reading of a gateway's figures."""
         seen: dict[tuple[str, str], _Instance] = {}
         for flow, told in figures.get("flows", {}).items():
             sent: dict[str, float] = {}
@@ -80,13 +97,14 @@ class Forecasts:
                 sent[edge["from"]] = sent.get(edge["from"], 0.0) + edge["bytes"]
             for name, one in told.get("instances", {}).items():
                 at = one.get("at", figures["monotonic"])
-                counted = _Counted(one["rows_in"], one["busy_s"], sent.get(name, 0.0), at)
+                plan = told.get("version"), told.get("plan")
+                counted = _Counted(one["rows_in"], one["busy_s"], sent.get(name, 0.0), at, plan)
                 known = self._instances.get((flow, name))
-                if known is not None and known.goes_on(counted):
-                    known.observe(counted)
-                    seen[flow, name] = known
+                if known is None:
+                    known = _Instance(counted)
                 else:
-                    seen[flow, name] = _Instance(counted)
+                    known.observe(counted)
+                seen[flow, name] = known
         self._instances = seen
         self._readings += 1
         self._fit_one()

@@ -44,7 +44,7 @@ class Work:
     cpu_s: float
     row_bytes: float
     rows: float = 0.0
-    """Served since it is on its board."""
+    """Served since the flow runs by its plan."""
 
 
 @dataclass(slots=True)
@@ -56,6 +56,8 @@ class Board:
     external: Load = Load()
     """Parts of its capacity that other programs use."""
     forecasts: Forecasts = field(default_factory=Forecasts)
+    plan: int = 1
+    """Of the flow."""
     ring: Ring = NOTHING
     read: tuple[float, float] = (0.0, 0.0)
     """Cores and bytes per second in use, by the last two readings."""
@@ -95,7 +97,7 @@ class Board:
             for name, one in self.work.items()
         }
         edges = [{"from": name, "bytes": one.rows * one.row_bytes} for name, one in self.work.items()]
-        return {"monotonic": now, "flows": {FLOW: {"instances": instances, "edges": edges}}}
+        return {"monotonic": now, "flows": {FLOW: {"plan": self.plan, "instances": instances, "edges": edges}}}
 
 
 class BoardAgent:
@@ -211,10 +213,13 @@ class Fleet:
         """The next plan."""
         for name, (giver, _) in self.part["assignment"].items():
             if giver != after[name]:
-                work = self.boards[after[name]].work[name] = self.boards[giver].work.pop(name)
-                work.rows = 0.0
+                self.boards[after[name]].work[name] = self.boards[giver].work.pop(name)
                 self.part["assignment"][name] = [after[name], -1]
                 self.moves.append((self.clock.monotonic(), name, giver, after[name]))
+        for board in self.boards.values():
+            board.plan += 1
+            for work in board.work.values():  # as gateways do
+                work.rows = 0.0
 
     @property
     def refused(self) -> int:
