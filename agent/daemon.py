@@ -304,7 +304,7 @@ class Agent:
         if now - self._load_told >= membership.parameters.state_interval(membership.roster.present):
             self._load_told = now
             self._tell("load", load)
-            membership.publish(SECTION, ring)
+            membership.publish(SECTION, ring, again=True)
             self._tell(MOVES, self.moves.gossip_section())
         self.transport.step()
 

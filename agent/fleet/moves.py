@@ -25,7 +25,7 @@ from agent.fleet.status import section_untrusted
 from agent.interference.exchange import Candidate, Exchange, Move, Rules
 from agent.interference.past_prediction import PastPrediction
 from agent.interference.peaks import Load
-from agent.interference.ring import pack, unpack_untrusted
+from agent.interference.ring import HORIZON, later, pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
 from agent.lease.leases import Request
 from agent.membership.members import Member, State
@@ -185,8 +185,9 @@ class FleetMoves:
 
     def _candidates(self, one: Movable) -> list[Candidate]:
         """The boards that take instances, with what a move there would add to the flow's placement."""
+        now = self._clock.monotonic()
         others = [m for m in self._roster if m.state is State.ALIVE and m is not self._roster.own]
-        found = [candidate for member in others if (candidate := candidate_untrusted(member)) is not None]
+        found = [candidate for member in others if (candidate := candidate_untrusted(member, now=now)) is not None]
         return [c._replace(cost=crossing(one, c.gateway)) for c in found]
 
     async def _admitted(self, move: Move, one: Movable, footprint: Footprint) -> bool:
@@ -303,9 +304,10 @@ class FleetMoves:
         return self._told_here()
 
 
-def candidate_untrusted(member: Member, cooling: bool = False) -> Candidate | None:
+def candidate_untrusted(member: Member, cooling: bool = False, now: float | None = None) -> Candidate | None:
     """A board that takes instances, as it told; None of one that does not, or tells nonsense. `cooling`: also one that
-    takes none by itself now; never one that is drained."""
+    takes none by itself now; never one that is drained. `now`: monotonic; its ring is seen as of then, and None is
+    returned where that is too late."""
     told, board = section_untrusted(member, SECTION), section_untrusted(member, "board")
     link, ring = board.get("link"), member.sections.get(RING)
     takes = told.get("drained") is False and (cooling or told.get("takes") is True)
@@ -313,7 +315,10 @@ def candidate_untrusted(member: Member, cooling: bool = False) -> Candidate | No
         return None
     try:
         room, high = Room(*_numbers(told.get("room"))), Load(*_numbers(told.get("high")))
-        crowd = Crowd(unpack_untrusted(ring.payload), room)
+        age_s = 0.0 if now is None else now - ring.heard
+        if age_s >= HORIZON:
+            return None
+        crowd = Crowd(later(unpack_untrusted(ring.payload), age_s), room)
         return Candidate(member.name, crowd, high, spent=told.get("spent") is True)
     except (ValueError, ProtocolError):
         return None

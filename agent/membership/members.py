@@ -59,6 +59,8 @@ class Section:
     epoch: int
     version: int
     payload: bytes
+    heard: float = field(default=0.0, compare=False)
+    """Monotonic time at which another member's section came to this agent."""
 
 
 @dataclass(slots=True, eq=False)

@@ -87,13 +87,14 @@ class Membership:
         outputs, self._outputs = self._outputs, []
         return outputs
 
-    def publish(self, section: str, payload: bytes) -> None:
-        """Replace a section of our state. Raises `ValueError` if it does not fit into a packet."""
+    def publish(self, section: str, payload: bytes, again: bool = False) -> None:
+        """Replace a section of our state. `again`: also by the same, where its age counts. Raises `ValueError` if it
+        does not fit into a packet."""
         limit = self.parameters.max_section_bytes
         if len(payload) > limit:
             raise ValueError(f"section {section}: expected at most {limit} bytes, got {len(payload)}")
         held = self._own.sections.get(section)
-        if held is not None and held.payload == payload:
+        if held is not None and held.payload == payload and not again:
             return
         self._section_version += 1
         self._own.sections[section] = Section(self.epoch, self._section_version, payload)
@@ -287,7 +288,7 @@ class Membership:
             case Claim():
                 self._take_claim(message, now)
             case SectionUpdate():
-                self._take_section(message)
+                self._take_section(message, now)
             case Ping():
                 if message.target == self.name:
                     ack = Ack(message.sequence, self.coordinate)
@@ -348,13 +349,13 @@ class Membership:
         if member.version.epoch != epoch:
             self._outputs.append(Sync(member.address, target))
 
-    def _take_section(self, update: SectionUpdate) -> None:
+    def _take_section(self, update: SectionUpdate, now: float) -> None:
         member = self.roster.get(update.name)
         too_large = len(update.payload) > self.parameters.max_section_bytes
         if member is None or member is self._own or too_large or update.epoch < member.version.epoch:
             return
         if newer(update, member.sections.get(update.section)) and self._has_room(member, update.section):
-            member.sections[update.section] = Section(update.epoch, update.version, update.payload)
+            member.sections[update.section] = Section(update.epoch, update.version, update.payload, now)
             self._events.append(SectionChanged(update.name, update.section))
             self.queue.add_state(update, update.name, update.section)
 
@@ -390,5 +391,5 @@ class Membership:
                     )  # fmt: skip
                 self.claims.consider(message, now)
             elif isinstance(message, SectionUpdate):
-                self._take_section(message)
+                self._take_section(message, now)
         self._refute()

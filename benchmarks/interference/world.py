@@ -152,7 +152,9 @@ class BoardAgent:
             SECTION: pack_section(self.moves.gossip_section()), RING: pack(self.board),
             "board": pack_section({"link": ["sim", 1]}),
         }  # fmt: skip
-        self.member.sections = {name: Section(1, 1, payload) for name, payload in told.items()}
+        self.member.sections = {
+            name: Section(1, 1, payload, self.fleet.clock.monotonic()) for name, payload in told.items()
+        }
 
     async def _request(self, to: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
         return await self.fleet.agents[to].moves.serve_admission(self.own.name, args)

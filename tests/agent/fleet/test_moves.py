@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,16 @@ def test_one_that_cools_down_takes_what_people_drain_and_one_that_is_drained_tak
     assert candidate_untrusted(cooling) is None
     assert candidate_untrusted(cooling, cooling=True) is not None
     assert candidate_untrusted(member({**TOLD, "drained": True}), cooling=True) is None
+
+
+def test_a_ring_that_came_a_while_ago_is_seen_later_and_one_that_is_over_is_not_seen() -> None:
+    rising = Ring(tuple(float(n) for n in range(90)), (0.0,) * 90)
+    told = member(TOLD, ring=pack_ring(rising))
+    told.sections["ring"] = replace(told.sections["ring"], heard=100.0)
+    found = candidate_untrusted(told, now=150.0)
+    assert found is not None
+    assert found.crowd.ring.cpu[0] == pytest.approx(40, abs=0.2), "30 windows of one second, and 10 of two"
+    assert candidate_untrusted(told, now=280.0) is None
 
 
 @pytest.mark.parametrize("wrong", [

@@ -87,3 +87,13 @@ def test_bad_tables_are_refused(bad: bytes) -> None:
 def test_greatest_tables_are_taken() -> None:
     assert len(tables.read_untrusted(PIECE * MAX_PIECES)) == MAX_PIECES
     assert len(tables.read_untrusted(FULL * 2)) == MAX_ITEMS
+
+
+def test_a_section_tells_when_it_came_and_the_same_comes_anew_where_its_age_counts() -> None:
+    giver, taker = membership("giver"), membership("taker")
+    for now, again in ((1.0, False), (2.0, False), (3.0, True)):
+        giver.publish("ring", b"the same", again)
+        taker.merge_untrusted(giver.answer_table_untrusted(taker.table(), now), now)
+        member = taker.roster.get("giver")
+        assert member is not None
+        assert member.sections["ring"].heard == (3.0 if again else 1.0)
