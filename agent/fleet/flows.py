@@ -283,7 +283,11 @@ class FleetFlows:
         lease = self._held[flow]
         others = set(lease.record.boards) - set(before.values())
         await lease.write("runs", {*before.values(), *after.values(), *others})
-        made = (await change_plan(change, self.ask)).plain()
+        try:
+            made = (await change_plan(change, self.ask)).plain()
+        except UnfinishedError:
+            self.history.unfinished[flow] = change.plan, before, why
+            raise
         await lease.note("runs", {*after.values(), *others})
         log.info("flow %s runs by plan %d; it stood still for %.0f ms", flow, short(fence), 1e3 * made["pause_s"])
         told = {"flow": flow, "plan": change.plan, "assignment": dict(after), "coordinator": self.name, **made}

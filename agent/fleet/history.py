@@ -21,9 +21,9 @@ KEPT: Final = 100
 """Moves that are kept for people to read."""
 NAMED: Final = 6
 """Operators of a move that are named."""
-By = Literal["board", "drain", "person", "placement", "version"]
+By = Literal["board", "drain", "person", "placement", "version", "coordinator"]
 """The mover: a crowded board, a drain or its end, a person, a heuristic by itself, or the way to the next version of
-the flow, or to its end."""
+the flow, or to its end; or the coordinator that ended what the one before had left."""
 
 
 class Why(NamedTuple):
@@ -41,6 +41,8 @@ class MoveHistory:
         """`folder`: of the agent's data; None: the moves are in memory only."""
         self._clock, self._file = clock, folder and folder / FILE
         self.kept: deque[dict[str, Any]] = deque(_read(self._file), KEPT)
+        self.unfinished: dict[str, tuple[int, Mapping[str, str], Why]] = {}
+        """Flow -> plan, placement before it and reason, of a change that is decided and not made everywhere."""
         names = ("moves", "pause_s", "bytes", "rows_delayed")
         self.totals: dict[str, dict[str, float]] = {name: dict.fromkeys(get_args(By), 0) for name in names}
 
@@ -65,12 +67,28 @@ class MoveHistory:
         for name, number in figures.items():
             self.totals[name][why.by] += number
 
+    def note_ended(
+        self, flow: str, plan: int, parts: Mapping[str, Mapping[str, Any]], pause: Mapping[str, Any]
+    ) -> None:
+        """A change of plan that was left is made now. `parts`: as they stood. What travelled is not known any more."""
+        number, before, why = self.unfinished.pop(flow, (plan, {}, Why("coordinator", "its coordinator had left it")))
+        holding = [part for part in parts.values() if part.get("prepared_plan") == plan]
+        before = before or _on(next((part for part in holding if part.get("assignment")), {}).get("assignment", {}))
+        after = _on(holding[0]["prepared_assignment"]) if holding else {}
+        if before and after and number == plan:
+            made = {"flow": flow, "plan": plan, "assignment": after, "ahead_bytes": 0, "paused_bytes": 0, **pause}
+            self.note(before, why, made)
+
     def _store(self) -> None:
         if self._file is not None:
             try:
                 replace_file(self._file, json.dumps(list(self.kept)))
             except OSError as error:
                 log.warning("%s: the moves are not kept across a restart: %s", self._file, error.strerror or error)
+
+
+def _on(assignment: Mapping[str, Any]) -> dict[str, str]:
+    return {operator: at[0] for operator, at in assignment.items()}
 
 
 def _read(file: Path | None) -> list[dict[str, Any]]:

@@ -107,7 +107,8 @@ class FleetMend:
         log.warning("flow %s: a change of its plan that was left is ended: %s", flow, verdict)
         if verdict == "commit":
             try:
-                await commit(flow, boards, staying(parts, plan), plan, fence, flows.ask)
+                pause = await commit(flow, boards, staying(parts, plan), plan, fence, flows.ask)
+                flows.history.note_ended(flow, plan, parts, pause.plain())
             except UnfinishedError as error:
                 log.warning("%s", error)
         elif verdict == "abort":

@@ -74,7 +74,7 @@ class Candidate(NamedTuple):
     high: Load
     """The board's peaks of the last half hour."""
     cost: float = 0.0
-    """The change of the placement's score by the move; the interference score there counts 1 + cost times."""
+    """The change of the placement's score by the move; the interference score there counts 2 to this power."""
     spent: bool = False
     """It has made its moves of the hour."""
 
@@ -178,7 +178,7 @@ class Exchange:
         here, most = crowd.within(footprint), self.most_there(footprint, crowd)
         scores = {other.gateway: other.crowd.joined(footprint) for other in others}
         costs = {
-            other.gateway: 1 + other.cost
+            other.gateway: 2.0**other.cost
             for other in others
             if self.bearable(other.high.plus(other.crowd.share(footprint.ring)), most)
             and (self.urgent or not other.spent)

@@ -44,6 +44,9 @@ class Pause(NamedTuple):
     rows_delayed: int
     """Rows that waited in the flow when it stopped, or came in while it stood still."""
 
+    def plain(self) -> dict[str, Any]:
+        return self._asdict()
+
 
 class Made(NamedTuple):
     """A change of plan that was made."""
@@ -56,7 +59,7 @@ class Made(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Returns the change as JSON types only."""
-        return {**self.pause._asdict(), "ahead_bytes": self.ahead_bytes, "paused_bytes": self.paused_bytes}
+        return {**self.pause.plain(), "ahead_bytes": self.ahead_bytes, "paused_bytes": self.paused_bytes}
 
 
 class UnfinishedError(EdgertError):

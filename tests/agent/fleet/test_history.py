@@ -100,3 +100,15 @@ def test_fleet_moves_tells_of_moves_by_people_and_by_drains_too() -> None:
     assert OneFlow().reasons("relieve", drain) == ["air: window to g3 (drain of g1)"]
     crowded = {"flow": "air", "moves": {"window": "g3"}, "from": "g1", "reason": "air/window moves to g3: crowded"}
     assert OneFlow().reasons("relieve", crowded) == ["air/window moves to g3: crowded"]
+
+
+def test_a_move_that_its_own_coordinator_ends_later_keeps_its_mover_and_reason() -> None:
+    history = MoveHistory(VirtualClock())
+    history.unfinished["air"] = 7, BEFORE, Why("board", "window moves to g3: it is freer")
+    after = {operator: [at, -1] for operator, at in MADE["assignment"].items()}
+    joined = {"prepared_plan": 7, "prepared_assignment": after}
+    history.note_ended("air", 7, {"g1": {"plan": 7}, "g3": joined}, {"pause_s": 2.0, "rows_delayed": 3})
+    (told,) = history.kept
+    assert (told["by"], told["reason"], told["pause_s"]) == ("board", "window moves to g3: it is freer", 2.0)
+    history.note_ended("air", 9, {"g3": {**joined, "prepared_plan": 9}}, {"pause_s": 2.0, "rows_delayed": 3})
+    assert len(history.kept) == 1, "where it was before is not known"

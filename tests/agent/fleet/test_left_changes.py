@@ -23,9 +23,13 @@ def test_a_gateway_that_does_not_answer_may_have_committed() -> None:
     flows = next_coordinator(gateways)
     asyncio.run(flows.end_change("f"))
     assert (gateways.state["a"], gateways.state["b"]) == ("prepared", "prepared")
+    assert not flows._flows.history.kept
     gateways.down = set()
     asyncio.run(flows.end_change("f"))
     assert whole(gateways) == CHANGE.plan
+    (told,) = flows._flows.history.kept
+    assert (told["plan"], told["by"]) == (CHANGE.plan, "coordinator")
+    assert told["reason"] == "f: window to c, out to b (its coordinator had left it)"
 
 
 def test_a_coordinator_that_is_held_for_dead_can_commit_nothing_while_another_one_aborts() -> None:

@@ -89,6 +89,17 @@ def test_the_placements_cost_of_a_move_can_tip_the_choice() -> None:
     assert move.to == "far"
 
 
+def test_a_board_that_has_all_neighbours_is_not_chosen_for_that_alone() -> None:
+    crowd, instances = board(a=0.5, b=0.4)
+    others = [candidate("neighbours", 0.35, cost=-1.0), candidate("free", 0.02)]
+    exchange = exchange_of(crowd)
+    exchange.peaks.observe(Load(1.2, 0.0), 0.0)
+    move = exchange.choose("a", instances["a"], crowd, others)
+    assert move is not None
+    # 0.85² - 0.35² = 0.6, half of it 0.3; 0.52² - 0.02² = 0.27
+    assert (move.to, move.there) == ("free", pytest.approx(0.27))
+
+
 def test_a_move_that_gains_too_little_or_has_nowhere_to_go_is_refused() -> None:
     crowd, instances = board(a=0.5, b=0.45)
     assert exchange_of(crowd).choose("a", instances["a"], crowd, [candidate("x", 0.44)]) is None
