@@ -54,8 +54,8 @@ class _Instance:
         return more and now.plan == before.plan
 
     def observe(self, now: _Counted) -> None:
-        """What arrived in periods that were not read is taken to be as predicted: the season keeps its phase. After
-        more than a season the forecast begins anew."""
+        """Arrivals in periods that were not read are taken to be as predicted: the season keeps its phase. After more
+        than a season the forecast begins anew."""
         before, passed, counts = self.counted, now.at - self.counted.at, self._goes_on(now)
         if counts and passed < LEAST_S:
             return
@@ -124,8 +124,7 @@ class Forecasts:
         return sum(one.cpu_now for one in self._instances.values())
 
     def used(self, speed: float, load: float, external_link: float = 0.0) -> tuple[float, float]:
-        """What the board's ring begins with if nothing changes: reference cores, and bytes per second, in use between
-        the last two readings. See `board`."""
+        """Reference cores, and bytes per second, in use between the last two readings. See `board` for arguments."""
         link = sum(one.link_now for one in self._instances.values())
         return max(self.cpu_now, load) * speed, link + external_link
 

@@ -10,7 +10,8 @@ room, and the score is the sum: otherwise an instance that needs much CPU for ti
 
 By the binomial formula a score is n dot products of powers of the two smoothed rings. The powers of an instance's ring
 are kept with the instance, those of a board's with the board, and the product that has nothing of the board is a number
-kept with the instance. So a score costs n - 1 products, and a board's ring changes by sums.
+kept with the instance. So a score costs n - 1 products, and an instance that comes or
+goes one addition per window.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.settings.agent import Moves
 
 BEFORE = {"in": "g1", "window": "g1", "out": "g2"}
-MADE = {
+MADE: dict[str, Any] = {
     "flow": "air", "plan": 7, "assignment": {**BEFORE, "window": "g3", "out": "g3"}, "pause_s": 0.25,
     "rows_delayed": 40, "ahead_bytes": 9_000, "paused_bytes": 1_000,
 }  # fmt: skip
