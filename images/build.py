@@ -46,9 +46,7 @@ UNPACKED: Final = ("e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2")
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "kmod"}
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
-LOADER: Final = {
-    "grub": {"grub-mkimage": "grub-common"}, "u-boot": {"mkimage": "u-boot-tools"}, "firmware": {},
-}  # fmt: skip
+LOADER: Final = {"grub": {"grub-mkimage": "grub-common"}, "u-boot": {"mkimage": "u-boot-tools"}}
 UNITS: Final = ("edgert-gateway.service", "edgert-agent.service")
 WANTED_UNITS: Final = ("edgert-agent-key.path", "edgert-agent-key.service")
 """Units that those start."""
@@ -122,6 +120,7 @@ class Image:
             self._step("units and settings", self._configure)
             self._step("file systems", self._file_systems)
             self._step("card", self._card)
+            self._step("list of packages", self._list)
             self._step("check", self._look_into)
         finally:
             shutil.rmtree(self.work, ignore_errors=True)
@@ -257,10 +256,9 @@ class Image:
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
         for unit in OWN_UNITS:
             (wanted / unit).symlink_to(f"/etc/systemd/system/{unit}")
-        loader = self.spec["card"]["loader"]
-        about = {"board": self.board, "version": image_version(self.epoch), "updates": loader != "firmware"}
+        about = {"board": self.board, "version": image_version(self.epoch), "updates": True}
         (config / "image.json").write_text(json.dumps(about) + "\n")
-        updates.configure(self.board, loader, self.archive, self.tree)
+        updates.configure(self.board, self.spec["card"]["loader"], self.archive, self.tree)
         for unit in SYSTEM_UNITS:
             (wanted / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
         for unit in MASKED:
@@ -270,14 +268,6 @@ class Image:
         for name in ("var/lib/dbus/machine-id", "etc/resolv.conf", "var/lib/systemd/random-seed"):
             (self.tree / name).unlink(missing_ok=True)
         (self.tree / "etc/resolv.conf").symlink_to("/run/systemd/resolve/stub-resolv.conf")  # names of DHCP, or `dns`
-        document = sbom.bill(
-            f"edgert-{self.board}",
-            self.tree,
-            self.archive.taken,
-            self.tree / "var/lib/dpkg",
-            self.tree / "opt/edgert/lib",
-        )
-        (self.out / "sbom.json").write_text(json.dumps(document, indent=1))
 
     def _file_systems(self) -> None:
         data = self.work / "data"
@@ -292,6 +282,12 @@ class Image:
 
     def _card(self) -> None:
         Card(self.spec, self.archive, self.work, self.out).write(self.work / "firmware", self.work / "device_trees")
+
+    def _list(self) -> None:
+        """The packages, those of the boot loader among them."""
+        name, lib = f"edgert-{self.board}", self.tree / "opt/edgert/lib"
+        document = sbom.bill(name, self.tree, self.archive.taken, self.work / "data/lib/dpkg", lib)
+        (self.out / "sbom.json").write_text(json.dumps(document, indent=1))
 
     def _look_into(self) -> None:
         for line in check(self.board, self.out):

@@ -12,6 +12,15 @@ from images.programs import BuildError, run
 
 LOADERS: Final = Path(__file__).with_name("loaders")
 SAMPLE: Final = Path(__file__).with_name("provisioning.sample.toml")
+WATCHDOG: Final = "watchdog.open_timeout=900"
+"""A word of cmdline.txt. The kernel keeps a watchdog that it found running alive for so long, until systemd takes it
+over. U-Boot starts the watchdog of a board whose firmware hands this word over."""
+FIELDS: Final = {
+    "@ATTEMPTS@": str(layout.ATTEMPTS), "@SECTOR@": hex(layout.STATE_OFFSET // layout.SECTOR), "@WATCHDOG@": WATCHDOG,
+}  # fmt: skip
+ENVIRONMENT: Final = "uboot.env"
+ENVIRONMENT_SIZE: Final = 0x4000
+"""As u-boot-rpi expects it; it takes no other size."""
 FAT_ID: Final = "0ED6E870"
 GRUB: Final = "usr/lib/grub/i386-pc"
 GRUB_MODULES: Final = (
@@ -35,21 +44,19 @@ class Card:
         loader = self._spec["loader"]
         if loader == "grub":
             (self._fat / "grubenv").write_bytes(layout.grub_state(layout.GRUB_STATE))
-        elif loader == "u-boot":
-            self._u_boot()
         else:
-            self._kernel()
+            self._u_boot()
         for name in self._spec.get("firmware", ()):
             shutil.copy(firmware / "usr/lib/raspi-firmware" / name, self._fat)
         for name in self._spec.get("device_trees", ()):
             shutil.copy(device_trees / name, self._fat)
-        if "config" in self._spec:
-            (self._fat / "config.txt").write_text(self._spec["config"].lstrip())
+        for name, text in self._spec.get("files", {}).items():
+            (self._fat / name).write_text(text.lstrip())
         self._assemble()
         with (self._out / "card.img").open("rb+") as card:
             if loader == "grub":
                 self._grub(card)
-            elif loader == "u-boot":
+            else:
                 card.seek(layout.STATE_OFFSET)
                 card.write(layout.u_boot_state(layout.U_BOOT_STATE))
 
@@ -63,7 +70,8 @@ class Card:
         tree.mkdir()
         script.mkdir(parents=True)
         debian.unpack(self._archive.fetch("grub-pc-bin"), tree)
-        (script / "grub.cfg").write_text(self._filled("grub.cfg", {"@STATE@": str(layout.FAT_OFFSET + place)}))
+        state = layout.FAT_OFFSET + place
+        (script / "grub.cfg").write_text(filled("grub.cfg", self._spec["console"], str(state)))
         memdisk, core = self._work / "memdisk.tar", self._work / "core.img"
         run("tar", "--sort=name", "--owner=0", "--group=0", "--mtime=@0", "-cf", memdisk,
             "-C", self._work / "memdisk", "boot")  # fmt: skip
@@ -82,23 +90,12 @@ class Card:
             tree.mkdir(exist_ok=True)
             debian.unpack(self._archive.fetch(package), tree)
             shutil.copy(tree / member, self._fat / name)
+        if "environment" in self._spec:
+            variables = layout.u_boot_state(self._spec["environment"], ENVIRONMENT_SIZE)
+            (self._fat / ENVIRONMENT).write_bytes(variables)
         text = self._work / "u-boot.txt"
-        sector = hex(layout.STATE_OFFSET // layout.SECTOR)
-        fields = {"@ATTEMPTS@": str(layout.ATTEMPTS), "@SECTOR@": sector}
-        text.write_text(self._filled("u-boot.txt", fields))
+        text.write_text(filled("u-boot.txt", self._spec["console"]))
         run("mkimage", "-A", "arm64", "-T", "script", "-C", "none", "-n", "edgert", "-d", text, self._fat / "boot.scr")
-
-    def _kernel(self) -> None:
-        """The board's firmware loads the kernel itself, from the FAT partition: there is no choice of a slot."""
-        for name in ("vmlinuz", "initrd.img"):
-            shutil.copy(self._out / name, self._fat)
-        (self._fat / "cmdline.txt").write_text(f"edgert.slot=A ro rootwait console={self._spec['console']} panic=10\n")
-
-    def _filled(self, name: str, fields: Mapping[str, str]) -> str:
-        text = (LOADERS / name).read_text()
-        for field, value in {**fields, "@CONSOLE@": self._spec["console"]}.items():
-            text = text.replace(field, value)
-        return text
 
     def _assemble(self) -> None:
         described = self._work / "genimage.cfg"
@@ -116,3 +113,12 @@ class Card:
         (self._work / "empty").mkdir()
         run("genimage", "--config", described, "--rootpath", self._work / "empty", "--tmppath", self._work / "tmp",
             "--inputpath", "/", "--outputpath", self._out)  # fmt: skip
+
+
+def filled(name: str, console: str, state: str = "") -> str:
+    """The script of a boot loader, with what a board and its disk have in the place of the fields. `state` is where on
+    the disk GRUB's boot state is."""
+    text = (LOADERS / name).read_text()
+    for field, value in {**FIELDS, "@CONSOLE@": console, "@STATE@": state}.items():
+        text = text.replace(field, value)
+    return text

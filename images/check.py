@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from images.card import ENVIRONMENT
 from images.programs import BuildError, run
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -36,7 +37,6 @@ PROGRAMS: Final = (
 LOADER_FILES: Final = {
     "grub": {"grubenv"},
     "u-boot": {"boot.scr"},
-    "firmware": {"config.txt", "cmdline.txt", "vmlinuz", "initrd.img"},
 }
 """On the FAT partition, by boot loader."""
 WANTED: Final = "WantedBy=multi-user.target"
@@ -114,11 +114,18 @@ def _check_card(card: Path, spec: dict[str, Any], work: Path) -> str:
         ["mdir", "-b", "-i", parts["fat"]], capture_output=True, text=True, check=True
     ).stdout.split()
     there = {name.removeprefix("::/") for name in listed}
-    trees = [Path(name).name for name in spec.get("device_trees", ())]
-    wanted = {"edgert.sample.toml", *LOADER_FILES[spec["loader"]], *trees, *spec.get("firmware", ())}
-    if missing := sorted(wanted - there):
+    if missing := sorted(on_fat(spec) - there):
         raise BuildError(f"missing on the FAT partition: {missing}")
     return f"card.img: FAT with {len(there)} files, slot A and data are whole, slot B is empty"
+
+
+def on_fat(spec: dict[str, Any]) -> set[str]:
+    """The files that a card of such a board (`card` of its description) has on its FAT partition."""
+    trees = (Path(name).name for name in spec.get("device_trees", ()))
+    u_boot = (name for name, *_ in spec.get("u_boot", ()))
+    brought = {*trees, *u_boot, *spec.get("firmware", ()), *spec.get("files", ())}
+    brought |= {ENVIRONMENT} if "environment" in spec else set()
+    return {"edgert.sample.toml", *LOADER_FILES[spec["loader"]], *brought}
 
 
 def check(board: str, images: Path) -> list[str]:

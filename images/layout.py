@@ -43,12 +43,12 @@ def grub_state(variables: Mapping[str, str]) -> bytes:
     return lines.ljust(STATE_SIZE, b"#")
 
 
-def u_boot_state(variables: Mapping[str, str]) -> bytes:
+def u_boot_state(variables: Mapping[str, str], size: int = SECTOR) -> bytes:
     """U-Boot's environment (not redundant): a checksum, then `name=value`, each ended by a zero byte."""
     lines = b"".join(f"{name}={value}".encode() + b"\0" for name, value in variables.items()) + b"\0"
-    if len(lines) > SECTOR - 4:
-        raise ValueError(f"expected at most {SECTOR - 4} bytes of variables, got {len(lines)}")
-    content = lines.ljust(SECTOR - 4, b"\0")
+    if len(lines) > size - 4:
+        raise ValueError(f"expected at most {size - 4} bytes of variables, got {len(lines)}")
+    content = lines.ljust(size - 4, b"\0")
     return struct.pack("<I", zlib.crc32(content)) + content
 
 

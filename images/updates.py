@@ -10,7 +10,6 @@ from images import debian, layout
 BACKENDS: Final = {
     "grub": "bootloader=grub\ngrubenv=/dev/edgert/boot-state\n",
     "u-boot": f"bootloader=uboot\nboot-attempts={layout.ATTEMPTS}\nboot-attempts-primary={layout.ATTEMPTS}\n",
-    "firmware": "bootloader=noop\n",
 }
 FW_ENV: Final = f"/dev/edgert/disk {layout.STATE_OFFSET:#x} {layout.SECTOR:#x}\n"
 

@@ -62,14 +62,11 @@ def try_board(
             first_start(machine)
         if "power" in scenes and central.told is None:
             _power_cut(machine)
-        updates = Updates(board, images, folder, machine, fleet, counted, say) if machine.has_slots else None
-        if updates is not None:
-            stack.enter_context(updates)
-            updates.play(scenes)
+        updates = stack.enter_context(Updates(board, images, folder, machine, fleet, counted, say))
+        updates.play(scenes)
         if {"central", "cuts", *FLEET_SCENES} & set(scenes) and central.told is None:
             tell(machine, central)
-        if updates is not None:
-            updates.play_with_fleet(scenes, central)
+        updates.play_with_fleet(scenes, central)
         if "cuts" in scenes:
             Cuts(machine, central, updates, counted, say).play(cuts.moments, cuts.within_s)
     say(sizes(images))

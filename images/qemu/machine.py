@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import re
@@ -30,6 +31,10 @@ Restart=always
 RestartSec=1
 """
 """A root shell for the test. It comes from QEMU alone: the image has none, and nobody can log in."""
+USB_SHELL: Final = SHELL_UNIT.replace(
+    f"virtio-ports/{PORT}; exec /bin/sh <&3", "ttyUSB0; stty raw -echo <&3; cat <&3 | /bin/sh"
+)
+"""The shell of a machine that has no virtio. Its line is a terminal, on which a shell would prompt."""
 WANTS_RULE: Final = 'SUBSYSTEM=="virtio-ports", TAG+="systemd", ENV{SYSTEMD_WANTS}+="x.service"\n'
 CREDENTIALS: Final = {"systemd.extra-unit.x.service": SHELL_UNIT, "udev.rules.x": WANTS_RULE}
 """QEMU takes no longer names."""
@@ -63,6 +68,8 @@ class Machine:
 
     host = "127.0.0.1"
     """Where its ports are reached."""
+    has_slots = True
+    """And a shell for the test; a container has neither."""
 
     def __init__(self, board: str, images: Path, folder: Path, provisioning: str, *, own_clock: bool = False) -> None:
         """`provisioning` is the text of edgert.toml."""
@@ -73,7 +80,6 @@ class Machine:
             raise BootError(f"expected {images / 'card.img'}: build the image first (make image BOARD={board})")
         self._qemu: dict[str, Any] = spec["qemu"]
         self._folder = folder
-        self.has_slots = spec["card"]["loader"] != "firmware"
         self.broker, self.page = free_port(), free_port()
         self.log = folder / "serial.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,7 +89,7 @@ class Machine:
         if not self.card.exists():
             self._copy(images / "card.img", provisioning)
         self._clock = OWN_CLOCK if own_clock else ()
-        self._arguments = self._virtio() if self.has_slots else self._raspberry()
+        self._arguments = self._raspberry() if "device_tree" in self._qemu else self._virtio()
 
     def _copy(self, image: Path, provisioning: str) -> None:
         subprocess.run(["cp", "--sparse=always", image, self.card], check=True)
@@ -111,18 +117,21 @@ class Machine:
         ]  # fmt: skip
 
     def _raspberry(self) -> list[str]:
-        """Kernel, initramfs, device tree and the kernel's arguments are those on the card's first partition."""
+        """QEMU in the place of the firmware: it starts the U-Boot of the card's first partition, and hands over a
+        device tree of that partition with the kernel's arguments for the test."""
         with self.card.open("rb+") as file:
             file.truncate(1 << (self.card.stat().st_size - 1).bit_length())  # QEMU takes only powers of two
-        for name in ("vmlinuz", "initrd.img", "cmdline.txt", self._qemu["device_tree"]):
+        for name in ("u-boot.bin", self._qemu["device_tree"]):
             subprocess.run(["mcopy", "-o", "-i", self._fat, f"::{name}", self._folder], check=True)
-        arguments = (self._folder / "cmdline.txt").read_text().strip()
+        unit = base64.b64encode(USB_SHELL.encode()).decode()
+        shell = f"systemd.set_credential_binary=systemd.extra-unit.x.service:{unit} systemd.wants=x.service"
         return [
-            "-kernel", str(self._folder / "vmlinuz"), "-initrd", str(self._folder / "initrd.img"),
-            "-dtb", str(self._folder / self._qemu["device_tree"]), "-no-reboot",
-            "-append", f"{arguments} {self._qemu['append']} {QUIET} {PATIENT}",
+            "-kernel", str(self._folder / "u-boot.bin"), "-dtb", str(self._folder / self._qemu["device_tree"]),
+            "-append", f"{self._qemu['append']} {shell} {QUIET} {PATIENT}",
             "-drive", f"file={self.card},format=raw,if=sd,{CACHE}",
             "-netdev", f"user,id=n,{self._forwards}", "-device", "usb-net,netdev=n",
+            "-chardev", f"socket,id=probe,path={self._shell},server=on,wait=off",
+            "-device", "usb-serial,chardev=probe,always-plugged=on",
         ]  # fmt: skip
 
     @property

@@ -70,7 +70,7 @@ def test_only_the_fleets_certificate_for_updates_signs_a_bundle(tmp_path: Path) 
         (tmp_path / name).write_text(identity[name])
     root = tmp_path / "root.ext4"
     root.write_bytes(random.Random(1).randbytes(1 << 16))
-    settings = system_conf("virt", "firmware").replace("/var/edgert/identity/ca.pem", str(fleet.root))
+    settings = system_conf("virt", "grub").replace("/var/edgert/identity/ca.pem", str(fleet.root))
     (tmp_path / "system.conf").write_text(settings.replace("/var/edgert/rauc", str(tmp_path)))
     signers = {"fleet": fleet.signer, "other": other.signer, "board": (tmp_path / "certificate", tmp_path / "key")}
     said = {}
