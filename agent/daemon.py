@@ -158,7 +158,7 @@ class Agent:
         return self.settings.agent.discovery != "mdns" or self.clock.monotonic() - self._began >= ALONE_S
 
     def _advertised(self, port: int) -> Address:
-        return self.settings.agent.advertise or self.settings.agent.bind, port
+        return self.settings.agent.address(), port
 
     @property
     def handlers(self) -> dict[str, Handler]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.history import Why
-from agent.fleet.status import labels_untrusted, section_untrusted
+from agent.fleet.status import check_links, labels_untrusted, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import Lease
 from agent.membership.members import State
@@ -52,6 +52,7 @@ class FleetDeploy:
                 known = await flows.parts()  # what another coordinator did meanwhile
             on = assignment(operators, rules, asked, *self._boards(known))
             flows.check_boards({**rules.pins, **on}, known)
+            check_links(self._roster, on)
             if before := _of(known, flow):
                 return await self._deploy_again(lease, document, on, before, rules)
             self._check_free(lease, {gateway for gateway in free & known.keys() if flow not in known[gateway]})

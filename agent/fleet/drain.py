@@ -73,9 +73,9 @@ class FleetDrain:
 
     async def _drain(self) -> Mapping[str, Any]:
         """Can be asked for again where a flow could not be moved."""
-        self._remember(True, self.moved)
-        parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
         candidates = self._others()
+        parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
+        self._remember(True, self.moved)
         stays: dict[str, str] = {}
         pause_s = 0.0
         for flow, part in sorted(parts.items()):

@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent.fleet.history import MoveHistory, Why
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import with_keys
-from agent.fleet.status import overview, section_untrusted
+from agent.fleet.status import check_links, overview, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import Lease, Leases, Request
 from agent.membership.members import Member, State
@@ -26,6 +26,7 @@ from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import short
+from edgert.flow.plan import uncopied
 
 log = logging.getLogger(__name__)
 
@@ -171,24 +172,27 @@ class FleetFlows:
     # -- what can be asked for
 
     async def _move(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name, "moves": {operator: gateway}}`."""
+        """`{"flow": name, "moves": {operator: gateway}}`; of an operator all copies, or a copy."""
         flow, moves = _flow_of(args), args.get("moves")
         if not isinstance(moves, Mapping) or not moves or not all(isinstance(to, str) for to in moves.values()):
             raise EdgertError(f"expected moves: {{operator: gateway}}, got {show(moves)}")
         async with self.changing(flow):
             parts = await self.running(flow)
             before = placed(parts)
-            for operator in moves:
-                if operator not in before:
+            copies = {name: [copy for copy in before if name in (copy, uncopied(copy)[0])] for name in moves}
+            for operator, of in copies.items():
+                if not of:
                     raise EdgertError(
                         f"expected an operator of flow {flow}, one of {listed(before)}, got {show(operator)}"
                     )
+            moves = {copy: to for operator, to in moves.items() for copy in copies[operator]}
             operators = await self.check(next(iter(parts.values()))["document"])
             rules = newest(parts.values())
             after = with_keys({**before, **moves}, moves, operators, rules)
             along = [name for name, at in after.items() if at != before[name] and name not in moves]
             and_more = f", and with it {listed(along)}" if along else ""
             self.check_boards({name + and_more: to for name, to in moves.items()}, await self.parts())
+            check_links(self._roster, after)
             why = Why("person", f"asked for at {args.get('asked')}")
             return await self.change_by_rules(flow, parts, rules.pinned(moves), after, why)
 

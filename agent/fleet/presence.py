@@ -18,7 +18,7 @@ from typing import Any, Final
 from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
-from agent.fleet.status import section_untrusted
+from agent.fleet.status import link_untrusted
 from agent.lease.electorate import Electorate
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import Leases
@@ -118,7 +118,7 @@ class FleetPresence:
         """Each time: the gateway may have started anew. A suspected board keeps its links until it is dead."""
         peers: dict[str, list[Any]] = {}
         for member in self._roster:
-            link = _address(section_untrusted(member, "board").get("link"))
+            link = link_untrusted(member)
             if member.present and member is not self._roster.own and link is not None:
                 peers[member.name] = link
         if self._gateway.connected and self._gateway.link_port():
@@ -189,9 +189,3 @@ class FleetPresence:
 
 def _running_guests(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [flow for flow, part in parts.items() if part.get("guest") is True and part["state"] == "running"]
-
-
-def _address(link: Any) -> list[Any] | None:
-    """[host, port] of a member's links; None where it has none."""
-    fits = isinstance(link, list) and len(link) == 2 and isinstance(link[0], str) and type(link[1]) is int
-    return link if fits and link[1] > 0 else None

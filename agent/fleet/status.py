@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
 from agent.membership.members import Member
 from agent.membership.messages import coordinate_untrusted
 from agent.membership.transport import Transport
-from edgert.core.errors import PayloadError
+from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.packing import unpack_untrusted
 
 SILENT: Final = "does not answer"
@@ -35,6 +35,25 @@ def labels_untrusted(member: Member) -> frozenset[str]:
     """The labels of a member's board, each NAME=VALUE."""
     labels = section_untrusted(member, "board").get("labels")
     return frozenset(f"{key}={value}" for key, value in labels.items()) if isinstance(labels, dict) else frozenset()
+
+
+def link_untrusted(member: Member) -> list[Any] | None:
+    """[host, port] of the links of a member's gateway; None where it has told none."""
+    link: Any = section_untrusted(member, "board").get("link")
+    fits = isinstance(link, list) and len(link) == 2 and isinstance(link[0], str) and type(link[1]) is int
+    return link if fits and link[1] > 0 else None
+
+
+def check_links(members: Iterable[Member], on: Mapping[str, str]) -> None:
+    """Raises `EdgertError` where a flow would run on several boards, and one of them has told no address for links: no
+    row would reach it. `on`: operator -> gateway."""
+    boards = set(on.values())
+    lacking = sorted(boards - {member.name for member in members if link_untrusted(member)})
+    if len(boards) > 1 and lacking:
+        raise EdgertError(
+            f"expected boards to which others can send rows, got {', '.join(lacking)}, of which no address for links is"
+            " known: is links.enabled set there?"
+        )
 
 
 def coordinate_of(member: Member) -> tuple[float, ...]:

@@ -87,6 +87,7 @@ class Transport(asyncio.DatagramProtocol):
         """Connections that lost their place to newer ones, and requests of members that have too many."""
         self._clock = clock
         self._on_events = on_events
+        sealer.is_member = lambda name: membership.roster.get(name) is not None
         self._udp: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -165,6 +166,7 @@ class Transport(asyncio.DatagramProtocol):
             try:
                 self._udp.sendto(packet, to.address)
             except (OSError, ValueError) as error:  # no route, or a host that is no address
+                self.sealer.drops["not sent"] += 1
                 log.debug("a packet to %s:%d was not sent: %s", *to.address, error)
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:

@@ -56,7 +56,12 @@ class Rules:
         return replace(self, pins={**self.pins, **moves})
 
     def unpinned(self, operators: Collection[str]) -> Rules:
-        """Without the pins of these operators."""
+        """Without the pins of these operators. Raises `EdgertError` where one has none."""
+        if unknown := sorted(set(operators) - self.pins.keys()):
+            pinned = ", ".join(sorted(self.pins)) or "none"
+            raise EdgertError(
+                f"unpin: expected operators or copies that are pinned, {pinned}, got {', '.join(unknown)}"
+            )
         return replace(self, pins={name: at for name, at in self.pins.items() if name not in operators})
 
     def check(self, operators: Collection[str]) -> None:

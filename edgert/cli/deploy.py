@@ -105,6 +105,8 @@ def _by_agent(args: argparse.Namespace, name: str, flow: Flow | None) -> tuple[s
             raise
         return None
     if fleet != args.fleet:
+        print(f"edgert: the agent of this board belongs to fleet {fleet}, not {args.fleet}: the broker is asked for a"
+              f" gateway of {args.fleet}", file=sys.stderr)  # fmt: skip
         return None
     if flow:
         asked = {"document": dict(flow.document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from edgert.cli import _broker
+from edgert.cli.deploy import _by_agent
 from edgert.cli.main import main
 from edgert.core.settings.connection import Connection
 from edgert.mqtt.clients.control_plane import ControlConnection
@@ -330,3 +331,13 @@ def test_a_refusal_names_every_error_and_what_becomes_of_the_document(
         f"edgert: gateway g1 refused flow warm{says.format(stays)}: 2 errors\n"
         "  operators.a.type: expected x, got y\n  b: expected x, got z\n"
     )
+
+
+def test_an_agent_of_another_fleet_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker was asked without a word, and the error was about a broker that nobody had named."""
+    monkeypatch.setattr("edgert.cli.deploy.ask_agent", lambda *_, **__: {"fleet": "t"})
+    asked = argparse.Namespace(socket=None, fleet="other")
+    assert _by_agent(asked, "warm", None) is None
+    assert "the agent of this board belongs to fleet t, not other" in capsys.readouterr().err

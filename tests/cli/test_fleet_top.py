@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
+
 from edgert.cli.fleet.top import lines
+from edgert.cli.main import main
 
 
 def figures(at: float, rows: int, busy_s: float, plan: int = 1) -> dict[str, Any]:
@@ -39,3 +43,11 @@ def test_a_board_that_came_and_a_plan_that_changed_have_no_rates_yet() -> None:
 def test_an_idle_fleet() -> None:
     told = lines({}, {"g1": {"monotonic": 1.0, "cpu_count": 1, "flows": {}}})
     assert told[-1] == "no flow runs in this fleet"
+
+
+def test_json_is_the_last_reading(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It printed the table."""
+    readings = iter([{"boards": {}}, {"boards": {"g2": figures(12.0, 300, 1.5)}}])
+    monkeypatch.setattr("edgert.cli.fleet.top.ask_fleet", lambda *_: next(readings))
+    assert main(["fleet", "top", "--once", "--json", "--every", "0.1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"g2": figures(12.0, 300, 1.5)}

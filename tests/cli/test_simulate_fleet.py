@@ -67,7 +67,7 @@ def test_all_heuristics_stand_in_one_table(flow: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--fleet", "nowhere.toml"], 1, "nowhere.toml: "),
+        (["--fleet", "nowhere.toml"], 1, "edgert: nowhere.toml: No such file or directory"),
         (["--fleet", LAB / "boards.toml", "--at", "g9"], 2, "--at: expected a board of .*, got 'g9'"),
         (["--fleet", LAB / "boards.toml", "--pin", "minute=g9"], 2, "--pin: expected a board"),
         (["--fleet", LAB / "boards.toml", "--pin", "minute"], 1, "--pin: expected OPERATOR=BOARD, got 'minute'"),

@@ -14,6 +14,7 @@ from agent.membership.keys import KeyRing
 from edgert.boards.authority import Authority, create
 from edgert.cli.main import main
 from edgert.control.client import call
+from edgert.core.errors import EdgertError
 from tests.agent.rig import RealAgent
 from tests.waiting import wait_until
 
@@ -93,6 +94,8 @@ def test_revoked_board_is_no_member_although_it_runs_and_holds_the_key(
 
 
 def test_agent_that_leaves_is_not_dead(agents: list[RealAgent]) -> None:
+    with pytest.raises(EdgertError, match=r"may have parts of flows, and its gateway does not answer.*--force"):
+        call(agents[1].folder / "agent.sock", "fleet.leave")
     assert call(agents[1].folder / "agent.sock", "fleet.leave", {"force": True}) == {"left": True}
     for agent in (agents[0], agents[2]):
         wait_until(lambda a=agent: a.states()["board-2"] == "left", f"{agent.name} to see it leave")  # type: ignore[misc]

@@ -66,7 +66,9 @@ def read(path: Path) -> Description:
     """Raises `DescriptionError`."""
     try:
         return parse(tomllib.loads(path.read_text(encoding=ENCODING)))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, DescriptionError) as error:
+    except OSError as error:
+        raise DescriptionError(f"{path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, DescriptionError) as error:
         raise DescriptionError(f"{path}: {error}") from error
 
 

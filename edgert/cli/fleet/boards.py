@@ -87,7 +87,10 @@ def _init(args: argparse.Namespace) -> int:
         raise EdgertError(f"--fleet: expected letters, digits, '_', '.' or '-', got {args.fleet!r}")
     create(args.folder, args.fleet, datetime.now(UTC))
     print(f"{args.folder}: a CA for the fleet {args.fleet}", file=sys.stderr)
-    print(f"move {args.folder}/root/root.key to a place that is offline; daily work needs it not", file=sys.stderr)
+    print(
+        f"move {args.folder}/root/root.key to a place that is offline; it is needed only to renew the CA",
+        file=sys.stderr,
+    )
     print(
         f"give {args.folder}/mac.key to the collector (collector.mac_key_file): with it alone it takes results of the "
         "boards, and they its acknowledgements",

@@ -31,7 +31,8 @@ def add(actions: Any) -> None:
     )  # fmt: skip
     deploy.add_argument(
         "--heuristic", default="", metavar="NAME",
-        help="let it place operators without --place anew, when that pays (default: crowded boards hand them over)",
+        help="look every 10 s with this heuristic for a better placement of operators without --place, and move them"
+        " there (default: only crowded boards give operators to others)",
     )  # fmt: skip
     deploy.set_defaults(act=_deploy)
     rules = add_action(actions, "rules", "the rules of a flow's placement, and changes of them")
@@ -43,7 +44,8 @@ def add(actions: Any) -> None:
     rules.add_argument(
         "--heuristic",
         metavar="NAME",
-        help="places operators anew, when that pays; none: crowded boards hand them over",
+        help="look every 10 s with this heuristic for a better placement, and move operators there; none: only crowded"
+        " boards give operators to others",
     )
     rules.set_defaults(act=_rules)
     text = "flows of the fleet: where their operators run, and who coordinates them"
@@ -123,7 +125,7 @@ def rules_lines(found: Mapping[str, Any]) -> list[str]:
     """The rules of a flow for a terminal."""
     pins = ", ".join(f"{operator} on {gateway}" for operator, gateway in found["pins"].items()) or "none"
     labels = ", ".join(f"{operator} needs {' '.join(one)}" for operator, one in found["labels"].items()) or "none"
-    heuristic = f"placed anew by {found['heuristic']}, when that pays"
+    heuristic = f"moved to better placements that the heuristic {found['heuristic']} finds"
     by = heuristic if found["heuristic"] else "moved only by crowded boards"
     return [f"flow {found['flow']} is {by}", f"pinned: {pins}", f"labels: {labels}"]
 

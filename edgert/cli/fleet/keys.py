@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import secrets
 import sys
@@ -14,6 +15,7 @@ from edgert.boards.files import sync
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.results.macs import gateway_key
+from edgert.core.text.counted import counted
 from edgert.core.text.key_lines import KEY_BYTES, key_line, parse_keys
 from edgert.core.text_files import ENCODING
 
@@ -28,19 +30,24 @@ MAC_ROTATION: Final = (
     "gateways their new keys (--of, or `edgert fleet provision`); then --drop, copy and start the collectors anew."
 )
 
+NEXT: Final = "# next"
+"""The line before a key that was added and is not in use yet."""
+
 
 def add(actions: Any) -> None:
     """Adds the actions."""
     text = "make the file with the fleet's keys, or rotate a key in it; copy the file to every board"
     key = actions.add_parser("key", help=text, description=text, epilog=ROTATION)
     key.set_defaults(act=_change, what="fleet key", whither="copy the file to every board of the fleet")
-    _add_file(key, "it opens packets, but does not seal yet", "let the last key seal", "the sealing one")
+    _add_file(key, "it opens packets, but does not seal yet", "let the added key seal", "the sealing one")
     text = "make or rotate the central key of MACs on results, or make the keys of gateways from it (see security.md)"
     mac = actions.add_parser("mac-key", help=text, description=text, epilog=MAC_ROTATION)
     mac.set_defaults(
         act=_mac_key, what="central key", whither="copy the file to the collectors alone (collector.mac_key_file)"
     )
-    change = _add_file(mac, "results may have a MAC by it", "make keys of gateways from the last key", "the one in use")
+    change = _add_file(
+        mac, "results may have a MAC by it", "make keys of gateways from the added key", "the one in use"
+    )
     change.add_argument("--of", metavar="GATEWAY", help="write the key of this gateway to --out, for its settings")
     mac.add_argument(
         "--fleet", default="default", metavar="NAME", help="with --of: the fleet's name (default: default)"
@@ -67,19 +74,25 @@ def _change(args: argparse.Namespace) -> int:
         _write(args.file, [new], "to rotate its key: --add, --use, --drop")
         print(f"{args.file}: a new {args.what}; {args.whither}", file=sys.stderr)
         return 0
-    keys = _lines(args.file)
+    keys, added = _keys(args.file, args.what)
     if args.add:
-        keys = [*keys, new]
+        keys, added = [*keys, new], new
+        parse_keys("\n".join(keys), f"{args.file}: with the new key")
     elif args.use:
-        keys = [keys[-1], *keys[:-1]]
+        if not added:
+            raise EdgertError(
+                f"{args.file}: expected a key after a line {NEXT!r}, as --add writes it, got none: it is in use"
+                " already, or has to be added first"
+            )
+        keys, added = [added, *(key for key in keys if key != added)], ""
     else:
-        keys = keys[:1]
+        keys, added = keys[:1], ""
     temporary = args.file.with_name(args.file.name + ".new")
     temporary.unlink(missing_ok=True)
-    _write(temporary, keys)
+    _write(temporary, [*(key for key in keys if key != added), *([NEXT, added] if added else [])])
     temporary.replace(args.file)
     sync(args.file.parent)
-    print(f"{args.file}: {len(keys)} keys; {args.whither}", file=sys.stderr)
+    print(f"{args.file}: {counted(len(keys), 'key')}; {args.whither}", file=sys.stderr)
     return 0
 
 
@@ -89,21 +102,25 @@ def _of_gateway(args: argparse.Namespace) -> int:
             raise EdgertError(f"{option}: expected a name of letters, digits, '_', '.' or '-', got {name!r}")
     if args.out is None:
         raise EdgertError("--out: expected a file for the gateway's key, got none")
-    central = parse_keys("\n".join(_lines(args.file)), str(args.file), "edgert fleet mac-key")
+    central = parse_keys(_text(args.file), str(args.file), "edgert fleet mac-key")
     _write(args.out, [key_line(gateway_key(central[0], args.fleet, args.of))], "expected the name of a new file")
     print(f"{args.out}: the key of {args.of}, for its central.mac_key_file", file=sys.stderr)
     return 0
 
 
-def _lines(path: Path) -> list[str]:
+def _keys(path: Path, what: str) -> tuple[list[str], str]:
+    """The keys of a file, and the one that was added and is not in use yet (empty: none)."""
+    text = _text(path)
+    keys = [key_line(key) for key in parse_keys(text, str(path), f"edgert fleet {what.replace(' ', '-')}")]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return keys, next((key for mark, key in itertools.pairwise(lines) if mark == NEXT), "")
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding=ENCODING)
+        return path.read_text(encoding=ENCODING, errors="replace")
     except OSError as error:
         raise EdgertError(f"{path}: expected a key file: {error.strerror or error}") from error
-    keys = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    if not keys:
-        raise EdgertError(f"{path}: expected at least one key, got none")
-    return keys
 
 
 def _write(path: Path, keys: Sequence[str], advice: str = "") -> None:

@@ -26,7 +26,7 @@ def add(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    top.watch(args, lambda: ask_fleet(args, "fleet.figures")["boards"], lines)
+    top.watch(args, lambda: ask_fleet(args, "fleet.figures")["boards"], lines, args.json)
     return 0
 
 

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--plan", action="store_true", help="only print what would go wrong, and when")
     group.add_argument(
         "--heuristic", default="hybrid", metavar="NAME",
-        help="places the flow anew when that pays, as of edgert fleet deploy; none; or all, beside each other on the"
-        " same events (default: hybrid)",
+        help="moves the flow's operators to better placements, as of edgert fleet deploy; none; or all, beside each"
+        " other on the same events (default: hybrid)",
     )  # fmt: skip
     group.add_argument("--at", default="", metavar="BOARD", help="where the flow is deployed (default: the first one)")
     group.add_argument(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from edgert.core.config import section, setting
+from edgert.core.errors import EdgertError
 from edgert.core.settings.checks import PORT
 from edgert.core.settings.folders import data_folder, socket_folder
 from edgert.core.settings.gateway import Gateway
@@ -21,13 +23,42 @@ def _seed(seeds: tuple[str, ...]) -> str | None:
     return None
 
 
+MAX_LABEL_BYTES: Final = 600
+"""The bytes of all labels of a board, and 3 more for each: the other boards are told them in one packet."""
+
+
+def _labels(labels: tuple[str, ...]) -> str | None:
+    size = sum(len(label.encode()) + 3 for label in labels)
+    return f"labels of {MAX_LABEL_BYTES} bytes together, with 3 for each" if size > MAX_LABEL_BYTES else None
+
+
+def _address(text: str) -> str | None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return "an IP address, as packets go to addresses, not to names"
+    return None
+
+
+def _advertised(text: str) -> str | None:
+    return (_address(text) or _unspecified(text)) if text else None
+
+
+def _unspecified(text: str) -> str | None:
+    return "the IP address that other boards reach" if ipaddress.ip_address(text).is_unspecified else None
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """How this agent is reached, and by whom it joins its fleet."""
 
-    bind: str = setting("127.0.0.1", doc="address to listen on, UDP and TCP")
+    bind: str = setting("127.0.0.1", doc="IP address to listen on, UDP and TCP", check=_address)
     port: int = setting(7946, doc="port to listen on, UDP and TCP; 0: any free one", minimum=0, maximum=PORT)
-    advertise: str = setting("", doc="address that others are told; empty: that of bind")
+    advertise: str = setting(
+        "",
+        doc="IP address that others are told; empty: that of bind, which must not be 0.0.0.0 then",
+        check=_advertised,
+    )
     seeds: tuple[str, ...] = setting((), doc="agents to join by, as HOST:PORT; one that lives is enough", check=_seed)
     discovery: str = setting(
         "none",
@@ -45,7 +76,9 @@ class Agent:
         doc="the fleet's revoked certificates, written by `edgert fleet revoke`: their boards are no members; empty: "
         "none are revoked",
     )
-    labels: tuple[str, ...] = setting((), doc="labels of this board as NAME=VALUE, for the placement of operators")
+    labels: tuple[str, ...] = setting(
+        (), doc="labels of this board as NAME=VALUE, for the placement of operators", check=_labels
+    )
     bandwidth_mbit: float = setting(
         0.0, doc="what this board can send to other boards, and as much receive; 0: the speed of its fastest network "
         "card, 100 where the kernel tells none (Wi-Fi, virtual machines)", unit="Mbit/s", minimum=0,
@@ -55,6 +88,15 @@ class Agent:
         0, doc="port of Prometheus metrics, on loopback (see metrics-agent.md); 0: none", minimum=0, maximum=PORT
     )
     socket: str = setting("", doc="the agent's own control socket; empty: agent.sock beside the gateway's")
+
+    def address(self) -> str:
+        """The address that others are told. Raises `EdgertError` where there is none that they could reach."""
+        if not self.advertise and _unspecified(self.bind):
+            raise EdgertError(
+                f"agent.advertise: expected the IP address that other boards reach, as agent.bind is {self.bind}; got"
+                " none"
+            )
+        return self.advertise or self.bind
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,3 +154,17 @@ def test_a_drain_that_is_asked_for_amid_a_fill_comes_after_it(tmp_path: Path) ->
     assert drain.drained
     assert world.on["window"] == "g2"
     assert world.drain(tmp_path).drained
+
+
+def test_a_drain_that_cannot_begin_leaves_the_board_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that there is no other board, and the board took no operators any more."""
+
+    def none(_: FleetDrain) -> Any:
+        raise EdgertError("expected another board")
+
+    monkeypatch.setattr(FleetDrain, "_others", none)
+    drain = World().drain(tmp_path)
+    with pytest.raises(EdgertError, match="expected another board"):
+        ask(drain, "drain")
+    assert not drain.drained
+    assert not World().drain(tmp_path).drained

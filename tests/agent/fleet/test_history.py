@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +13,9 @@ from agent.fleet.flows import FleetFlows
 from agent.fleet.history import FILE, MoveHistory, Why
 from agent.fleet.moves import FleetMoves
 from agent.interference.ring import NOTHING
+from agent.membership.members import Section
 from edgert.core.clock import VirtualClock
+from edgert.core.packing import pack
 from edgert.core.settings.agent import Moves
 
 BEFORE = {"in": "g1", "window": "g1", "out": "g2"}
@@ -66,6 +68,11 @@ class OneFlow:
         made = cast(Any, self.flows)
         made.changing, made.running, made.parts, made.change = self.changing, self.running, self.parts, self.change
         made.check, made.write_rules = self.check, self.write_rules
+
+    def __iter__(self) -> Iterator[Any]:
+        """The members, which all have links."""
+        for name in ("g1", "g2", "g3"):
+            yield SimpleNamespace(name=name, sections={"board": Section(1, 1, pack({"link": [name, 8883]}))})
 
     @asynccontextmanager
     async def changing(self, flow: str) -> AsyncIterator[None]:

@@ -170,3 +170,16 @@ def test_any_body_is_taken_or_refused_with_one_error(payload: bytes) -> None:
     machine.tick(2.0)
     assert len(machine.roster) <= 8
     assert all(len(output.payload) <= 1_200 for output in machine.take_outputs() if hasattr(output, "payload"))
+
+
+def test_windows_of_boards_that_are_forgotten_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many names each new board was refused until a restart."""
+    monkeypatch.setattr("agent.membership.packets.MAX_SENDERS", 2)
+    receiver = sealer("b")
+    for name in ("old", "member"):
+        receiver.open_untrusted(sealer(name).seal(b"hello", B))
+    packet = sealer("new").seal(b"hello", B)
+    assert dropped(receiver, packet) == "too many senders"
+    receiver.is_member = lambda name: name == "member"
+    assert receiver.open_untrusted(packet).sender == "new"
+    assert dropped(receiver, sealer("member").seal(b"hello", B)) == "replay"

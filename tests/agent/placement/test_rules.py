@@ -94,3 +94,12 @@ def test_what_is_pinned_to_a_board_that_takes_nothing_stays_where_it_is() -> Non
 def test_rules_that_no_board_can_keep_are_refused(rules: Rules, error: str) -> None:
     with pytest.raises(EdgertError, match=error):
         assignment(OPERATORS, rules, "g1", LABELS)
+
+
+def test_an_operator_without_a_pin_is_not_unpinned_without_a_word() -> None:
+    rules = Rules({"minute#2": "g2"})
+    for name in ("nosuch", "minute"):
+        with pytest.raises(
+            EdgertError, match=f"unpin: expected operators or copies that are pinned, minute#2, got {name}"
+        ):
+            rules.unpinned([name])

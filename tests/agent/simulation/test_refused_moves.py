@@ -65,3 +65,17 @@ def test_a_change_that_is_undone_leaves_the_pins_of_before(verb: str) -> None:
         assert (await pins(fleet)).items() >= (asked.get("moves") or asked["pins"]).items()
 
     tell(story)
+
+
+def test_all_copies_of_an_operator_move_by_its_name() -> None:
+    """The name was refused, as no copy has it."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW)
+        with pytest.raises(EdgertError, match=r"expected an operator of flow air, one of .*, got 'nosuch'"):
+            await ask(fleet, "a", "move", flow="air", moves={"nosuch": "b"})
+        found = await ask(fleet, "a", "move", flow="air", moves={"minute": "b"})
+        assert [found["assignment"][window] for window in WINDOWS] == ["b", "b"]
+        assert await pins(fleet) == dict.fromkeys(WINDOWS, "b")
+
+    tell(story)
