@@ -76,8 +76,8 @@ class Shapes:
     def _make(self, assignment: Mapping[str, str]) -> Shape:
         located = {copy: Location(gateway) for copy, gateway in assignment.items()}
         physical = plan(self.flow, self._registry, "full", assignment=located)
-        made = model(physical, {part.name: self._profile(part) for i in physical.instances.values() for part in
-                                (i, *i.parts)})  # fmt: skip
+        made = model(physical, {stage.name: self._profile(stage) for i in physical.instances.values() for stage in
+                                (i, *i.stages)})  # fmt: skip
         number = {name: n for n, name in enumerate(physical.instances)}
         alike = {name: len(copies) for copies in physical.sets() for name in [copy.name for copy in copies]}
         head = {name: copy_name(i.operators[0], i.copy) for name, i in physical.instances.items()}
@@ -92,11 +92,11 @@ class Shapes:
         heads = {copy_name(o, i.copy): head[name] for name, i in physical.instances.items() for o in i.operators}
         return Shape(tuple(instances), heads)
 
-    def _profile(self, part: PhysicalInstance) -> Profile:
-        """Returns the profile of operators that follow each other in one part."""
+    def _profile(self, stage: PhysicalInstance) -> Profile:
+        """Returns the profile of operators that follow each other in one stage."""
         cost_s, rows = 0.0, 1.0
-        for operator in part.operators:
-            one = self._profiles.get(copy_name(operator, part.copy), FREE)
+        for operator in stage.operators:
+            one = self._profiles.get(copy_name(operator, stage.copy), FREE)
             cost_s += rows * one.cost_s
             rows *= one.selectivity
         return Profile(cost_s, rows)

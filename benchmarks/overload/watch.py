@@ -73,21 +73,21 @@ def ledger(run: FlowRun, fed: int, sent: Mapping[str, int]) -> dict[str, int]:
     the next did not take and that do not wait in front of it (or the other way round), and rows that reached a sink
     and were not sent.
     """
-    reports = {name: report(place, 0.0) for name, place in run.places.items()}
+    reports = {name: report(stage, 0.0) for name, stage in run.stages.items()}
     sources = [instance.name for _, copies in run.sources() for instance in copies]
-    sources = [(run.plan.instances[name].parts or (run.plan.instances[name],))[0].name for name in sources]
+    sources = [(run.plan.instances[name].stages or (run.plan.instances[name],))[0].name for name in sources]
     decoded = sum(reports[name].rows_out for name in sources)
     dropped = sum(_rows(reports[name].drops) for name in sources)
-    queued = sum(_waiting(run.places[name].instance) for name in sources)
+    queued = sum(_waiting(run.stages[name].instance) for name in sources)
     given: Counter[str] = Counter()
     for giver, taker in run.plan.edges():
         given[taker] += reports[giver].rows_out
     amiss = 0
-    for name, place in run.places.items():
+    for name, stage in run.stages.items():
         if name not in sources:
-            waiting = 0 if place.part else _waiting(place.instance)
+            waiting = 0 if stage.number else _waiting(stage.instance)
             amiss += abs(given[name] - reports[name].rows_in - waiting)
-    ends = [name for name, place in run.places.items() if place.planned.kind == "sink"]
+    ends = [name for name, stage in run.stages.items() if stage.planned.kind == "sink"]
     reached = sum(reports[name].rows_in - _rows(reports[name].drops) for name in ends)
     return {
         "fed": fed,

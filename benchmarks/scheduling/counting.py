@@ -19,7 +19,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Emission, Now
 from edgert.operators.fusion.compiled_region import Pipeline
-from edgert.operators.fusion.region import PartInput, Region, Step
+from edgert.operators.fusion.region import Region, StageInput, Step
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
@@ -54,7 +54,7 @@ class Uncounted(Pool):
 
 
 def uncount(region: Region) -> None:
-    """From now on its parts count no rows, and are not timed. (What the source takes is one addition per batch.)"""
+    """From now on its stages count no rows, and are not timed. (What the source takes is one addition per batch.)"""
     region.sampled_s = math.inf
     if isinstance(region, Pipeline):
         body = region.body
@@ -66,12 +66,12 @@ def uncount(region: Region) -> None:
         region.body = uncounted  # type: ignore[method-assign]
         region._plan()
 
-    def through(waiting: dict[int, PartInput], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
+    def through(waiting: dict[int, StageInput], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
         out: list[Emission] = []
         for step in region.ordinary[min(waiting, default=0) :]:
-            if step.part not in waiting:
+            if step.stage not in waiting:
                 continue
-            for source, batch in waiting.pop(step.part):
+            for source, batch in waiting.pop(step.stage):
                 emissions = step.process(batch, source, now)
                 if step.guard.logic.messages:
                     region.take_messages(step.guard.logic)

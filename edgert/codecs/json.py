@@ -108,10 +108,10 @@ class JsonCodec:
     def record(self, fields: Sequence[str]) -> Callable[..., Any] | None:
         """Makes of values of `fields`, in that order, what `encode_row` writes as it would the row, in two thirds of
         the time that both take for a row. None for names that JSON writes otherwise than they are."""
-        places = [f"f{number}" for number in range(len(fields))]
-        names = dict(zip(places, fields, strict=True))
+        variables = [f"f{number}" for number in range(len(fields))]
+        names = dict(zip(variables, fields, strict=True))
         try:
-            return msgspec.defstruct("Record", [(place, Any) for place in places], rename=names, gc=False)
+            return msgspec.defstruct("Record", [(place, Any) for place in variables], rename=names, gc=False)
         except ValueError:
             return None
 

@@ -326,13 +326,13 @@ class Shapes(Generic[Shape]):
         fitted = True
         while fitted and index < stop:
             fitted = False
-            for place, shape in enumerate(self._active):
+            for rank, shape in enumerate(self._active):
                 begun[shape] = None
                 reached = shape.take(batch, index, stop)
                 if reached > index:
                     index, fitted = reached, True
-                    if place:
-                        self._active.insert(0, self._active.pop(place))
+                    if rank:
+                        self._active.insert(0, self._active.pop(rank))
                     break
         self._misses = max(0, self._misses - (index - start))
         if index < stop and self._active:

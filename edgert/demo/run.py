@@ -21,7 +21,7 @@ from edgert.demo.achieved import FleetWrites, sensors_fault
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
 from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
-from edgert.demo.screen import Stage, State, View
+from edgert.demo.screen import DemoStage, State, View
 from edgert.demo.setup import FLEET, Options, Setup, child_environment, commands, further, lock, prepare
 from edgert.demo.show import Display, make_display
 from edgert.mqtt.clients.deployment import Deployment
@@ -64,7 +64,9 @@ class Demo:
         """Gateways but the first, and agents."""
         titles = {**TITLES, "flow": f"flow {setup.flow_name}", "boards": f"{len(self.boards)} boards"}
         self.stages = {
-            name: Stage(titles[name], part=PARTS.get(name, "")) for name in STAGES if name != "boards" or self.boards
+            name: DemoStage(titles[name], part=PARTS.get(name, ""))
+            for name in STAGES
+            if name != "boards" or self.boards
         }
         self._spark_took_s = setup.spark_took_s()
         self._began = time.monotonic()

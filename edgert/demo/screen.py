@@ -18,7 +18,7 @@ State = Literal["waiting", "starting", "ready", "ended"]
 
 
 @dataclass(slots=True)
-class Stage:
+class DemoStage:
     """One thing that is started, and how far it is."""
 
     title: str
@@ -37,7 +37,7 @@ class View:
     elapsed_s: float
     url: str
     gateway: str
-    stages: tuple[Stage, ...]
+    stages: tuple[DemoStage, ...]
     flow: str
     broker: str = ""
     """host:port."""
@@ -93,7 +93,7 @@ def troubles(view: View) -> list[str]:
     return silent + [str(part["text"]) for part in health(view, "bad")] + faults
 
 
-def mark(stage: Stage, view: View) -> tuple[str, str]:
+def mark(stage: DemoStage, view: View) -> tuple[str, str]:
     """Its sign and colour: that of how it does, once it is up."""
     if stage.fault:
         return FAULT
@@ -106,7 +106,7 @@ def mark(stage: Stage, view: View) -> tuple[str, str]:
     return MARKS[stage.state]
 
 
-def awaited(stages: tuple[Stage, ...]) -> list[Stage]:
+def awaited(stages: tuple[DemoStage, ...]) -> list[DemoStage]:
     """Stages that are not up yet."""
     return [stage for stage in stages if stage.state in ("waiting", "starting")]
 
@@ -268,20 +268,20 @@ def _fleet_table(view: View, width: int, count: int) -> Table:
     """The newest rows; of the columns those that fit, from the left."""
     fleet = view.fleet
     rows = fleet.rows[:count]
-    places: list[int] = []
+    columns: list[int] = []
     cells: list[list[str]] = []
     used = 0
-    for place in shown(fleet.columns):
-        column = [_with_unit(fleet.columns[place], row[place]) for row in rows]
-        used += max(map(len, [fleet.columns[place], *column])) + 2
-        if used > width + 2 and places:
+    for at in shown(fleet.columns):
+        column = [_with_unit(fleet.columns[at], row[at]) for row in rows]
+        used += max(map(len, [fleet.columns[at], *column])) + 2
+        if used > width + 2 and columns:
             break
-        places.append(place)
+        columns.append(at)
         cells.append(column)
     newest = rows[0] if rows else ()
-    numbers = [bool(newest) and isinstance(newest[place], (int, float)) for place in places]
+    numbers = [bool(newest) and isinstance(newest[at], (int, float)) for at in columns]
     table = _plain_table(
-        *((fleet.columns[place], "right" if number else "left") for place, number in zip(places, numbers, strict=True))
+        *((fleet.columns[at], "right" if number else "left") for at, number in zip(columns, numbers, strict=True))
     )
     table.title = f"fleet table {view.flow}: {fleet.total:,} rows, the newest"
     table.title_justify = "left"

@@ -58,7 +58,7 @@ class Bad:
     """A row that a step could not work on, and is lost."""
 
     index: int
-    """Its place in the list that was given."""
+    """Its index in the list that was given."""
     row: Row
     reason: str
     """One of few: wrong type, division by zero, not finite, outside the domain, failed."""

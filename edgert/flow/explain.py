@@ -33,7 +33,7 @@ _SHOWN = ("type", "input", "inputs")
 
 
 def physical(plan: Plan, registry: Registry) -> str:
-    """The instances, in the order in which rows reach them, all copies of one in one line; the parts of a region are
+    """The instances, in the order in which rows reach them, all copies of one in one line; the stages of a region are
     numbered 1.1, 1.2, ..."""
     sets = plan.sets()
     numbers: dict[str, str] = {}
@@ -41,17 +41,17 @@ def physical(plan: Plan, registry: Registry) -> str:
     for n, copies in enumerate(sets, 1):
         numbers |= {copy.name: str(n) for copy in copies}
         for copy in copies:
-            numbers |= {part.name: f"{n}.{k}" for k, part in enumerate(copy.parts, 1)}
-        rows += [(part, len(copies), copies[-1].copy) for part in copies[0].parts or copies[:1]]
+            numbers |= {stage.name: f"{n}.{k}" for k, stage in enumerate(copy.stages, 1)}
+        rows += [(stage, len(copies), copies[-1].copy) for stage in copies[0].stages or copies[:1]]
     return _table(
         (
-            numbers[part.name],
-            part.name if copies == 1 else f"{part.name}..{last}",
-            part.kind,
-            _arrow(dict.fromkeys(_target(numbers[o.instance], o, copies) for o in part.outputs)),
-            _cut("; ".join(_facts(part, plan, registry))),
+            numbers[stage.name],
+            stage.name if copies == 1 else f"{stage.name}..{last}",
+            stage.kind,
+            _arrow(dict.fromkeys(_target(numbers[o.instance], o, copies) for o in stage.outputs)),
+            _cut("; ".join(_facts(stage, plan, registry))),
         )
-        for part, copies, last in rows
+        for stage, copies, last in rows
     )
 
 

@@ -134,7 +134,7 @@ def _copy(instance: PhysicalInstance, number: int, copies: Mapping[str, int]) ->
         outputs=tuple(one for output in instance.outputs for one in _to_copies(output, number, copies)),
         copy=number,
         copies=many,
-        parts=tuple(_copy(part, number, {**copies, part.name: many}) for part in instance.parts),
+        stages=tuple(_copy(stage, number, {**copies, stage.name: many}) for stage in instance.stages),
     )
 
 

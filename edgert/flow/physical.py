@@ -68,7 +68,7 @@ def plan(
         # where a row that is to be tried again holds up its instance, it is not to hold up other branches
         made = _with_regions(made, registry, places, lines=fusion == "lines" or flow.on_error.action == "retry")
     for instance in made.instances.values():
-        copies[instance.name] = copies[(instance.parts or (instance,))[0].name]
+        copies[instance.name] = copies[(instance.stages or (instance,))[0].name]
     located = {name: places.located(instance, registry) for name, instance in split(made.instances, copies).items()}
     return replace(made, instances=located)
 
@@ -96,8 +96,8 @@ class _Places:
         nodes = sorted(instance.nodes, key=lambda node: registry[node.type].keys is not None)
         names = (copy_name(node.name, instance.copy) for node in nodes)
         found = next((self._assignment[name] for name in names if name in self._assignment), None)
-        parts = tuple(replace(part, location=found) for part in instance.parts)
-        return replace(instance, location=found, parts=parts)
+        stages = tuple(replace(stage, location=found) for stage in instance.stages)
+        return replace(instance, location=found, stages=stages)
 
 
 def _edges(
@@ -135,11 +135,11 @@ def _with_regions(made: Plan, registry: Registry, places: _Places, *, lines: boo
             region_of[instance.name] = regions[0]
         else:
             region_of[instance.name] = [instance]
-    name_of = {name: "+".join(part.name for part in region) for name, region in region_of.items()}
+    name_of = {name: "+".join(stage.name for stage in region) for name, region in region_of.items()}
     instances: dict[str, PhysicalInstance] = {}
-    for name, parts in region_of.items():
-        if parts[0].name == name:
-            instances[name_of[name]] = _region(parts, name_of)
+    for name, stages in region_of.items():
+        if stages[0].name == name:
+            instances[name_of[name]] = _region(stages, name_of)
     return replace(made, instances=instances)
 
 
@@ -153,39 +153,39 @@ def _beside(
 
 
 def _in_line(region: Sequence[PhysicalInstance]) -> bool:
-    return all(len(part.outputs) == 1 for part in region)
+    return all(len(stage.outputs) == 1 for stage in region)
 
 
 def _foreign(instance: PhysicalInstance, registry: Registry) -> bool:
     return not all(registry[node.type].ours for node in instance.nodes)
 
 
-def _region(parts: Sequence[PhysicalInstance], name_of: Mapping[str, str]) -> PhysicalInstance:
-    first = parts[0]
-    inside = {part.name for part in parts}
+def _region(stages: Sequence[PhysicalInstance], name_of: Mapping[str, str]) -> PhysicalInstance:
+    first = stages[0]
+    inside = {stage.name for stage in stages}
     leaving = [
         (number, output)
-        for number, part in enumerate(parts)
-        for output in part.outputs
+        for number, stage in enumerate(stages)
+        for output in stage.outputs
         if output.instance not in inside
     ]
     exits = tuple(dict.fromkeys((number, output.port) for number, output in leaving))
     return replace(
         first,
         name=name_of[first.name],
-        nodes=tuple(node for part in parts for node in part.nodes),
+        nodes=tuple(node for stage in stages for node in stage.nodes),
         inputs=tuple(name_of[i] for i in first.inputs),
         outputs=tuple(
             output._replace(
                 instance=name_of[output.instance],
-                port=exits.index((number, output.port)) if len(parts) > 1 else output.port,
+                port=exits.index((number, output.port)) if len(stages) > 1 else output.port,
             )
             for number, output in leaving
         ),
-        keys=next((part.keys for part in parts if part.keys), ()),
-        live=parts[-1].live,
-        parts=tuple(parts) if len(parts) > 1 else (),
-        exits=exits if len(parts) > 1 else (),
+        keys=next((stage.keys for stage in stages if stage.keys), ()),
+        live=stages[-1].live,
+        stages=tuple(stages) if len(stages) > 1 else (),
+        exits=exits if len(stages) > 1 else (),
     )
 
 

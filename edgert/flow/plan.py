@@ -73,10 +73,10 @@ class PhysicalInstance:
     """(field, type) of the key, for stateful instances."""
     live: frozenset[str] | None = None
     """Fields of its output rows at which anything behind it looks (None: all)."""
-    parts: tuple[PhysicalInstance, ...] = ()
+    stages: tuple[PhysicalInstance, ...] = ()
     """For a region: the fused instances, as planned without fusion, each after all that feed it."""
     exits: tuple[tuple[int, int], ...] = ()
-    """For a region, by its own port: (part, port of the part) by which rows leave."""
+    """For a region, by its own port: (stage, port of the stage) by which rows leave."""
     feeders: tuple[int, ...] = ()
     """Number of instances that feed each input, by input; the smallest of their watermarks counts."""
     copies: int = 1
@@ -109,7 +109,7 @@ class Plan:
     flow: Flow
     instances: Mapping[str, PhysicalInstance]
     instance_of: Mapping[str, str]
-    """The instance, or the part of one, in which each operator runs (of copies the name that they have in common). A
+    """The instance, or the stage of one, in which each operator runs (of copies the name that they have in common). A
     marker that vanished counts to the one that feeds it."""
     number: int = 0
     """Counts the plans of one version of a flow: each change of its assignment makes the next."""
@@ -121,17 +121,17 @@ class Plan:
             sets.setdefault(instance.operators, []).append(instance)
         return tuple(map(tuple, sets.values()))
 
-    def parts(self) -> Iterator[PhysicalInstance]:
-        """Instances, or their parts: what has a name, state and counters of its own."""
+    def stages(self) -> Iterator[PhysicalInstance]:
+        """Instances, or their stages: what has a name, state and counters of its own."""
         for instance in self.instances.values():
-            yield from instance.parts or (instance,)
+            yield from instance.stages or (instance,)
 
     def edges(self) -> Iterator[tuple[str, str]]:
-        """From part to part, by name."""
-        first = {i.name: (i.parts or (i,))[0].name for i in self.instances.values()}
-        for part in self.parts():
-            for output in part.outputs:
-                yield part.name, first.get(output.instance, output.instance)
+        """From stage to stage, by name."""
+        first = {i.name: (i.stages or (i,))[0].name for i in self.instances.values()}
+        for stage in self.stages():
+            for output in stage.outputs:
+                yield stage.name, first.get(output.instance, output.instance)
 
     def assignment(self) -> dict[str, Location]:
         """The location of every operator copy that has one."""

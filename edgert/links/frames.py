@@ -52,7 +52,7 @@ WEIGH: Final = "weigh"
 MESSAGES: Final = "messages"
 """slot → daemon: messages to publish."""
 REPORT: Final = "report"
-"""slot → daemon: once a second, how the process is, what places have done, and raw figures of instances (None where
+"""slot → daemon: once a second, how the process is, what stages have done, and raw figures of instances (None where
 the daemon has not asked for them lately)."""
 FIGURES: Final = "figures"
 """daemon → slot: raw figures go with the reports for so many seconds; the next report comes at once."""

@@ -188,9 +188,9 @@ def decode_untrusted(packed: bytes) -> LinkMessage:
     make, checks = shape
     if len(rest) != len(checks):
         raise ProtocolError(f"expected {len(checks)} fields in a {make.__name__}, got {len(rest)}")
-    for place, (value, (what, fits)) in enumerate(zip(rest, checks, strict=True), 1):
+    for number, (value, (what, fits)) in enumerate(zip(rest, checks, strict=True), 1):
         if not fits(value):
-            raise ProtocolError(f"expected {what} as field {place} of a {make.__name__}, got {show(value)}")
+            raise ProtocolError(f"expected {what} as field {number} of a {make.__name__}, got {show(value)}")
     return _made(make, rest)
 
 

@@ -1,4 +1,4 @@
-"""A flow that runs: its instances, its place in the input, and what a checkpoint takes from it."""
+"""A flow that runs: its instances, its position in the input, and what a checkpoint takes from it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class FlowRun:
         self.departures: list[Departure] = []
         """For other gateways, since the last capture."""
         self.dropped: Mapping[tuple[str, str], int] = {}
-        """Drops by place and reason: from the start of the process to the last capture. The counts only decrease if an
+        """Drops by stage and reason: from the start of the process to the last capture. The counts only decrease if an
         uncommitted capture is given up."""
         self.ended = False
         """True after the drain. Results shipped later are written only by the last checkpoint."""
@@ -111,7 +111,7 @@ class FlowRun:
     def _build(self, here: Callable[[Location], bool]) -> None:
         names = {i.name for i in self.plan.instances.values() if self.on_board(i) and here(i.location or _ANYWHERE)}
         self.built = build(self.plan, self.registry, names)
-        self.instances, self.places = self.built.instances, self.built.places
+        self.instances, self.stages = self.built.instances, self.built.stages
         away = {name for name, planned in self.plan.instances.items() if not self.on_board(planned)}
         for name in away:
             self.instances[name].remote = partial(self.depart, self.plan.instances[name])
@@ -119,10 +119,10 @@ class FlowRun:
         """Instances of this board, each after all that feed it."""
         self.mine = frozenset(instance.name for instance in self.local) if away else None
         """Their names; None where this board runs all."""
-        self.ships = [p.logic for p in self.places.values() if isinstance(p.logic, Ship)]
-        for place in self.places.values():
-            if place.instance.name in names and place.logic.memory:
-                self.memory.take_in(place.logic.memory)
+        self.ships = [p.logic for p in self.stages.values() if isinstance(p.logic, Ship)]
+        for stage in self.stages.values():
+            if stage.instance.name in names and stage.logic.memory:
+                self.memory.take_in(stage.logic.memory)
 
     def depart(self, planned: PhysicalInstance, target: Target[Instance], batch: Batch) -> None:
         """A batch for an instance of another gateway. On any thread."""
@@ -271,14 +271,14 @@ class FlowRun:
         pool.release(self.local)
 
     def take_input(self) -> tuple[Position, dict[str, list[Entry]]]:
-        """Returns (position, entries by place) of the input fed since the last checkpoint that is owed an
+        """Returns (position, entries by stage) of the input fed since the last checkpoint that is owed an
         acknowledgement. To be called while nothing can be fed, and followed by `input_is_safe` when the entries are in
         the database."""
         self._kept = {instance: len(instance.delivery.kept) for instance in self.all}
         found = {
-            name: [Entry(0, batch) for batch in place.instance.delivery.kept]
-            for name, place in self.places.items()
-            if not place.part and place.instance.delivery.kept
+            name: [Entry(0, batch) for batch in stage.instance.delivery.kept]
+            for name, stage in self.stages.items()
+            if not stage.number and stage.instance.delivery.kept
         }
         return self.progress.position(), found
 
@@ -290,22 +290,22 @@ class FlowRun:
 
     @as_errors()
     def take_deltas(self, into: dict[str, Any], mine: Container[str] | None = None) -> None:
-        """Adds the changes of state since the last call to `into`, by place, of all instances or those in `mine`. If an
+        """Adds the changes of state since the last call to `into`, by stage, of all instances or those in `mine`. If an
         operator raises, the changes already in `into` are taken."""
         mine = self.mine if mine is None else mine
-        for name, place in self.places.items():
-            if (mine is None or place.instance.name in mine) and (delta := place.logic.delta()) is not None:
+        for name, stage in self.stages.items():
+            if (mine is None or stage.instance.name in mine) and (delta := stage.logic.delta()) is not None:
                 into[name] = delta
 
     def queues(self) -> dict[str, list[Entry]]:
-        """Queue entries by place. Those of a part that is not the first of its instance were restored from a
+        """Queue entries by stage. Those of a stage that is not the first of its instance were restored from a
         checkpoint."""
         queues: dict[str, list[Entry]] = {}
-        for name, place in self.places.items():
-            numbers = place.entrances
+        for name, stage in self.stages.items():
+            numbers = stage.entrances
             entries = [
                 entry._replace(source=entry.source - numbers.start) if numbers.start else entry
-                for entry in place.instance.queue.entries
+                for entry in stage.instance.queue.entries
                 if entry.source in numbers
             ]
             if entries:
@@ -313,12 +313,12 @@ class FlowRun:
         return queues
 
     def drops(self) -> dict[tuple[str, str], int]:
-        """Drops in this process since its start, by place and reason."""
-        places = self.places.items()
-        return {(name, reason): rows for name, place in places for reason, rows in drops_of(place).items()}
+        """Drops in this process since its start, by stage and reason."""
+        stages = self.stages.items()
+        return {(name, reason): rows for name, stage in stages for reason, rows in drops_of(stage).items()}
 
     def capture_end(self) -> None:
-        """Takes what the flow gave at its end, in place of its state."""
+        """Takes what the flow gave at its end, instead of its state."""
         rows = [row for ship in self.ships for row in ship.take()]
         self.pending.append(Captured(self.progress.position(), [], rows, {}, departures=self.take_departures()))
         self.dropped = self.drops()
@@ -386,6 +386,6 @@ class FlowRun:
     @staticmethod
     @as_errors()
     def snapshot(built: Built, mine: Container[str] | None = None) -> dict[str, Any]:
-        """All state, by place, of all instances or those in `mine`."""
-        places = {n: place for n, place in built.places.items() if mine is None or place.instance.name in mine}
-        return {name: s for name, place in places.items() if (s := place.logic.snapshot()) is not None}
+        """All state, by stage, of all instances or those in `mine`."""
+        stages = {n: stage for n, stage in built.stages.items() if mine is None or stage.instance.name in mine}
+        return {name: s for name, stage in stages.items() if (s := stage.logic.snapshot()) is not None}

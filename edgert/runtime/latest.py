@@ -24,7 +24,7 @@ class LatestWindow:
         self.rows: list[Row] = []
         self.beyond = 0
         """Rows of the window that are not kept."""
-        self._places: dict[tuple[str, ...], int] = {}
+        self._indexes: dict[tuple[str, ...], int] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -36,21 +36,21 @@ class LatestWindow:
             window: float = row["window_start"] if "window_start" in row else row["time"]
             if self.start is None or window > self.start:
                 self.start, self.rows, self.beyond, self._bytes = window, [], 0, 0
-                self._places.clear()
+                self._indexes.clear()
             elif window < self.start:
                 continue
             key = self._key(row)
-            place = self._places.get(key)
-            more = row_bytes(row) + beyond_short(key) if place is None else row_bytes(row) - row_bytes(self.rows[place])
-            if self._bytes + more > MOST_BYTES or (place is None and len(self.rows) >= MOST_ROWS):
+            index = self._indexes.get(key)
+            more = row_bytes(row) + beyond_short(key) if index is None else row_bytes(row) - row_bytes(self.rows[index])
+            if self._bytes + more > MOST_BYTES or (index is None and len(self.rows) >= MOST_ROWS):
                 self.beyond += 1
                 continue
             self._bytes += more
-            if place is None:
-                self._places[key] = len(self.rows)
+            if index is None:
+                self._indexes[key] = len(self.rows)
                 self.rows.append(row)
             else:
-                self.rows[place] = row
+                self.rows[index] = row
 
     def _key(self, row: Row) -> tuple[str, ...]:
         return tuple(repr(row.get(name)) for name in self.keys)

@@ -23,21 +23,21 @@ def tick(run: FlowRun, pool: Pool, clock: Clock, mine: Container[str] | None = N
     """Lets time pass for sources that hear nothing (their devices' time-outs), and brings some of the malformed
     payloads to the log; of all of the flow's instances, or those in `mine`. False where time changes nothing now."""
     mine, due = run.mine if mine is None else mine, False
-    for name, place in run.places.items():
-        if isinstance(place.logic, Source) and (mine is None or place.instance.name in mine):
-            if place.logic.is_due(clock.monotonic()):
+    for name, stage in run.stages.items():
+        if isinstance(stage.logic, Source) and (mine is None or stage.instance.name in mine):
+            if stage.logic.is_due(clock.monotonic()):
                 due = True
-                if not place.instance.queue.rows:
-                    pool.put([(place.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
-            _log_samples(run.flow.name, name, place.logic, clock.monotonic())
+                if not stage.instance.queue.rows:
+                    pool.put([(stage.instance, 0, RawBatch([], [], clock.monotonic(), clock.wall()))])
+            _log_samples(run.flow.name, name, stage.logic, clock.monotonic())
     return due
 
 
 def log_malformed(run: FlowRun, clock: Clock) -> None:
     """Brings malformed payloads since the last tick to the log; to be called when the run gets no other tick."""
-    for name, place in run.places.items():
-        if isinstance(place.logic, Source):
-            _log_samples(run.flow.name, name, place.logic, clock.monotonic())
+    for name, stage in run.stages.items():
+        if isinstance(stage.logic, Source):
+            _log_samples(run.flow.name, name, stage.logic, clock.monotonic())
 
 
 def _log_samples(flow: str, operator: str, source: Source, now: float) -> None:

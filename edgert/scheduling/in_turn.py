@@ -29,17 +29,17 @@ class Random(Candidates):
         super().__init__(starvation_s)
         self._draw = draw
         self._all: list[int] = []
-        self._place: dict[int, int] = {}
+        self._index: dict[int, int] = {}
 
     def _entered(self, instance: int) -> None:
-        self._place[instance] = len(self._all)
+        self._index[instance] = len(self._all)
         self._all.append(instance)
 
     def _left(self, instance: int) -> None:
-        place, last = self._place.pop(instance), self._all.pop()
+        index, last = self._index.pop(instance), self._all.pop()
         if last != instance:
-            self._all[place] = last
-            self._place[last] = place
+            self._all[index] = last
+            self._index[last] = index
 
     def _best(self, may: May | None) -> int | None:
         every = self._all

@@ -1,6 +1,6 @@
 """A planned flow as what the simulated pool runs: each instance with what its rows and turns cost, and where rows go.
 
-Costs are known of parts (operators, or chains of stateless ones): a region costs what its parts do, for each row that
+Costs are known of stages (operators, or chains of stateless ones): a region costs what its stages do, for each row that
 enters it as often as one reaches them. What turns cost beside their rows was measured with RIoTBench's PRED on a server
 core of about 2021: for `TURN_S` with turns that follow each other, for the rest with reads 5 ms apart, as a gateway
 has them. Then the caches are cold again, and that is most of what few rows cost.
@@ -19,8 +19,8 @@ TURN_S: Final = 20e-6
 """Overhead of a turn of any instance: queue, choice and counters."""
 WAKE_S: Final = 80e-6
 """Overhead of a source: the reading thread wakes and routes what it read."""
-PART_S: Final = 20e-6
-"""In each part: its code and its state come into the caches anew. A gateway's status counts it with the rows."""
+STAGE_S: Final = 20e-6
+"""In each stage: its code and its state come into the caches anew. A gateway's status counts it with the rows."""
 DECODER_S: Final = 70e-6
 """In a source, beside that: what decodes messages does. It is counted so, too."""
 
@@ -48,7 +48,7 @@ class _Inside(NamedTuple):
 
 
 def model(physical: Plan, profiles: Mapping[str, Profile], slower: float = 1.0) -> FlowModel:
-    """`profiles` are those of all parts, by name, on a board that is so many times `slower` (for its turns)."""
+    """`profiles` are those of all stages, by name, on a board that is so many times `slower` (for its turns)."""
     at = {name: number for number, name in enumerate(physical.instances)}
     made = FlowModel({}, {}, {}, {}, [[at[copy.name] for copy in alike] for alike in physical.sets()], {}, {})
     for name, instance in physical.instances.items():
@@ -61,10 +61,10 @@ def model(physical: Plan, profiles: Mapping[str, Profile], slower: float = 1.0) 
         given = sum(inside.gives.values())
         mean = Profile(inside.cost_s, given / len(inside.gives), given / len(fed)) if fed else None
         made.profiles[k] = mean or Profile(inside.cost_s, 1.0)
-        parts = instance.parts or (instance,)
-        woken_s = WAKE_S + DECODER_S if parts[0].kind == "source" else 0.0
+        stages = instance.stages or (instance,)
+        woken_s = WAKE_S + DECODER_S if stages[0].kind == "source" else 0.0
         made.turn_s[k] = TURN_S * slower
-        made.cold_s[k] = (PART_S * len(parts) + woken_s) * slower
+        made.cold_s[k] = (STAGE_S * len(stages) + woken_s) * slower
     return made
 
 
@@ -84,18 +84,18 @@ def rows_per_row(apart: Plan, profiles: Mapping[str, Profile]) -> dict[str, floa
 
 
 def _inside(instance: PhysicalInstance, profiles: Mapping[str, Profile]) -> _Inside:
-    parts = instance.parts or (instance,)
-    number = {part.name: n for n, part in enumerate(parts)}
-    own = {n: profiles[part.name] for n, part in enumerate(parts)}
+    stages = instance.stages or (instance,)
+    number = {stage.name: n for n, stage in enumerate(stages)}
+    own = {n: profiles[stage.name] for n, stage in enumerate(stages)}
     came = input_ratios(
-        {n: [number[o.instance] for o in part.outputs if o.instance in number] for n, part in enumerate(parts)}, own
+        {n: [number[o.instance] for o in stage.outputs if o.instance in number] for n, stage in enumerate(stages)}, own
     )
     gives: dict[str, float] = {}
     exits = [(_set(o.instance), instance.exits[o.port][0] if instance.exits else 0) for o in instance.outputs]
-    for to, part in dict.fromkeys(exits):
-        gives[to] = gives.get(to, 0.0) + came[part] * own[part].selectivity
+    for to, stage in dict.fromkeys(exits):
+        gives[to] = gives.get(to, 0.0) + came[stage] * own[stage].selectivity
     cost_s = sum(came[n] * profile.cost_s for n, profile in own.items())
-    return _Inside(cost_s, gives, sum(came[n] for n, part in enumerate(parts) if not part.outputs))
+    return _Inside(cost_s, gives, sum(came[n] for n, stage in enumerate(stages) if not stage.outputs))
 
 
 def _set(name: str) -> str:

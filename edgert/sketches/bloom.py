@@ -1,8 +1,8 @@
 """Bloom filters: whether a value is in a set, with errors on one side only (Bloom 1970, CACM 13(7)).
 
 For n values and a rate p of false positives: m = -n ln p / (ln 2)² bits and k = (m / n) ln 2 hashes, at which half of
-the bits are set. The k places come from one hash of 64 bits, which a linear congruential generator (Knuth's MMIX) takes
-from place to place. (h1 + i·h2 mod m, as often used, has only m² ways: too few for small filters and small rates.)
+the bits are set. The k bits come from one hash of 64 bits, which a linear congruential generator (Knuth's MMIX) takes
+from bit to bit. (h1 + i·h2 mod m, as often used, has only m² ways: too few for small filters and small rates.)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 MOST_BITS: Final = 2**32
-"""A place is made of 32 bits of the hash."""
+"""A bit is chosen by 32 bits of the hash."""
 _FACTOR: Final = 6364136223846793005
 _TERM: Final = 1442695040888963407
 _MASK: Final = 2**64 - 1
@@ -34,8 +34,8 @@ class Bloom:
         """True if the value with this hash (64 bits) was probably added; if not, it certainly was not."""
         array, bits = self.array, self.bits
         for _ in range(self.hashes):
-            place = (hashed >> 32) * bits >> 32
-            if not array[place >> 3] & (1 << (place & 7)):
+            bit = (hashed >> 32) * bits >> 32
+            if not array[bit >> 3] & (1 << (bit & 7)):
                 return False
             hashed = hashed * _FACTOR + _TERM & _MASK
         return True
@@ -44,8 +44,8 @@ class Bloom:
         """Adds the value with this hash (64 bits)."""
         array, bits = self.array, self.bits
         for _ in range(self.hashes):
-            place = (hashed >> 32) * bits >> 32
-            array[place >> 3] |= 1 << (place & 7)
+            bit = (hashed >> 32) * bits >> 32
+            array[bit >> 3] |= 1 << (bit & 7)
             hashed = hashed * _FACTOR + _TERM & _MASK
 
 

@@ -1,9 +1,9 @@
 """HyperLogLog: how many different values there were (Flajolet, Fusy, Gandouet, Meunier 2007, AofA, figure 3).
 
-The first p bits of a value's hash choose one of m = 2^p registers, which keeps the greatest ρ seen: the place of the
+The first p bits of a value's hash choose one of m = 2^p registers, which keeps the greatest ρ seen: the position of the
 first 1 among the other bits. The paper's estimate is α m² / Σ 2^-M, and linear counting of empty registers up to 2.5 m,
 where both are worse than their 1.04 / √m. This is the improved raw estimate of Ertl ("New cardinality estimation
-algorithms for HyperLogLog sketches", 2017, arXiv:1702.01284), which has no such place: V empty registers, which would
+algorithms for HyperLogLog sketches", 2017, arXiv:1702.01284), which has no such position: V empty registers that would
 be V of the sum, are m σ(V / m) of it. α is the first paper's: Ertl takes its limit for great m, 7 % too much for 16.
 Hashes have 64 bits, so corrections for large ranges (for collisions of 32 bits in the first paper, τ in the second) are
 not needed.
@@ -100,9 +100,9 @@ class HyperLogLog:
             return bytes(self.registers)
         return self._some(sorted(set(changed)))
 
-    def _some(self, places: Sequence[int]) -> bytes:
-        count = len(places)
-        return struct.pack(f"<{count}H{count}B", *places, *(self.registers[at] for at in places))
+    def _some(self, registers: Sequence[int]) -> bytes:
+        count = len(registers)
+        return struct.pack(f"<{count}H{count}B", *registers, *(self.registers[at] for at in registers))
 
     def state(self) -> bytes:
         """All in the form of changes from nothing."""

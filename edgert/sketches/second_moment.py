@@ -28,7 +28,7 @@ MOST_COUNT: Final = 2**53
 _TYPES: Final = {"b": 2**7 - 1, "h": 2**15 - 1, "i": 2**31 - 1, "q": 2**63 - 1}
 """Codes of `array`, of 1, 2, 4 and 8 bytes, and the most that each holds."""
 Change = tuple[list[tuple[int, int]], list[int]]
-"""Counters by place as they will be, and the sums of their squares."""
+"""Counters by index as they will be, and the sums of their squares."""
 
 
 class SecondMoment:

@@ -27,7 +27,7 @@ class Prepared:
     states: Sequence[bytes]
     """All state of the operators that run here, and what changed of it since, packed as in the table `state`."""
     queue: bytes
-    """Queue entries for operators that run here, by the place at which they were stored."""
+    """Queue entries for operators that run here, by the stage at which they were stored."""
 
     def pack(self) -> bytes:
         plain = [self.document, self.plan, dict(self.assignment), list(self.states), self.queue]

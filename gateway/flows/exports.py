@@ -44,22 +44,22 @@ def waiting_before(flow: Flow, registry: Registry, queue: bytes, operators: Coll
 
 
 def _waits_before(flow: Flow, registry: Registry, name: str) -> str:
-    """The operator copy before which the queue of a place stands, by the place's name: the first that is not a marker.
-    The operators behind it may go to other gateways than it does."""
+    """The operator copy before which the queue of the stage `name` stands: the first one that is not a marker. The
+    operators behind it may go to other gateways."""
     common, copy = uncopied(name)
     operators = [flow.nodes[operator] for operator in common.split("+")]
     return copy_name(departures.first_of(operators, registry), copy)
 
 
 def states_of_operators(blobs: Sequence[bytes], operators: Collection[str]) -> list[bytes]:
-    """The stored state of operator copies, oldest first, packed. A place of several operators is in it as a whole."""
+    """The stored state of operator copies, oldest first, packed. A stage of several operators is in it as a whole."""
     states = [{n: part for n, part in state.items() if _concerns(n, operators)} for state in restore.states_of(blobs)]
     return [pack_state(state) for state in states if state]
 
 
 def waiting_here(run: FlowRun, queue: bytes) -> bytes:
     """Returns those packed queues that stand before an instance of this board by the plan of `run`. Raises
-    `MisfitError` where one has no place."""
+    `MisfitError` where one has no stage."""
     waiting = {name: q for name, q in unpack_queues(queue, 0.0).items() if restore.is_for(name, run.built, run.mine)}
     for name, entries in waiting.items():
         restore.check_waiting(name, entries, run.built)
@@ -72,6 +72,6 @@ def rows_in(queue: bytes) -> int:
 
 
 def _concerns(name: str, wanted: Collection[str]) -> bool:
-    """True for a place, by its name, with an operator copy of `wanted`: its state is by operator."""
+    """True for a stage, by its name, with an operator copy of `wanted`: its state is by operator."""
     common, copy = uncopied(name)
     return any(copy_name(operator, copy) in wanted for operator in common.split("+"))

@@ -171,10 +171,10 @@ def _sorted_untrusted(
 def _users(name: str, runs: Iterable[FlowRun]) -> list[_User]:
     """Each operator that predicts with the model `name`."""
     return [
-        (run, operator, place.logic.predictions)
+        (run, operator, stage.logic.predictions)
         for run in runs
-        for place in run.places.values()
-        if isinstance(place.logic, Fused)
-        for operator, node in place.logic.predictions.nodes.items()
+        for stage in run.stages.values()
+        if isinstance(stage.logic, Fused)
+        for operator, node in stage.logic.predictions.nodes.items()
         if node.parameters["model"] == name
     ]

@@ -246,7 +246,7 @@ class Parts:
             ahead = self.precopy.found(flow, assignment, plan, imports)
             with self.stopped.not_going_on(flow.name):
                 blobs, queue = await self._checkpoint(flow.name, ahead.own if ahead else ()) if old else ([], b"")
-                # its own export has nothing that stays here, but places of several operators of which one leaves
+                # its own export has nothing that stays here, but stages of several operators of which one leaves
                 others = [one for one in imports if one.get("gateway") != self._gateway]
                 changes = [state for one in others for state in one["states"]]
                 # batches that a gateway took stand before those it had not taken yet

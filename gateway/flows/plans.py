@@ -69,7 +69,7 @@ class Plans:
         return run
 
     def run_of(self, flow: Flow, stored: StoredFlow, progress: Progress, kept: Iterable[str] = ()) -> FlowRun:
-        """A run of the flow by its stored plan; in copies if its plan is, or `kept`, the places with stored state; by
+        """A run of the flow by its stored plan; in copies if its plan is, or `kept`, the stages with stored state; by
         the setting if these do not tell. Raises `EdgertError` where it cannot be built."""
         fission = was_split(flow, [*stored.assignment, *kept], self._fission)
         return FlowRun(
@@ -177,7 +177,7 @@ class Plans:
         copies = {copy for node in flow.nodes.values() for copy in operator_copies(node, fission)}
         if unknown := assignment.keys() - copies:
             raise EdgertError(
-                f"flow {flow.name}: expected a place for each of {_list(copies)}, got one for {_list(unknown)}"
+                f"flow {flow.name}: expected a location for each of {_list(copies)}, got one for {_list(unknown)}"
             )
 
     def check_sources(self, run: FlowRun, assignment: Assignment) -> None:

@@ -29,7 +29,7 @@ Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
 Arrival = tuple[Instance, int, int, Batch]
 """(instance, number of its input, which of the copies that feed that gave it, batch of another gateway)."""
 QueueContents = Mapping[str, Sequence[Entry]]
-"""Queue entries, by place."""
+"""Queue entries, by stage."""
 
 
 class Recovery(Protocol):
@@ -77,7 +77,7 @@ class Checkpoints(Protocol):
         ...
 
     def spill(self, run: FlowRun, feeding: Feeding) -> tuple[Position, QueueContents]:
-        """Returns (position, entries by place) of the input fed since the last checkpoint or spill that is owed an
+        """Returns (position, entries by stage) of the input fed since the last checkpoint or spill that is owed an
         acknowledgement, of a flow that reaches no batch boundary. On the store thread."""
         ...
 
@@ -125,7 +125,7 @@ class HostFigures(Protocol):
     """Figures of a host's flows."""
 
     def report(self, run: FlowRun, name: str) -> Report:
-        """The report of the place `name` of a flow."""
+        """The report of the stage `name` of a flow."""
         ...
 
     def slots(self) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ class PoolFigures:
         self._clock = clock
 
     def report(self, run: FlowRun, name: str) -> Report:
-        return report(run.places[name], self._clock.monotonic())
+        return report(run.stages[name], self._clock.monotonic())
 
     def slots(self) -> list[dict[str, Any]]:
         return []
@@ -203,7 +203,7 @@ class InProcess:
         return partial(self.replace, old, new)
 
     def replace(self, old: FlowRun, new: FlowRun) -> None:
-        """Puts a restored run in the place of one that stands still."""
+        """Puts a restored run instead of one that stands still."""
         for instance in old.local:  # input fed since the checkpoint, by a broker or another gateway
             for entry in instance.queue.take_all():
                 new.heir(instance).queue.append(entry)

@@ -74,14 +74,14 @@ class SlotFigures:
     def _complete(self, hosted: SlottedFlow) -> None:
         """Brings the counters of a life that ends to those of its last reports."""
         run = hosted.run
-        parts: dict[str, list[Report]] = {}
-        for name, place in run.places.items():
+        stages: dict[str, list[Report]] = {}
+        for name, stage in run.stages.items():
             with hosted.lock:
                 known = hosted.reports.get(name, Report()).at_least(hosted.captured.get(name, Report()))
-            parts.setdefault(place.instance.name, []).append(known)
+            stages.setdefault(stage.instance.name, []).append(known)
         lives = self._life(run, hosted.number)
-        for name, reports in parts.items():
-            exits = {part for part, _ in run.plan.instances[name].exits}
+        for name, reports in stages.items():
+            exits = {stage for stage, _ in run.plan.instances[name].exits}
             lives.now[name] = lives.now.get(name, Figures()).at_least(of_reports(reports, exits))
 
     def reported(self, run: FlowRun, life: int, figures: Mapping[str, Sequence[Any]]) -> None:

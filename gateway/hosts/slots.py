@@ -67,7 +67,7 @@ class Slots:
         self._send, self._recovery = send, recovery
         self._copies = LocalCopies(registry, clock, recovery)
         self.weights = Weights()
-        self._place = PLACEMENTS[settings.placement]
+        self._assign = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
         self._settings: dict[str, Any] = {
             "pool": {**pool, "state_bytes": state_limit_bytes / settings.slots}, "level": level,
@@ -82,7 +82,7 @@ class Slots:
         """The flows in slots, by run."""
         self.orders = Orders(self.processes)
         self._by_instance: dict[Instance, tuple[SlottedFlow, int]] = {}
-        """Also the instance's number: its place in the plan's order."""
+        """Also the instance's number: its index in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
         self.figures = SlotFigures(self.hosted, self.processes, clock)
         self.checkpoints = SlotCheckpoints(self.hosted, self.processes, self._copies, self.orders)
@@ -152,14 +152,14 @@ class Slots:
     def _settle(self, run: FlowRun, blobs: Sequence[bytes], queue: bytes) -> SlottedFlow:
         """Gives each of its instances a slot, the emptiest of them first."""
         order = sorted(self.processes, key=lambda p: (self.figures.instances_in(p.number), p.number))
-        run.leave(assign(run, self._place, [process.number for process in order]))
+        run.leave(assign(run, self._assign, [process.number for process in order]))
         run.stored(blobs, queue)
         return SlottedFlow(run, [slot_of(instance, run.gateway) for instance in run.plan.instances.values()])
 
     def _enter(self, hosted: SlottedFlow) -> None:
         self.hosted[hosted.run] = hosted
-        for place, instance in enumerate(hosted.run.all):
-            self._by_instance[instance] = (hosted, place)
+        for index, instance in enumerate(hosted.run.all):
+            self._by_instance[instance] = (hosted, index)
 
     def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:
         hosted = self._settle(new, blobs, queue)
@@ -167,7 +167,7 @@ class Slots:
         return partial(self.replace, old, hosted, build)
 
     def replace(self, old: FlowRun, hosted: SlottedFlow, build: bytes) -> None:
-        """Lets a flow go on in the place of `old`, which stands still. `build`: as `_packed` made it."""
+        """Lets a flow go on instead of `old`, which stands still. `build`: as `_packed` made it."""
         before, new = self.hosted[old], hosted.run
         with before.lock:
             fed, since = list(before.fed), None if before.down else before.since
@@ -274,10 +274,10 @@ class Slots:
         *,
         tried_before: bool = False,
     ) -> None:
-        _, place = self._by_instance[instance]
+        _, index = self._by_instance[instance]
         packed = frames.pack_batch(batch)
-        data = frame(frames.DATA, hosted.number, place, source, producer, packed, tried_before and batch.owed)
-        self.processes[hosted.where[place]].link.send(data)
+        data = frame(frames.DATA, hosted.number, index, source, producer, packed, tried_before and batch.owed)
+        self.processes[hosted.where[index]].link.send(data)
 
     def deliver(self, run: FlowRun, arrivals: Sequence[Arrival]) -> None:
         hosted = self.hosted[run]
@@ -301,8 +301,8 @@ class Slots:
             return sum(len(fed.batch) for fed in hosted.fed if fed.batch is not None)
 
     def _backlog(self, instance: Instance) -> int:
-        hosted, place = self._by_instance[instance]
-        return self.processes[hosted.where[place]].link.backlog_bytes
+        hosted, index = self._by_instance[instance]
+        return self.processes[hosted.where[index]].link.backlog_bytes
 
     def lend(self) -> None:
         """The slots have threads of their own."""
@@ -316,9 +316,9 @@ class Slots:
             process.reported(figures)
             if raw is not None:
                 self.figures.heard_from(process.number)
-            for number, places in reports.items():
+            for number, stages in reports.items():
                 if (hosted := self.orders.by_number.get(number)) is not None:
-                    hosted.reports |= {name: Report.from_plain(plain) for name, plain in places.items()}
+                    hosted.reports |= {name: Report.from_plain(plain) for name, plain in stages.items()}
                     if raw is not None:
                         self.figures.reported(hosted.run, number, raw[number])
             return
@@ -335,8 +335,8 @@ class Slots:
             with hosted.lock:
                 hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
         elif kind == frames.DATA:
-            _, place, source, producer, packed = rest
-            hosted.depart(process.number, place, source, producer, frames.unpack_batch(packed))
+            _, index, source, producer, packed = rest
+            hosted.depart(process.number, index, source, producer, frames.unpack_batch(packed))
         elif kind == frames.MESSAGES:
             _, name, messages = rest
             self._send(hosted.run.instances[name], list(map(tuple, messages)))

@@ -116,15 +116,15 @@ class SlottedFlow:
     drops: Counter[tuple[Instance, str]] = field(default_factory=Counter)
     """Messages that reached no slot, or were lost with one, by (instance, reason)."""
     reports: dict[str, Report] = field(default_factory=dict)
-    """Reports of the present life, by place, as are the next two attributes."""
+    """Reports of the present life, by stage, as are the next two attributes."""
     captured: dict[str, Report] = field(default_factory=dict)
     """At the last capture that was whole."""
     committed: dict[str, Report] = field(default_factory=dict)
     """At the last one that was committed: what was counted since is counted again with what is fed again."""
     before: dict[str, Report] = field(default_factory=dict)
-    """Sum of the lives before, by place, up to the checkpoint from which the present life began."""
+    """Sum of the lives before, by stage, up to the checkpoint from which the present life began."""
     shown: dict[str, Report] = field(default_factory=dict)
-    """Reports shown when the present life began, by place. Figures do not go back with the flow: they stand still until
+    """Reports shown when the present life began, by stage. Figures do not go back with the flow: they stand still until
     the new ones pass them. For shed rows, which depend on timing, this is an upper bound."""
 
     @property
@@ -141,9 +141,9 @@ class SlottedFlow:
             if self.kept_bytes > self.most_kept_bytes:
                 self._forget()
 
-    def depart(self, slot: int, place: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
+    def depart(self, slot: int, index: int, source: int, producer: int, batch: Batch | RawBatch) -> None:
         """Keeps a batch that a slot gave for an instance of another gateway, until the slot's next answer."""
-        planned = self.run.plan.instances[list(self.run.plan.instances)[place]]
+        planned = self.run.plan.instances[list(self.run.plan.instances)[index]]
         assert isinstance(batch, Batch)
         target = Target(self.run.instances[planned.name], source, producer)
         with self.lock:
@@ -194,13 +194,13 @@ class SlottedFlow:
 
     def spill(self, feeding: AbstractContextManager[Any]) -> tuple[Position, dict[str, list[Entry]]]:
         """See `Host.spill`."""
-        place_of = {place.instance: name for name, place in self.run.places.items() if not place.part}
+        stage_of = {stage.instance: name for name, stage in self.run.stages.items() if not stage.number}
         found: dict[str, list[Entry]] = {}
         with feeding, self.lock:
             self.spilling = self.fed_in_all
             for fed in self.fed:
                 if fed.batch is not None and fed.batch.owed:
-                    found.setdefault(place_of[fed.instance], []).append(Entry(0, fed.batch))
+                    found.setdefault(stage_of[fed.instance], []).append(Entry(0, fed.batch))
             return self.run.progress.position(), found
 
     def spilled(self) -> None:
@@ -251,7 +251,7 @@ class SlottedFlow:
     def _dropped(self) -> dict[tuple[str, str], int]:
         """The captured drops of the flow over all its lives, as `FlowRun.dropped`."""
         found: dict[tuple[str, str], int] = {}
-        for name in self.run.places:
+        for name in self.run.stages:
             report = self.captured.get(name, Report()).after(self.before.get(name, Report()))
             found |= {(name, reason): rows for reason, rows in self._all_drops(name, report).items()}
         return found
@@ -280,7 +280,7 @@ class SlottedFlow:
         self.departing.clear()
         self.results.clear()
         self.marks.clear()
-        self.shown = {name: self._counted(name) for name in self.run.places}
+        self.shown = {name: self._counted(name) for name in self.run.stages}
         for name, report in self.committed.items():
             self.before[name] = report.after(self.before.get(name, Report()))
         self.reports, self.captured, self.committed = {}, {}, {}
@@ -301,25 +301,25 @@ class SlottedFlow:
         return counted.at_least(self.shown[name]) if name in self.shown else counted
 
     def report(self, name: str) -> Report:
-        """The report of the place `name`, over all lives of the flow."""
+        """The report of the stage `name`, over all lives of the flow."""
         found = self._counted(name)
         found.drops = self._all_drops(name, found)
         return found
 
     def _all_drops(self, name: str, found: Report) -> dict[str, int]:
-        """The drops of a report, together with those that the daemon counted itself for the same place."""
-        place, drops = self.run.places[name], Counter(found.drops)
-        drops += place.instance.delivery.not_taken(place.part)
-        if not place.part:
-            drops += Counter({reason: n for (whose, reason), n in self.drops.items() if whose is place.instance})
+        """The drops of a report, together with those that the daemon counted itself for the same stage."""
+        stage, drops = self.run.stages[name], Counter(found.drops)
+        drops += stage.instance.delivery.not_taken(stage.number)
+        if not stage.number:
+            drops += Counter({reason: n for (whose, reason), n in self.drops.items() if whose is stage.instance})
         return dict(+drops)
 
 
-def assign(run: FlowRun, place: PlacementFunction, slots: Sequence[int]) -> Assignment:
+def assign(run: FlowRun, assign_sets: PlacementFunction, slots: Sequence[int]) -> Assignment:
     """Returns a location for every operator copy of a flow: that of the run's assignment, else the one that its
-    document asks for, else that of `place`. `slots`: in the order in which they are filled."""
+    document asks for, else that of `assign_sets`. `slots`: in the order in which they are filled."""
     sets = [copies for copies in run.plan.sets() if run.on_board(copies[0])]
-    at = scheduled(run.flow.name, sets, place, slots)
+    at = scheduled(run.flow.name, sets, assign_sets, slots)
     for copy in (copy for copies in sets for copy in copies):
         if copy.location is not None and _exists(copy.location.slot, slots, run.flow.name, copy.name):
             at[copy.name] = copy.location.slot
@@ -332,15 +332,15 @@ def assign(run: FlowRun, place: PlacementFunction, slots: Sequence[int]) -> Assi
 
 
 def scheduled(
-    flow: str, sets: Sequence[Sequence[PhysicalInstance]], place: PlacementFunction, slots: Sequence[int]
+    flow: str, sets: Sequence[Sequence[PhysicalInstance]], assign_sets: PlacementFunction, slots: Sequence[int]
 ) -> dict[str, int]:
-    """Returns the slot of each instance by name: the one that its document asks for, else that of `place`. `sets`: the
-    copies of each instance together; `slots`: in the order in which they are filled."""
+    """Returns the slot of each instance by name: the one that the document asks for, else by `assign_sets`. `sets`:
+    the copies of each instance together; `slots`: in the order in which they are filled."""
     set_of = {copy.name: copies[0].name for copies in sets for copy in copies}
     edges = dict.fromkeys(
         (copies[0].name, set_of[o.instance]) for copies in sets for o in copies[0].outputs if o.instance in set_of
     )
-    placed = place({copies[0].name: len(copies) for copies in sets}, list(edges), len(slots))
+    placed = assign_sets({copies[0].name: len(copies) for copies in sets}, list(edges), len(slots))
     at = {copy.name: slots[placed[copies[0].name][n]] for copies in sets for n, copy in enumerate(copies)}
     for copies in sets:
         node = max(copies[0].nodes, key=lambda node: node.slot)

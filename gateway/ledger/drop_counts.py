@@ -19,10 +19,10 @@ Drops = Counter[tuple[str, str, str]]
 
 
 class _Undelivered(NamedTuple):
-    """Undelivered messages of one place of an ended run; the place still counts them."""
+    """Undelivered messages of one stage of an ended run; the stage still counts them."""
 
     operator: str
-    part: int
+    stage: int
     unsent: Counter[int]
     unacknowledged: Counter[int]
 
@@ -44,8 +44,8 @@ class DropCounts:
         self._ended += self._said(flow)
         self._ended += self._of(run) | Counter({(flow, *where): rows for where, rows in run.dropped.items()})
         self._last[flow] = [
-            _Undelivered(name, place.part, place.instance.delivery.unsent, place.instance.delivery.unacknowledged)
-            for name, place in run.places.items()
+            _Undelivered(name, stage.number, stage.instance.delivery.unsent, stage.instance.delivery.unacknowledged)
+            for name, stage in run.stages.items()
         ]
         self._ended -= self._said(flow)
 
@@ -59,7 +59,7 @@ class DropCounts:
         return found
 
     def _of(self, run: FlowRun) -> Drops:
-        reports = {name: self._host.figures.report(run, name) for name in run.places}
+        reports = {name: self._host.figures.report(run, name) for name in run.stages}
         return Counter({
             (run.flow.name, name, reason): rows
             for name, report in reports.items()
@@ -68,7 +68,7 @@ class DropCounts:
 
     def _said(self, flow: str) -> Drops:
         found: Drops = Counter()
-        for operator, part, unsent, unacknowledged in self._last.get(flow, ()):
-            found[flow, operator, NOT_SENT] += unsent[part]
-            found[flow, operator, "not acknowledged"] += unacknowledged[part]
+        for operator, stage, unsent, unacknowledged in self._last.get(flow, ()):
+            found[flow, operator, NOT_SENT] += unsent[stage]
+            found[flow, operator, "not acknowledged"] += unacknowledged[stage]
         return found

@@ -50,7 +50,7 @@ class _Streak:
 
 
 class RowsAhead:
-    """Finds a flow with such a source, from the reports of its places."""
+    """Finds a flow with such a source, from the reports of its stages."""
 
     def __init__(self) -> None:
         self._streaks: dict[str, _Streak] = {}

@@ -95,7 +95,7 @@ def _lost(before: Report, now: Report) -> Counter[str] | None:
 
 
 class DropsAll:
-    """Finds a flow that drops all its rows, from the reports of its places."""
+    """Finds a flow that drops all its rows, from the reports of its stages."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow

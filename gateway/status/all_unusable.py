@@ -36,7 +36,7 @@ class AllUnusable(NamedTuple):
 
 
 class UnusableFields:
-    """Finds fields of a flow of which no value can be used, from the reports of its places."""
+    """Finds fields of a flow of which no value can be used, from the reports of its stages."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow

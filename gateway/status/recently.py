@@ -41,7 +41,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Activity of a place between two of its reports."""
+    """Activity of a stage between two of its reports."""
 
     rate: float
     utilisation: float
@@ -70,7 +70,7 @@ class Looks:
         self._paces: dict[str, Pace] = {}
 
     def look(self, reports: Mapping[str, Report]) -> Recent:
-        """A place that has not reported since the last look keeps its figures: slots do so at their own times."""
+        """A stage that has not reported since the last look keeps its figures: slots do so at their own times."""
         for name, told in reports.items():
             said = self._said.setdefault(name, deque())
             if not told.at or (said and told.at <= said[-1].at):
@@ -86,7 +86,7 @@ class Looks:
     def _recent(
         self, dropping: tuple[AllDropped, ...], unusable: tuple[AllUnusable, ...], ahead: Ahead | None
     ) -> Recent:
-        first = {name: pace for name, pace in self._paces.items() if not self.run.places[name].part}
+        first = {name: pace for name, pace in self._paces.items() if not self.run.stages[name].number}
         used = {name: pace.utilisation for name, pace in first.items()}
         mean = statistics.fmean(used.values())
         balance = round(statistics.pstdev(used.values()) / mean, 3) if mean else None
@@ -133,12 +133,12 @@ class Achieved:
         self.result_at: float | None = None
 
     def look(self, run: FlowRun, reports: Mapping[str, Report], now: float) -> None:
-        """Compares the reports with those of the last look. A part of a flow whose source is on another board takes
+        """Compares the reports with those of the last look. A stage of a flow whose source is on another board takes
         what comes from there."""
         came = results = 0
         of_sources: dict[str, list[Report]] = {}
         for name, told in reports.items():
-            planned = run.places[name].planned
+            planned = run.stages[name].planned
             came += told.rows_in
             if planned.kind == "source" and run.on_board(planned):
                 of_sources.setdefault(planned.nodes[0].name, []).append(told)

@@ -16,7 +16,7 @@ from edgert.core.ids import epoch_ordinal
 from edgert.flow.part_states import PartState
 from edgert.flow.plan import PhysicalInstance, uncopied
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.build import Stage
 from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
@@ -156,17 +156,17 @@ class Status:
         }
 
     def _drops(self) -> list[dict[str, Any]]:
-        places = self._flows.dropped.all(list(self._flows.runs.values()))
+        stages = self._flows.dropped.all(list(self._flows.runs.values()))
         large = {run.flow.name: run for run in list(self._flows.runs.values()) if is_large(run)}
-        for where in [where for where in places if where[0] in large]:
-            rows = places.pop(where)
-            places[where[0], shown_name(large[where[0]], where[1]), where[2]] += rows
+        for where in [where for where in stages if where[0] in large]:
+            rows = stages.pop(where)
+            stages[where[0], shown_name(large[where[0]], where[1]), where[2]] += rows
         for of_part in self._of_parts:
             for where, rows in of_part().items():
-                places[where] += rows
+                stages[where] += rows
         return [
             {"flow": flow, "operator": operator, "reason": reason, "rows": rows, "lost": loses_rows(reason)}
-            for (flow, operator, reason), rows in sorted(places.items())
+            for (flow, operator, reason), rows in sorted(stages.items())
             if rows
         ]
 
@@ -180,7 +180,7 @@ class Status:
             "state": self._state(run),
             "epoch": epoch_ordinal(run.epoch),
             "description": run.flow.description,
-            "operators": [_operator(run, run.places[at], told, recent) for at, told in reports.items()],
+            "operators": [_operator(run, run.stages[at], told, recent) for at, told in reports.items()],
             "edges": edges_of(run),
             "delivery": run.flow.delivery,
             "rows_shipped": run.rows_shipped,
@@ -215,21 +215,21 @@ class Status:
         return self._loops[1].get(name, [])
 
 
-def _operator(run: FlowRun, place: Place, told: Report, recent: Recent) -> dict[str, Any]:
-    """Queue, turns and most times of a region are those of its first part: see `Report`."""
-    kind: str = place.planned.kind
-    if place.planned.copies > 1:
-        number = "all" if is_large(run) else str(place.planned.copy)
-        kind += f", {number} of {place.planned.copies}"
-    fused = len(place.instance.operators) > len(place.planned.operators)
+def _operator(run: FlowRun, stage: Stage, told: Report, recent: Recent) -> dict[str, Any]:
+    """Queue, turns and most times of a region are those of its first stage: see `Report`."""
+    kind: str = stage.planned.kind
+    if stage.planned.copies > 1:
+        number = "all" if is_large(run) else str(stage.planned.copy)
+        kind += f", {number} of {stage.planned.copies}"
+    fused = len(stage.instance.operators) > len(stage.planned.operators)
     rows_in, rows_out = told.rows_in, told.rows_out
     return {
-        "name": shown_name(run, place.planned.name),
-        "type": " + ".join(node.type for node in place.planned.nodes),
-        "gateway": None if run.on_board(place.planned) else gateway_of(place.planned),
+        "name": shown_name(run, stage.planned.name),
+        "type": " + ".join(node.type for node in stage.planned.nodes),
+        "gateway": None if run.on_board(stage.planned) else gateway_of(stage.planned),
         "rows_in": rows_in,
         "rows_out": rows_out,
-        "rate_in": round(recent.rates.get(place.planned.name, 0.0), 1),
+        "rate_in": round(recent.rates.get(stage.planned.name, 0.0), 1),
         "selectivity": round(rows_out / rows_in, 4) if rows_in else None,
         "queue_rows": told.queue_rows,
         "queue_bytes": told.queue_bytes,
@@ -243,8 +243,8 @@ def _operator(run: FlowRun, place: Place, told: Report, recent: Recent) -> dict[
         "scheduling_s": round(told.scheduling_s, 4),
         "idle_s": round(told.idle_s, 4),
         "cost_us": round(told.busy_s / rows_in * 1e6, 2) if rows_in and told.busy_s else None,
-        "utilisation": recent.utilisation.get(place.planned.name),
-        "detail": f"{kind}, fused: {place.instance.name}" if fused else kind,
+        "utilisation": recent.utilisation.get(stage.planned.name),
+        "detail": f"{kind}, fused: {stage.instance.name}" if fused else kind,
     }
 
 
@@ -254,7 +254,7 @@ def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
     still = []
     sources: dict[str, list[Report]] = {}
     for name, told in reports.items():
-        if run.places[name].planned.kind != "source":
+        if run.stages[name].planned.kind != "source":
             continue
         bad = told.input.get("malformed")
         if bad and (malformed is None or bad["age_s"] < malformed["age_s"]):

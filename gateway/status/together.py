@@ -15,8 +15,8 @@ from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report
 
-MOST_PLACES: Final = 256
-"""Places of a flow that are shown one by one. Of a flow with more, all copies of an operator are shown as one."""
+MOST_STAGES: Final = 256
+"""Stages of a flow that are shown one by one. Of a flow with more, all copies of an operator are shown as one."""
 _ADDED: Final = (
     "rows_in", "rows_out", "failures", "retries", "dead_letters", "turns", "busy_s", "queued_s", "scheduling_s",
     "queue_rows", "queue_bytes", "held_bytes",
@@ -27,20 +27,20 @@ _OF_ALL: Final = ("never_seen", "came", "seen")
 
 def is_large(run: FlowRun) -> bool:
     """True if the copies of its operators are shown as one."""
-    return len(run.places) > MOST_PLACES
+    return len(run.stages) > MOST_STAGES
 
 
-def shown_name(run: FlowRun, place: str) -> str:
-    """The name under which a place is shown."""
-    return uncopied(place)[0] if is_large(run) else place
+def shown_name(run: FlowRun, stage: str) -> str:
+    """The name under which a stage is shown."""
+    return uncopied(stage)[0] if is_large(run) else stage
 
 
 def reports_of(run: FlowRun, report: Callable[[str], Report]) -> dict[str, Report]:
-    """The reports of a flow's places, by name; of a large flow that of all copies, by the name of the first."""
+    """The reports of a flow's stages, by name; of a large flow that of all copies, by the name of the first."""
     if not is_large(run):
-        return {name: report(name) for name in run.places}
+        return {name: report(name) for name in run.stages}
     copies: dict[str, list[str]] = {}
-    for name in run.places:
+    for name in run.stages:
         copies.setdefault(uncopied(name)[0], []).append(name)
     return {names[0]: merge_reports(list(map(report, names))) for names in copies.values()}
 
@@ -90,11 +90,11 @@ def edges_of(run: FlowRun) -> list[tuple[str, str]]:
     """The edges of a flow's plan; of a large flow those between operators."""
     if not is_large(run):
         return list(run.plan.edges())
-    parts = {instance.name: (instance.parts or (instance,))[0].name for instance in run.plan.instances.values()}
+    stages = {instance.name: (instance.stages or (instance,))[0].name for instance in run.plan.instances.values()}
     pairs = (
-        (uncopied(part.name)[0], uncopied(parts.get(output.instance, output.instance))[0])
-        for part in run.plan.parts()
-        if part.copy <= 1  # the others have the same edges
-        for output in part.outputs
+        (uncopied(stage.name)[0], uncopied(stages.get(output.instance, output.instance))[0])
+        for stage in run.plan.stages()
+        if stage.copy <= 1  # the others have the same edges
+        for output in stage.outputs
     )
     return list(dict.fromkeys(pairs))

@@ -94,7 +94,7 @@ def test_a_pool_does_what_the_loop_does(application: str, fusion: Fusion, dedica
     if result["p99_ms"] is not None:  # on a busy machine nothing may have reached its end by then
         assert result["p99_ms"] >= result["p50_ms"] > 0
     allowed = {"etl": {"absent (values)"}, "stats": set()}.get(application, {"incomplete window"})
-    assert {reason for place in run.places.values() for reason in place.logic.drops} <= allowed
+    assert {reason for place in run.stages.values() for reason in place.logic.drops} <= allowed
 
 
 def test_the_policy_is_told_what_rows_cost_when_the_warm_up_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def run(plain: dict[str, Any], fusion: Fusion, count: int = ROWS, devices: int =
 
 
 def checkpoint(made: FlowRun) -> bytes:
-    deltas = {name: place.logic.delta() for name, place in made.places.items()}
+    deltas = {name: place.logic.delta() for name, place in made.stages.items()}
     return pack_state({name: delta for name, delta in deltas.items() if delta is not None})
 
 
@@ -146,7 +146,7 @@ def counted(messages: list[Message]) -> Counter[tuple[str, str]]:
 
 
 def drops(made: FlowRun) -> dict[str, int]:
-    return dict(sum((place.logic.drops for place in made.places.values()), Counter[str]()))
+    return dict(sum((place.logic.drops for place in made.stages.values()), Counter[str]()))
 
 
 def of_known(rows: list[dict[str, Any]], seen: set[str]) -> list[dict[str, Any]]:
@@ -342,7 +342,7 @@ def test_train_gives_models_that_pred_takes(fusion: Fusion) -> None:
 
 def predicted(operator: str, model: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     """By PRED's operator, when the model has come by a message."""
-    made = flow_run(pred(), "none").places[operator].logic
+    made = flow_run(pred(), "none").stages[operator].logic
     assert isinstance(made, Fused)
     made.predictions.offer(operator, made.predictions.checked_untrusted(operator, model))
     made.renew()

@@ -28,7 +28,7 @@ def test_graph_and_instances_are_shown(file: Path, capsys: pytest.CaptureFixture
     assert ["7 operators"] in shown
     assert ["readings", "mqtt_source", "→ valid", "topic = 'city/{source}/sense'"] in shown
     assert next(c for c in shown if c[:1] == ["minute"])[:3] == ["minute", "tumbling_window", "→ central, again"]
-    assert ["1 instance of 5 parts"] in shown
+    assert ["1 instance of 5 stages"] in shown
     assert [line for line in shown if line and line[0].startswith("1.")] == [
         ["1.1", "readings", "source", "→ 1.2", "decodes humidity, temperature"],
         ["1.2", "valid+kelvin+by_place", "stateless", "→ 1.3",
@@ -91,7 +91,7 @@ def test_copies_are_shown_in_one_line_with_how_rows_come_to_them(
     }  # fmt: skip
     assert told.count("def fast(rows):") == 1
     assert main(["explain", str(file), "--fission", "off"]) == 0
-    assert ["1 instance of 5 parts"] in lines(capsys)
+    assert ["1 instance of 5 stages"] in lines(capsys)
 
 
 @pytest.mark.parametrize("option", [["--code"], ["--fusion", "none"], ["--fission", "off"]])

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from edgert.demo.observe import FleetRows
 from edgert.demo.run import progress
-from edgert.demo.screen import Stage, View, clock, plain_line, render, size
+from edgert.demo.screen import DemoStage, View, clock, plain_line, render, size
 from edgert.demo.show import DemoLines
 from tests.status_example import example_status, judged, operator
 
@@ -21,7 +21,7 @@ FLEET = FleetRows(
 
 
 def view(**changes: object) -> View:
-    stages = (Stage("gateway", "ready", "g1"), Stage("Spark job", "starting", "10 s"))
+    stages = (DemoStage("gateway", "ready", "g1"), DemoStage("Spark job", "starting", "10 s"))
     base: dict[str, object] = {
         "elapsed_s": 65.0,
         "url": "http://127.0.0.1:1/",
@@ -65,7 +65,7 @@ def test_the_summary_needs_neither_gateway_nor_table_yet() -> None:
 
 
 UP = tuple(
-    Stage(title, "ready", "up", part)
+    DemoStage(title, "ready", "up", part)
     for title, part in (
         ("MQTT broker", "sensors"), ("gateway", "checkpoint"), ("flow machine", "flow"), ("sensors", ""),
         ("collector", "central"), ("Spark job", ""),
@@ -88,7 +88,7 @@ def test_a_terminal_of_80_by_24_shows_all_that_matters(ready: bool, operators: i
     status = example_status()
     [flow] = status["flows"]
     flow["operators"] = [operator(f"operator-{n}", "tumbling_window", 123_456) for n in range(operators)]
-    stages = UP if ready else tuple(Stage(stage.title, "starting", "x" * 100) for stage in UP)
+    stages = UP if ready else tuple(DemoStage(stage.title, "starting", "x" * 100) for stage in UP)
     shown = view(
         status=judged(status), fleet=MACHINE, stages=stages, url="http://127.0.0.1:8080/", gateway="raspberrypi"
     )
@@ -127,7 +127,7 @@ def test_a_broker_that_hangs_and_a_dead_collector_lose_their_ticks() -> None:
 
 
 def test_sensors_and_spark_lose_their_ticks_with_what_they_do_not_achieve() -> None:
-    stages = (*UP[:3], Stage("sensors", "ready", "up", fault="the gateway has taken no message for 40 s"), *UP[4:])
+    stages = (*UP[:3], DemoStage("sensors", "ready", "up", fault="the gateway has taken no message for 40 s"), *UP[4:])
     ill = view(status=judged(example_status()), stages=stages)
     assert "✗ sensors" in drawn(ill)
     assert "PROBLEM: sensors: the gateway has taken no message for 40 s" in plain_line(ill)
@@ -150,7 +150,7 @@ def test_the_wait_for_spark_is_told_with_its_progress() -> None:
 
 
 def test_stages_take_one_line_once_all_are_up() -> None:
-    up = (Stage("gateway", "ready", "g1"), Stage("sensors", "ended", "the trace is at its end"))
+    up = (DemoStage("gateway", "ready", "g1"), DemoStage("sensors", "ended", "the trace is at its end"))
     assert "✓ gateway  ✓ sensors" in drawn(view(stages=up))
 
 
@@ -159,8 +159,8 @@ def test_the_plain_line_says_what_is_awaited_and_the_figures() -> None:
         "1:05 · waiting for: Spark job 10 s · messages in 100 · queued 0 · outbox 20 rows · checkpoints 3 · dropped 7"
         " · fleet rows 1234"
     )
-    assert plain_line(view(stages=(Stage("gateway", "ready"),))) == "1:05 · all ready · fleet rows 0"
-    hangs = plain_line(view(stages=(Stage("broker", "ready", fault="does not answer"),)))
+    assert plain_line(view(stages=(DemoStage("gateway", "ready"),))) == "1:05 · all ready · fleet rows 0"
+    hangs = plain_line(view(stages=(DemoStage("broker", "ready", fault="does not answer"),)))
     assert hangs == "1:05 · fleet rows 0 · PROBLEM: broker: does not answer"
 
 
@@ -175,7 +175,7 @@ def test_lines_tell_each_change_of_a_stage_once(capsys: pytest.CaptureFixture[st
     lines.show(view())
     lines.show(view())
     assert capsys.readouterr().out == "gateway: ready, g1\nSpark job: starting, 10 s\n"
-    lines.show(view(stages=(Stage("gateway", "ready"), Stage("Spark job", "ready", "runs"))), last=True)
+    lines.show(view(stages=(DemoStage("gateway", "ready"), DemoStage("Spark job", "ready", "runs"))), last=True)
     assert capsys.readouterr().out.startswith("Spark job: ready, runs\n1:05 · all ready")
 
 

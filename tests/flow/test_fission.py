@@ -72,8 +72,8 @@ def test_lines_of_copies_stand_side_by_side() -> None:
     )
     assert list(made.instances) == ["in+ok+by#1", "in+ok+by#2", "w+out#1", "w+out#2"]
     second = made.instances["w+out#2"]
-    assert [part.name for part in second.parts] == ["w#2", "out#2"]
-    assert second.parts[0].outputs[0].instance == "out#2"
+    assert [part.name for part in second.stages] == ["w#2", "out#2"]
+    assert second.stages[0].outputs[0].instance == "out#2"
     assert [o.instance for o in made.instances["in+ok+by#2"].outputs] == ["w+out#1", "w+out#2"]
     assert made.instance_of["w"] == "w"
 

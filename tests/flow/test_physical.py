@@ -86,9 +86,9 @@ def test_what_stands_in_a_line_is_one_instance() -> None:
     fused = made.instances[name]
     assert (fused.kind, fused.inputs, fused.keys) == ("source", (), (("source", "string"),))
     apart = plan(line, REGISTRY, "chains")
-    assert [part.name for part in fused.parts] == ["in", "valid+key", "minute", "central"]
-    assert fused.parts == tuple(apart.instances.values())
-    assert set(made.instance_of.values()) == {part.name for part in fused.parts}
+    assert [part.name for part in fused.stages] == ["in", "valid+key", "minute", "central"]
+    assert fused.stages == tuple(apart.instances.values())
+    assert set(made.instance_of.values()) == {part.name for part in fused.stages}
     edges = [("in", "valid+key"), ("valid+key", "minute"), ("minute", "central")]
     assert list(made.edges()) == list(apart.edges()) == edges
     assert fused.parameters["topic"].filter == "city/+/sense"
@@ -117,7 +117,7 @@ def test_a_region_ends_where_rows_of_another_come_in() -> None:
     assert wires(made) == {head: [(joined, 0, 0)], "other": [(joined, 0, 1)], joined: []}
     region = made.instances[head]
     assert region.exits == ((1, 0),), "what a gives"
-    assert [part.name for part in region.parts] == ["in", "a", "b", "minute", "out2", "central"]
+    assert [part.name for part in region.stages] == ["in", "a", "b", "minute", "out2", "central"]
     assert made.instances[joined].inputs == (head, "other")
     assert sorted(made.edges()) == sorted(planned("chains", **TWO_SOURCES).edges())
 

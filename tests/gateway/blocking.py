@@ -24,7 +24,7 @@ class Blocking:
     async def deploy(self) -> None:
         for name in ("f", "other"):
             await self.gateway.flows.deploy(document(name), "mqtt")
-        logic = self.gateway.flows.runs["f"].places["minute"].logic
+        logic = self.gateway.flows.runs["f"].stages["minute"].logic
         process = logic.process
 
         def wait(*arguments: Any) -> Any:

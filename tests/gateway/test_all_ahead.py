@@ -63,7 +63,7 @@ def test_a_source_of_local_time_keeps_a_sample(fusion: Fusion) -> None:
     for second in range(20):
         payload = json.dumps({"time": WALL + second + 7200, "t": 21.5}).encode()
         way.feed(["x/a"] * 5, [payload] * 5, float(second))
-        reports = {name: made(place, 1.0 + second) for name, place in way.run.places.items()}
+        reports = {name: made(stage, 1.0 + second) for name, stage in way.run.stages.items()}
         found = flow.look(reports)
     assert found == (95, 19.0)
     sample = reports["in"].input["ahead"]

@@ -109,7 +109,7 @@ def test_why_a_row_was_dropped_is_said_with_the_row(operator: dict[str, Any], sa
     for second in range(20):
         row = {"time": WALL + second, "temp": "21.5", "hum": 60.5}
         way.feed(["x/a"], [json.dumps(row).encode()], float(second))
-        found = flow.look({name: made(place, 1.0 + second) for name, place in way.run.places.items()})
+        found = flow.look({name: made(stage, 1.0 + second) for name, stage in way.run.stages.items()})
     [fault] = found
     assert str(fault).startswith(f"o has dropped all of its last 19 rows: {says}")
     assert "'21.5'" in str(fault) or operator["type"] == "map"

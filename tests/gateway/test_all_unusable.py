@@ -30,7 +30,7 @@ def looked_at(kind: str, fusion: Fusion, *temperatures: object) -> list[list[str
     for second, temp in enumerate(temperatures):
         row = {"time": WALL + second, "temp": temp, "hum": 60.5}
         way.feed(["x/a"], [json.dumps(row).encode()], float(second))
-        found = fields.look({name: report(place, 1.0 + second) for name, place in way.run.places.items()})
+        found = fields.look({name: report(stage, 1.0 + second) for name, stage in way.run.stages.items()})
         said.append([str(each) for each in found])
     return said
 

@@ -85,7 +85,7 @@ async def test_a_flow_that_reads_the_topic_itself_goes_on_as_before(tmp_path: Pa
     own = protocol == "5" or topic == TOPIC
     assert set(found) == ({TOPIC, topic} if own else {topic}), "3.1.1: no two that overlap"
     copies = {n for _, n, _ in found.values()}
-    rows = gateway.flows.runs["sys"].places["in"].instance
+    rows = gateway.flows.runs["sys"].stages["in"].instance
     before = gateway.ingest.inbox.counters.messages
     for number in (10, 13):  # a broker sends a copy by each subscription
         gateway.ingest.feed([value(number, ids=(n,) if n else ()) for n in copies])

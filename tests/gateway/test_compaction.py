@@ -54,11 +54,11 @@ def stored(gateway: Gateway) -> dict[str, Any]:
     run = gateway.flows.runs["f"]
     again = FlowRun(run.flow, run.registry, 1, 1, Progress(Position()))
     again.restore(gateway.database.state("f"), b"", Now(0.0, START))
-    return {name: place.logic.snapshot() for name, place in again.places.items()}
+    return {name: place.logic.snapshot() for name, place in again.stages.items()}
 
 
 def kept(gateway: Gateway) -> dict[str, Any]:
-    return {name: place.logic.snapshot() for name, place in gateway.flows.runs["f"].places.items()}
+    return {name: place.logic.snapshot() for name, place in gateway.flows.runs["f"].stages.items()}
 
 
 @in_loop

@@ -217,10 +217,10 @@ def test_the_rate_of_messages_is_an_average_over_ten_seconds() -> None:
 def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
     run = flow_run("none")
     achieved = Achieved()
-    source, sink = next(iter(run.places)), list(run.places)[-1]
+    source, sink = next(iter(run.stages)), list(run.stages)[-1]
 
     def look(now: float, taken: int, refused: int, results: int, messages: int = 0) -> dict[str, Any]:
-        reports = {name: Report() for name in run.places}
+        reports = {name: Report() for name in run.stages}
         reports[source] = Report(rows_in=messages, rows_out=taken, drops={"bad_payload": refused})
         reports[sink] = Report(rows_in=results)
         achieved.look(run, reports, now)
@@ -246,7 +246,7 @@ def test_a_source_that_refuses_all_is_told_though_another_takes_rows() -> None:
     achieved = Achieved()
 
     def look(now: float, refused_of_a: int, rows_of_b: int) -> dict[str, Any]:
-        reports = {name: Report() for name in run.places}
+        reports = {name: Report() for name in run.stages}
         reports["a"] = Report(rows_in=refused_of_a, drops={"bad_payload": refused_of_a})
         reports["b"] = Report(rows_in=rows_of_b, rows_out=rows_of_b)
         achieved.look(run, reports, now)
@@ -279,7 +279,7 @@ def test_a_part_whose_source_is_on_another_board_takes_what_comes_from_there() -
     for gateway, takes in (("g1", "in"), ("g2", "minute")):
         run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), gateway=gateway, assignment=away, fission=False)
         achieved = Achieved()
-        reports = {name: Report() for name in run.places}
+        reports = {name: Report() for name in run.stages}
         achieved.look(run, reports, 1.0)
         assert achieved.plain(1.0)["row_age_s"] is None
         achieved.look(run, reports | {takes: Report(rows_in=5, rows_out=5)}, 2.0)
@@ -289,9 +289,9 @@ def test_a_part_whose_source_is_on_another_board_takes_what_comes_from_there() -
 def test_an_operator_all_of_whose_rows_were_dropped_is_named() -> None:
     run = flow_run("none")
     looks = Looks(run)
-    last = list(run.places)[-1]
+    last = list(run.stages)[-1]
     for at in (1.0, 5.0):
-        told = {name: Report(rows_in=int(at), rows_out=int(at), at=at) for name in run.places}
+        told = {name: Report(rows_in=int(at), rows_out=int(at), at=at) for name in run.stages}
         told[last] = Report(rows_in=int(at), drops={"late": int(at), "bad_value (values)": 9}, at=at)
         recent = looks.look(told)
     assert recent.dropping == ((last, "late", 4, 4.0, ""),)

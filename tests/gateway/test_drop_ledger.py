@@ -199,7 +199,7 @@ async def test_it_waits_where_much_waits_in_the_outbox_but_for_the_end(tmp_path:
 async def test_whatever_an_operator_calls_its_reasons_can_be_written(tmp_path: Path) -> None:
     gateway = Rig(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
-    drops: Any = gateway.flows.runs["f"].places["minute"].logic.drops
+    drops: Any = gateway.flows.runs["f"].stages["minute"].logic.drops
     drops.update({"\ud800 half": 1, "x" * 1_000: 2, "x" * 999: 3, 7: 4, "none": 0})
     gateway.come(BAD)
     assert await gateway.checkpoint()

@@ -31,7 +31,7 @@ async def test_a_flow_whose_state_cannot_be_packed_ends_without_it(
     gateway = Gateway(tmp_path / "db")
     for name in ("f", "other"):
         await gateway.flows.deploy(document(name), "mqtt")
-    monkeypatch.setattr(gateway.flows.runs["f"].places["minute"].logic, "delta", lambda: {"windows": object()})
+    monkeypatch.setattr(gateway.flows.runs["f"].stages["minute"].logic, "delta", lambda: {"windows": object()})
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
     if replaced:

@@ -47,8 +47,8 @@ async def test_a_source_in_copies_takes_each_message_once_and_it_is_acknowledged
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(split(3, 2), "mqtt")
     feed(gateway, 1)
-    places = gateway.flows.runs["f"].places
-    fed = [places[f"in#{n}"].rows_in for n in (1, 2, 3)]
+    stages = gateway.flows.runs["f"].stages
+    fed = [stages[f"in#{n}"].rows_in for n in (1, 2, 3)]
     assert sum(fed) == 8
     assert sum(n > 0 for n in fed) > 1
     assert gateway.ingest.inbox.due() == []
@@ -73,12 +73,12 @@ async def test_another_number_of_copies_is_a_new_version_which_begins_with_empty
     assert await gateway.checkpoint()
     assert await gateway.flows.deploy(split(2, 3), "mqtt") == 2
     assert gateway.shipped() == 8
-    names = list(gateway.flows.runs["f"].places)
+    names = list(gateway.flows.runs["f"].stages)
     assert names == ["in#1", "in#2", "minute#1", "minute#2", "minute#3", "out"]
     feed(gateway, 1)
     gateway.crash()
     again = Gateway(tmp_path / "db")
-    assert list(again.flows.runs["f"].places) == names
+    assert list(again.flows.runs["f"].stages) == names
     again.crash()
 
 
@@ -90,18 +90,18 @@ async def test_the_setting_counts_from_the_next_version_on(
     gateway = Gateway(tmp_path / "db", fission=before)
     await gateway.flows.deploy(split(3, 2), "mqtt")
     feed(gateway, 1)
-    names = list(gateway.flows.runs["f"].places)
+    names = list(gateway.flows.runs["f"].stages)
     assert ("minute#2" in names) is before
     assert await gateway.checkpoint()
     gateway.crash()
     again = Gateway(tmp_path / "db", fission=not before)
-    assert list(again.flows.runs["f"].places) == names
+    assert list(again.flows.runs["f"].stages) == names
     (said,) = (r.getMessage() for r in caplog.records if "pool.fission" in r.getMessage())
     assert said.startswith(f"flow f goes on {'in' if before else 'without'} copies, as it is stored: pool.fission = ")
     feed(again, 9)
     assert await again.flows.deploy(split(3, 3), "mqtt") == 2
     assert again.shipped() == 16, "the windows were kept"
-    assert ("minute#2" in again.flows.runs["f"].places) is not before
+    assert ("minute#2" in again.flows.runs["f"].stages) is not before
     again.crash()
 
 
@@ -116,7 +116,7 @@ async def test_boards_of_one_flow_have_the_copies_of_its_plan_whatever_their_set
     own, other = ({"in": there, "out": there} | dict.fromkeys(copies[one], here) for one in (ours, not ours))
     gateway = Gateway(tmp_path / "db", fission=ours)
     parts, _ = parts_of(gateway)
-    refusal = "flow f: expected a place for each of .*, got one for "
+    refusal = "flow f: expected a location for each of .*, got one for "
     with pytest.raises(EdgertError, match=refusal):
         await gateway.flows.deploy(flow, FLEET, own | other, 1)
     with pytest.raises(EdgertError, match=refusal):
@@ -124,7 +124,7 @@ async def test_boards_of_one_flow_have_the_copies_of_its_plan_whatever_their_set
     assert parts.status() == {}
     await parts.prepare(dict(flow.document), other, 2, [])
     await parts.commit("f", 2)
-    assert set(copies[not ours]) <= gateway.flows.runs["f"].places.keys()
+    assert set(copies[not ours]) <= gateway.flows.runs["f"].stages.keys()
     gateway.crash()
 
 
@@ -185,6 +185,6 @@ async def test_a_message_that_is_not_taken_is_counted_at_the_operator_that_gave_
     for message in [*messages, Message("hot/a/x", b"", reason="hot: ValueError")]:
         gateway.ingest.publishing._publish(instance, [message])
     said = {"in": 1, "hot": 1, "raw": 3, "told": 2}  # what nobody gave is the first one's
-    assert {name: drops_of(place)["not sent"] for name, place in run.places.items()} == said
-    assert {name: SlottedFlow(run, [0]).report(name).drops["not sent"] for name in run.places} == said
+    assert {name: drops_of(stage)["not sent"] for name, stage in run.stages.items()} == said
+    assert {name: SlottedFlow(run, [0]).report(name).drops["not sent"] for name in run.stages} == said
     gateway.crash()

@@ -63,14 +63,14 @@ async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypa
     await gateway.flows.deploy(document(), "mqtt")
     entered, leave = threading.Event(), threading.Event()
     run = gateway.flows.runs["f"]
-    process = run.places["minute"].logic.process
+    process = run.stages["minute"].logic.process
 
     def block(*arguments: Any) -> Any:
         entered.set()
         assert leave.wait(60.0)
         return process(*arguments)
 
-    monkeypatch.setattr(run.places["minute"].logic, "process", block)
+    monkeypatch.setattr(run.stages["minute"].logic, "process", block)
     gateway.ingest.feed([Publish("x/a", b'{"time": 1700000000}', 1, False, False, 1)])
     assert await asyncio.to_thread(entered.wait, 10.0)
     with pytest.raises(EdgertError, match="does not stop"):

@@ -33,7 +33,7 @@ def no_room(gateway: Gateway, name: str = "f") -> int:
 
 def taken(gateway: Gateway, name: str = "f") -> int:
     run = gateway.flows.runs[name]
-    return next(iter(run.places.values())).rows_in
+    return next(iter(run.stages.values())).rows_in
 
 
 def full_disk(*given: object) -> None:

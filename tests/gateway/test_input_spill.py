@@ -132,7 +132,7 @@ async def test_nobody_waits_for_a_turn_that_is_long_under_way(tmp_path: Path, mo
 async def test_a_flow_whose_state_cannot_be_taken_is_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Blocking(tmp_path / "db")
     await world.deploy()
-    logic = world.gateway.flows.runs["f"].places["minute"].logic
+    logic = world.gateway.flows.runs["f"].stages["minute"].logic
 
     def raises() -> None:
         raise RuntimeError("no state")

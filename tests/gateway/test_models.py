@@ -40,7 +40,7 @@ def model(version: int, field: str = "t") -> dict[str, Any]:
 
 
 def used(gateway: Gateway, flow: str = "f") -> int | None:
-    places = gateway.flows.runs[flow].places.values()
+    places = gateway.flows.runs[flow].stages.values()
     chain = next(place.logic for place in places if "p" in place.planned.operators)
     assert isinstance(chain, Fused)
     model = chain.predictions.models.get("p")

@@ -145,9 +145,9 @@ class Walk:
         found = 0.0
         for gateway in self.here():
             run = gateway.flows.runs["f"]
-            for place in run.places.values():
-                if isinstance(place.logic, TumblingWindow) and place.instance in run.local:
-                    logic = place.logic
+            for stage in run.stages.values():
+                if isinstance(stage.logic, TumblingWindow) and stage.instance in run.local:
+                    logic = stage.logic
                     kept = [acc for window in list(logic.windows) for acc in logic.windows.get(window, {}).values()]
                     found += sum(logic.aggregates.result(acc)["n"] for acc in kept)
         return found

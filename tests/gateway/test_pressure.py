@@ -70,7 +70,7 @@ async def test_long_topics_stop_the_reading_too(tmp_path: Path) -> None:
     topic = "x/" + "a" * 60_000
     count = read_until_the_bound(gateway, topic)
     assert UNCOMMITTED_BYTES // len(topic) <= count + 1 <= UNCOMMITTED_BYTES // len(topic) + 2
-    assert run.places["in"].instance.queue.size >= UNCOMMITTED_BYTES
+    assert run.stages["in"].instance.queue.size >= UNCOMMITTED_BYTES
     gateway.pool.release(run.all)
     gateway.crash()
 
@@ -120,10 +120,10 @@ async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_re
         packet_id += 100
     for _ in range(20 - floods):
         gateway.ingest.feed(flood)
-    queue = run.places["in"].instance.queue
+    queue = run.stages["in"].instance.queue
     assert sum(len(e.batch) for e in queue.entries if e.batch.owed) == packet_id
     assert queue.size <= 3 * UNCOMMITTED_BYTES + 2_000_000
-    assert sum(len(e.batch) for e in queue.entries) == packet_id + 20_000 - run.places["in"].instance.delivery.shed
+    assert sum(len(e.batch) for e in queue.entries) == packet_id + 20_000 - run.stages["in"].instance.delivery.shed
     gateway.pool.release(run.all)
     gateway.crash()
 
@@ -170,7 +170,7 @@ async def test_an_operator_that_cannot_tell_its_state_holds_up_its_own_flow_only
         def fail() -> Any:
             raise RuntimeError("no state today")
 
-        broken.setattr(run.places["minute"].logic, "delta", fail)
+        broken.setattr(run.stages["minute"].logic, "delta", fail)
         await gateway.checkpoint()
         assert other.progress.committed.index == 1
         assert run.progress.committed.index == 0

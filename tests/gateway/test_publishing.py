@@ -57,7 +57,7 @@ async def test_a_message_that_the_broker_refuses_is_counted_with_the_flow_and_wh
     answered(gateway, 3, 0x10)  # nobody subscribes to it: the broker has it all the same
     answered(gateway, 1, 0x87)  # of another message than ours
     assert not_taken(gateway) == {"not sent": 1}
-    found = [lost_of(place) for place in gateway.flows.runs["f"].places.values()]
+    found = [lost_of(stage) for stage in gateway.flows.runs["f"].stages.values()]
     assert [*filter(None, found)] == [{"not sent": "to 'alarm/a': not authorized (0x87)"}]
     gateway.crash()
 

@@ -111,7 +111,7 @@ async def test_a_life_for_which_nobody_asked_counts_when_its_slot_dies(fusion: F
         await reports(walk)
         worked += walk.fed  # all of it again, as nothing was committed
         dies.die()
-        told = {one: walk.slots.figures.report(walk.run, one).rows_in for one in walk.run.places}
+        told = {one: walk.slots.figures.report(walk.run, one).rows_in for one in walk.run.stages}
         assert walk.slots.figures.get(walk.run, source).counters[0] == worked >= told[source.split("+")[0]]
         assert rows_out(walk) >= worked
         await works(walk)

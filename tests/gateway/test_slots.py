@@ -87,7 +87,7 @@ async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_b
     walk.slots.begin(walk.run)
     (process,) = walk.processes
     process.start()
-    source = walk.run.places["in"].instance
+    source = walk.run.stages["in"].instance
     size = KEPT_BYTES // 8
     for number in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, size, owed=number == 0))])
@@ -106,7 +106,7 @@ async def test_input_without_acknowledgement_is_kept_up_to_a_bound_and_counted_b
 def test_a_slot_that_does_not_read_is_fed_only_what_is_owed() -> None:
     walk = Walk(random.Random(1), CHAINED, "locality", 1)
     walk.slots.begin(walk.run)
-    source = walk.run.places["in"].instance
+    source = walk.run.stages["in"].instance
     payload = b"x" * 1_000_000
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [payload], 0.0, 1_000.0, 1_000_100))])
@@ -127,8 +127,8 @@ def test_what_a_slot_does_not_take_is_counted_at_the_source_that_it_was_for() ->
     walk = Walk(random.Random(1), {"name": "f", "operators": operators}, "locality", 2, "full")
     walk.slots.begin(walk.run)
     batch = RawBatch(["b/a"], [b"x" * 1_000_000], 0.0, 1_000.0, 1_000_100)
-    walk.slots.put([(walk.run.places["loud"].instance, 0, batch)] * 20)
-    drops = {name: walk.slots.figures.report(walk.run, name).drops for name in walk.run.places}
+    walk.slots.put([(walk.run.stages["loud"].instance, 0, batch)] * 20)
+    drops = {name: walk.slots.figures.report(walk.run, name).drops for name in walk.run.stages}
     assert drops.pop("loud").keys() == {"a slot does not keep up"}
     assert not any(drops.values())
 
@@ -177,7 +177,7 @@ def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(capl
     """Else another plan would forget that a flow kills its slots, and lose input without a word."""
     walk = Walk(random.Random(1), CHAINED, "locality", 2)
     walk.slots.begin(walk.run)
-    source = walk.run.places["in"].instance
+    source = walk.run.stages["in"].instance
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
     before = walk.slots.hosted[walk.run]
@@ -187,7 +187,7 @@ def test_deaths_and_input_that_was_not_kept_go_with_a_flow_to_its_next_plan(capl
     walk.slots.successor(walk.run, new, [], b"")()
     after = walk.slots.hosted[new]
     assert 0 < kept < 20
-    assert after.drops == {(new.places["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"
+    assert after.drops == {(new.stages["in"].instance, "change of plan, QoS 0"): 20 - kept}, "no slot has died"
     assert f"flow f: {20 - kept} messages of QoS 0 are lost" in caplog.text
     assert sum(fed.batch is not None for fed in after.fed) == kept
     assert after.deaths == 2

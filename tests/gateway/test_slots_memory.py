@@ -55,7 +55,7 @@ def registry() -> Any:
 
 def test_the_daemon_keeps_no_logic_of_what_runs_in_slots() -> None:
     walk = Walk(random.Random(1), SPLIT, "locality", 2)
-    logics = [weakref.ref(place.logic) for place in walk.run.places.values() if place.planned.kind == "stateful"]
+    logics = [weakref.ref(stage.logic) for stage in walk.run.stages.values() if stage.planned.kind == "stateful"]
     assert logics
     walk.slots.begin(walk.run)
     gc.collect()
@@ -93,7 +93,7 @@ def test_a_slot_makes_the_logic_of_its_own_instances_only(registry: Any) -> None
 def test_a_message_of_a_packages_operator_in_a_slot_is_still_told_from_those_of_others(registry: Any) -> None:
     """Whose part of an instance it is counted at, if it cannot be sent."""
     run = FlowRun(from_plain(WITH_A_DEVICE, registry), registry, 1, 1, Progress(Position()), "full")
-    parts = {place.part: name for name, place in run.places.items()}
+    parts = {stage.number: name for name, stage in run.stages.items()}
     message = Message("elsewhere", b"")
     before = run.all[0].giver(message)
     run.leave({})

@@ -93,7 +93,7 @@ async def test_what_was_not_kept_and_came_after_a_flow_was_halted_is_counted_whe
     walk.draw = random.Random(2)
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
     hosted = walk.slots.hosted[walk.run]
-    source = walk.run.places["in"].instance
+    source = walk.run.stages["in"].instance
     for _ in range(20):
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
     lost = sum(fed.lost.total() for fed in hosted.since_mark() if fed.lost)

@@ -24,12 +24,12 @@ from tests.runtime.worlds import flow_run
 
 
 def reports(run: FlowRun, now: float) -> dict[str, Report]:
-    return {name: report(place, now) for name, place in run.places.items()}
+    return {name: report(stage, now) for name, stage in run.stages.items()}
 
 
 def said(run: FlowRun, rows: int, idle_s: float, at: float) -> dict[str, Report]:
     """What a slot says."""
-    return {name: Report(rows_in=rows, idle_s=idle_s, at=at) for name in run.places}
+    return {name: Report(rows_in=rows, idle_s=idle_s, at=at) for name in run.stages}
 
 
 def test_rates_and_latency_are_those_since_the_last_look() -> None:
@@ -65,7 +65,7 @@ def test_slots_of_a_flow_report_at_times_of_their_own() -> None:
     run = flow_run("none")
     looks = Looks(run)
     looks.look(said(run, 0, 0.0, 5.0))
-    late = next(iter(run.places))
+    late = next(iter(run.stages))
     told = said(run, 30, 0.5, 6.0)
     late_told = told.pop(late)
     told[late] = Report(at=5.0)

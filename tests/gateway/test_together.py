@@ -13,7 +13,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
 from gateway.control import figures as figures_module
 from gateway.control.figures import figures
-from gateway.status.together import MOST_PLACES, merge_reports, never_seen
+from gateway.status.together import MOST_STAGES, merge_reports, never_seen
 from tests.gateway.whole_gateway import Gateway
 from tests.gateway.worlds import status_of
 from tests.waiting import in_loop
@@ -38,11 +38,11 @@ async def test_copies_of_many_are_shown_as_one_operator_and_their_rows_are_added
     gateway = Gateway(tmp_path / "gateway.db")
     await gateway.flows.deploy(from_plain(document(), REGISTRY), "test")
     (run,) = gateway.flows.runs.values()
-    assert len(run.places) > MOST_PLACES
-    for name, place in run.places.items():
+    assert len(run.stages) > MOST_STAGES
+    for name, stage in run.stages.items():
         if name.startswith("w0#"):
-            place.instance.counters.rows_in += 2
-            place.logic.drops["late"] += 1
+            stage.instance.counters.rows_in += 2
+            stage.logic.drops["late"] += 1
     (flow,) = status_of(gateway).object()["flows"]
     names = [operator["name"] for operator in flow["operators"]]
     assert len(names) < 20

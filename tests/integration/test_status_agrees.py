@@ -18,7 +18,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from edgert.cli.main import main
-from edgert.demo.screen import Stage, View, plain_line
+from edgert.demo.screen import DemoStage, View, plain_line
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, Gateway, Rig
 from tests.integration.worlds import socket_of
@@ -91,7 +91,7 @@ def agreed(rig: Rig, gateway: Gateway, holds: Callable[[Told], object], what: st
     socket = ("--socket", str(socket_of(gateway)))
     code, shown = printed("status", *socket)
     assert code == bool(ill)
-    screen = plain_line(View(1.0, "", gateway.name, (Stage("flow", "ready"),), "f", status=page))
+    screen = plain_line(View(1.0, "", gateway.name, (DemoStage("flow", "ready"),), "f", status=page))
     for part, name in ill:
         begins = {"flow": f"flow {name}: ", "sensors": "sensors' broker: "}.get(part, f"{part}: ")
         assert any(line.startswith(f"- {begins}") for line in lines), lines

@@ -109,7 +109,7 @@ def test_it_works_from_document_to_result_and_goes_on_from_its_state() -> None:
     deltas: dict[str, Any] = {}
     first.take_deltas(deltas)
     second = flow_run(load(DOCUMENT, EXTENDED))
-    second.places["so-far"].logic.restore(deltas["so-far"])
+    second.stages["so-far"].logic.restore(deltas["so-far"])
     assert results(second, [("a", 4)]) == [("wet/a", 7.0)]
 
 

@@ -42,23 +42,23 @@ def compared(
     whole, alone = (Way({"name": "f", "operators": operators}, fusion) for fusion in ("full", "chains"))
     region = whole.run.all[0].region
     assert isinstance(region, Pipeline)
-    assert len(region.tree.entries) == len(region.parts) - 1, "all have lines"
+    assert len(region.tree.entries) == len(region.stages) - 1, "all have lines"
     for number, messages in enumerate([[batches[0][0]] * 4, *batches]):
         if not messages:
             assert deltas(whole) == deltas(alone)
             continue
-        times = [WALL + number + place / 1000 for place in range(len(messages))]
+        times = [WALL + number + stage / 1000 for stage in range(len(messages))]
         payloads = [json.dumps({"time": time, **m}).encode() for time, (_, m) in zip(times, messages, strict=True)]
         for way in (whole, alone):
             way.feed([f"x/{device}" for device, _ in messages], payloads, float(number))
             if number == 1:
-                bound(way.run.places["o"].logic)
+                bound(way.run.stages["o"].logic)
         assert (said(whole), whole.drops(), whole.rows()) == (said(alone), alone.drops(), alone.rows())
         if not number:
             whole.letters, alone.letters = [], []
-    for name, place in whole.run.places.items():
-        assert place.logic.snapshot() == alone.run.places[name].logic.snapshot()
-        assert place.logic.unusable == alone.run.places[name].logic.unusable
+    for name, stage in whole.run.stages.items():
+        assert stage.logic.snapshot() == alone.run.stages[name].logic.snapshot()
+        assert stage.logic.unusable == alone.run.stages[name].logic.unusable
     return whole
 
 

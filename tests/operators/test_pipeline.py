@@ -1,4 +1,4 @@
-"""A fused source does what its parts do: the same messages through a flow with fusion and without."""
+"""A fused source does what its stages do: the same messages through a flow with fusion and without."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def shown(column: str, packed: bytes) -> object:
 
 
 def held_bytes(way: Way) -> int:
-    window = way.run.places["w"].logic
+    window = way.run.stages["w"].logic
     assert isinstance(window, TumblingWindow)
     return window.windows.held_bytes()
 
@@ -125,28 +125,28 @@ def test_with_fusion_and_without_a_flow_says_the_same(
     codec: str, chain: str, key: str, stream: list[list[Any]]
 ) -> None:
     plain = document(codec, chain, key)
-    fused, parts = Way(plain, "full"), Way(plain, "chains")
+    fused, stages = Way(plain, "full"), Way(plain, "chains")
     assert len(fused.run.all) == 1
     for moment, messages in times(stream):
         payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
         topics = [f"{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
-        for way in (fused, parts):
+        for way in (fused, stages):
             way.feed(topics, payloads, moment)
-        assert fused.drops() == parts.drops()
-        assert fused.rows() == parts.rows()
-        assert fused.letters == parts.letters
+        assert fused.drops() == stages.drops()
+        assert fused.rows() == stages.rows()
+        assert fused.letters == stages.letters
         for name in ("in", "w"):
-            one, other = (way.run.places[name].logic for way in (fused, parts))
+            one, other = (way.run.stages[name].logic for way in (fused, stages))
             assert getattr(one, "devices", None) == getattr(other, "devices", None)
             assert getattr(one, "watermark", None) == getattr(other, "watermark", None)
-        assert held_bytes(fused) == held_bytes(parts)
-    assert in_order(told(fused.end())) == in_order(told(parts.end()))
+        assert held_bytes(fused) == held_bytes(stages)
+    assert in_order(told(fused.end())) == in_order(told(stages.end()))
 
 
 @pytest.mark.parametrize("codec", ["json", "senml"])
 def test_messages_of_a_learned_shape_never_become_rows(codec: str) -> None:
     way = Way(document(codec, "fails on some", "source"), "full")
-    origin = way.run.places["in"].logic
+    origin = way.run.stages["in"].logic
     assert isinstance(origin, Source)
     good = [payload(codec, "good", WALL + n, 1.0, 2.0) for n in range(10)]
     way.feed(["x/a"], good[:1], 0.0)  # with rows: until there is a watermark it may be one that was taken back

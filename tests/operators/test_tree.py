@@ -136,9 +136,9 @@ FLOWS = st.sampled_from(["json", "senml"]).flatmap(st.composite(documents))
 
 def offer(way: Way, model: dict[str, Any]) -> None:
     """A message brings it for all who predict."""
-    for place in way.run.places.values():
-        if isinstance(place.logic, Fused):
-            predictions = place.logic.predictions
+    for stage in way.run.stages.values():
+        if isinstance(stage.logic, Fused):
+            predictions = stage.logic.predictions
             for name, node in predictions.nodes.items():
                 if "h" in node.parameters["fields"] or model is TREE:
                     predictions.offer(name, predictions.checked_untrusted(name, model))
@@ -165,7 +165,7 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
 ) -> None:
     codec = plain["operators"]["in"]["codec"]
     assume(not check(plain, REGISTRY)[1])
-    whole, parts = Way(plain, "full"), Way(plain, "chains")
+    whole, stages = Way(plain, "full"), Way(plain, "chains")
     if timed:  # then some turns go the ordinary way
         for instance in whole.run.all:
             instance.time_by(lambda: 0.0)
@@ -173,18 +173,18 @@ def test_a_tree_says_what_its_operators_say_one_by_one(
     for number, (moment, messages) in enumerate(times([learned, *stream])):
         payloads = [payload(codec, m[0], time, m[3], m[4]) for m, time in messages]
         topics = [f"in/{m[2]}/{'slow' if m[0] == 'late' else m[1]}" for m, _ in messages]
-        for way in (whole, parts):
+        for way in (whole, stages):
             way.feed(topics, payloads, moment)
-        assert said(whole) == said(parts)
-        assert whole.drops() == parts.drops()
-        assert whole.rows() == parts.rows()
+        assert said(whole) == said(stages)
+        assert whole.drops() == stages.drops()
+        assert whole.rows() == stages.rows()
         if number % 4 == 2:
-            assert deltas(whole) == deltas(parts)
-            for way in (whole, parts):
+            assert deltas(whole) == deltas(stages)
+            for way in (whole, stages):
                 offer(way, TREE if number % 8 == 2 else LINE)
-    assert deltas(whole) == deltas(parts)  # with models that came since the last batch
-    for name, place in whole.run.places.items():
-        assert place.logic.snapshot() == parts.run.places[name].logic.snapshot()
+    assert deltas(whole) == deltas(stages)  # with models that came since the last batch
+    for name, stage in whole.run.stages.items():
+        assert stage.logic.snapshot() == stages.run.stages[name].logic.snapshot()
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def pred() -> Way:
 
 def decoded(way: Way, messages: int) -> list[Any]:
     """What of so many messages becomes rows."""
-    source = way.run.places["readings"].logic
+    source = way.run.stages["readings"].logic
     assert isinstance(source, Source)
     topics, payloads = ["city/a/sense"] * messages, [PACK] * messages
     return source.codec.decode_batch_untrusted(topics, payloads, lambda topic: {"source": "a"}, WALL).rows
@@ -217,8 +217,8 @@ def test_parts_are_timed_in_turns_that_go_the_ordinary_way(pred: Way) -> None:
     assert isinstance(region, Pipeline)
     for turn in range(5):
         pred.feed(["city/a/sense"] * 5, [PACK] * 5, 1.0 + turn * APART_S)
-    assert len(region.sample) == len(region.parts)
-    assert all(region.sample), "each part took its time"
+    assert len(region.sample) == len(region.stages)
+    assert all(region.sample), "each stage took its time"
     pred.feed(["city/a/sense"] * 5, [PACK] * 5, 1.1 + 4 * APART_S)
     assert pred.rows()["errors"] == (30, 0)
 
@@ -269,7 +269,7 @@ def test_a_model_that_is_too_large_for_lines_is_used_all_the_same() -> None:
     model = {"kind": "decision_tree", "tree": split(0.0, 512.0, 9)}
     for moment in (0.0, 1.0):
         way.feed(["in/x/a"] * 5, [b'{"time": 1700000000, "t": 3.5}'] * 5, moment)
-        offer_to = way.run.places["a"].logic
+        offer_to = way.run.stages["a"].logic
         assert isinstance(offer_to, Fused)
         offer_to.predictions.offer("a", offer_to.predictions.checked_untrusted("a", model))
     assert region.tree.entries == []
@@ -303,7 +303,7 @@ def test_the_watermark_is_reckoned_and_devices_are_noted_where_it_matters_to_som
     if last is WINDOW:
         operators["c"] = {"input": "b", **SINKS[0]}
     way = Way({"name": "f", "operators": operators}, "full")
-    source = way.run.places["in"].logic
+    source = way.run.stages["in"].logic
     assert isinstance(source, Source)
     for moment in (0.0, 0.1, 0.2):
         payloads = [b'{"time": %d, "t": 1}' % (WALL + 10 * moment), b'{"time": %d, "t": 1}' % (WALL + 1e4)]

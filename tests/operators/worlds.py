@@ -53,7 +53,7 @@ class Way:
 
     def feed(self, topics: list[str], payloads: list[bytes], moment: float) -> None:
         batch = RawBatch(topics, payloads, moment, WALL + moment)
-        self.run.places[self.source].instance.queue.put(Entry(0, batch))
+        self.run.stages[self.source].instance.queue.put(Entry(0, batch))
         now = Now(moment, WALL + moment)
         for instance in self.run.all:
             entries = instance.queue.take_all()
@@ -69,10 +69,10 @@ class Way:
         return [row for captured in self.run.pending for row in captured.rows]
 
     def drops(self) -> dict[str, dict[str, int]]:
-        return {name: dict(place.logic.drops) for name, place in self.run.places.items()}
+        return {name: dict(stage.logic.drops) for name, stage in self.run.stages.items()}
 
     def rows(self) -> dict[str, tuple[int, int]]:
-        return {name: (place.rows_in, place.rows_out) for name, place in self.run.places.items()}
+        return {name: (stage.rows_in, stage.rows_out) for name, stage in self.run.stages.items()}
 
 
 KINDS = ["short", "broken", "huge", "far", "half", "text", "ahead", "late"]
@@ -96,7 +96,7 @@ def said(way: Way) -> dict[str, list[bytes]]:
 
 def deltas(way: Way) -> dict[str, Any]:
     """As a checkpoint takes them."""
-    return {name: place.logic.delta() for name, place in way.run.places.items()}
+    return {name: stage.logic.delta() for name, stage in way.run.stages.items()}
 
 
 def source(**options: Any) -> Source:

@@ -108,7 +108,7 @@ class Way:
         return pool
 
     def keep_drops(self) -> None:
-        for name, place in self.run.places.items():
+        for name, place in self.run.stages.items():
             for reason, rows in place.logic.drops.items():
                 at = f"{name.partition('#')[0]}: {reason}"
                 self.drops[at] = self.drops.get(at, 0) + rows
@@ -122,7 +122,7 @@ class Way:
 
     def watermarks(self) -> set[float]:
         """Of all windows."""
-        return {p.logic.watermark for p in self.run.places.values() if isinstance(p.logic, TumblingWindow)}
+        return {p.logic.watermark for p in self.run.stages.values() if isinstance(p.logic, TumblingWindow)}
 
     def published(self) -> dict[str, list[bytes]]:
         """By topic, in the order in which they left."""

@@ -86,7 +86,7 @@ class Rig:
     def feed(self, *values: float, time: float = 1.0) -> None:
         payloads = [b'{"time": %f, "v": %r}' % (time, value) for value in values]
         batch = RawBatch(["x/a"] * len(values), payloads, self.clock.monotonic(), 1_000.0, 10 * len(values))
-        self.pool.put([(self.run.places["in"].instance, 0, batch)], wake=False)
+        self.pool.put([(self.run.stages["in"].instance, 0, batch)], wake=False)
         self.work()
 
     def work(self) -> None:

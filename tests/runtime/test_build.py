@@ -23,8 +23,8 @@ def test_who_is_fed_by_one_that_forks_is_beside_others_whoever_else_feeds_it(ord
         "both": joined,
         "out": {"type": "publish", "input": "both", "topic": "out"},
     }
-    places = flow_run(document={"name": "f", "operators": operators}).places
-    beside = {name: place.instance.edges.beside for name, place in places.items()}
+    stages = flow_run(document={"name": "f", "operators": operators}).stages
+    beside = {name: stage.instance.edges.beside for name, stage in stages.items()}
     assert beside == {"forks": False, "alone": False, "alarm": False, "both": True, "out": True}
 
 
@@ -60,8 +60,8 @@ def test_a_source_knows_whether_its_watermark_matters_to_anybody(behind: str, fu
     operators = {"a": source, **operators}
     if "b" in operators.get("j", {}).get("inputs", ()):
         operators = {"b": {"type": "mqtt_source", "topic": "y/{source}"}, **operators}
-    places = flow_run(fusion, {"name": "f", "operators": operators}).places
-    heeded = {name: place.logic.heeded for name, place in places.items() if isinstance(place.logic, Source)}
+    stages = flow_run(fusion, {"name": "f", "operators": operators}).stages
+    heeded = {name: stage.logic.heeded for name, stage in stages.items() if isinstance(stage.logic, Source)}
     assert {name[0]: known for name, known in heeded.items()} == {"a": matters} | (
         {"b": True} if "j" in operators else {}
     )
@@ -76,7 +76,7 @@ def test_a_restored_source_that_nobody_heeds_forgets_its_devices(fusion: Fusion)
             fusion,
             {"name": "f", "operators": {"a": {"type": "mqtt_source", "topic": "x/{source}"}} | BEHIND[behind][0]},
         )
-        logic = run.places["a"].logic
+        logic = run.stages["a"].logic
         assert isinstance(logic, Source)
         return logic
 

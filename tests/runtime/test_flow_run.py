@@ -52,7 +52,7 @@ class Rig:
         """A negative time is that of a row which the filter lets go."""
         payloads = [b'{"time": %f, "v": %d}' % (abs(t), 1 if t > 0 else -1) for t in times]
         batch = RawBatch(["x/a"] * len(times), payloads, 0.0, 1_000.0, 10 * len(times))
-        self.pool.put([(self.run.places["in"].instance, 0, batch)])
+        self.pool.put([(self.run.stages["in"].instance, 0, batch)])
         self.run.progress.fed = index
 
     def work(self, moment: float = 0.0) -> None:
@@ -95,16 +95,16 @@ def test_state_queues_and_position_of_a_checkpoint_belong_together() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(get_args(Fusion), repeat=2)))
-@pytest.mark.parametrize("places", ["in", "in ok", "in minute", "ok minute", "in ok minute", "in more", "in ok more"])
-def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fusion, places: str) -> None:
+@pytest.mark.parametrize("stages", ["in", "in ok", "in minute", "ok minute", "in ok minute", "in more", "in ok more"])
+def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fusion, stages: str) -> None:
     """Rows wait in front of the source, of the chain and of the window, the newest in front of the source: in time they
     would make the others late if they went first. What is negative must not pass the filter."""
     first = Rig(flow_run(before, CHAINED))
-    waiting = list(reversed(places.split()))
-    for number, place in enumerate(waiting):
+    waiting = list(reversed(stages.split()))
+    for number, stage in enumerate(waiting):
         first.feed(number + 1, 1.0 + 11.0 * (number == 2), -1.0)
         for instance in first.run.all:
-            if place in instance.operators:
+            if stage in instance.operators:
                 break
             first.turn(instance)
     form = first.checkpoint()
@@ -116,7 +116,7 @@ def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fus
     got = {row[0]: (row[3], row[4]) for row in contributions(again.run.form())}
     early = {0.0: (min(2, len(waiting)), 2.0 * min(2, len(waiting)))}
     assert got == (early if len(waiting) < 3 else early | {10.0: (1, 2.0)})
-    assert not any(place.logic.drops for place in again.run.places.values())
+    assert not any(stage.logic.drops for stage in again.run.stages.values())
 
 
 BRANCHED: dict[str, Any] = {
@@ -176,7 +176,7 @@ def test_models_that_came_by_message_find_their_operators_again(before: Fusion, 
     document = {"name": "f", "operators": operators}
     first = Rig(flow_run(before, document))
     for operator, field, factor in (("one", "v", 2), ("two", "p", 10)):
-        chain = next(p.logic for p in first.run.places.values() if operator in p.planned.operators)
+        chain = next(p.logic for p in first.run.stages.values() if operator in p.planned.operators)
         assert isinstance(chain, Fused)
         model = {"kind": "linear_regression", "coefficients": {field: factor}}
         chain.predictions.offer(operator, chain.predictions.checked_untrusted(operator, model))
@@ -201,7 +201,7 @@ def test_rows_in_the_midst_of_a_chain_come_back_in_time_and_with_the_model_in_us
     }
     document = {"name": "f", "operators": operators}
     first = Rig(flow_run("none", document))
-    chain = first.run.places["guess"].logic
+    chain = first.run.stages["guess"].logic
     assert isinstance(chain, Fused)
     model = {"kind": "linear_regression", "coefficients": {"v": 5}}
     chain.predictions.offer("guess", chain.predictions.checked_untrusted("guess", model))
@@ -228,7 +228,7 @@ def test_a_model_is_in_use_from_the_next_batch_though_a_checkpoint_comes_first(f
         "by": {"type": "key_by", "input": "guess", "keys": ["source"]},
     }
     rig = Rig(flow_run(fusion, {"name": "f", "operators": operators}))
-    chain = next(p.logic for p in rig.run.places.values() if "guess" in p.planned.operators)
+    chain = next(p.logic for p in rig.run.stages.values() if "guess" in p.planned.operators)
     assert isinstance(chain, Fused)
     for number, factor in enumerate((1, 100)):
         model = {"kind": "linear_regression", "coefficients": {"v": factor}}
@@ -303,10 +303,10 @@ def test_a_compacted_state_says_the_same_as_its_parts() -> None:
     short, long = flow_run(), flow_run()
     short.restore([rig.run.compact(blobs)], b"", NOW)
     long.restore(blobs, b"", NOW)
-    assert list(long.places) == ["in", "ok+by", "minute", "out"]
-    for name, place in long.places.items():
-        snapshots = [run.places[name].logic.snapshot() for run in (short, rig.run)]
-        assert snapshots == [place.logic.snapshot()] * 2, name
+    assert list(long.stages) == ["in", "ok+by", "minute", "out"]
+    for name, stage in long.stages.items():
+        snapshots = [run.stages[name].logic.snapshot() for run in (short, rig.run)]
+        assert snapshots == [stage.logic.snapshot()] * 2, name
 
 
 def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> None:
@@ -339,8 +339,8 @@ def test_queues_of_another_plan_raise_store_error() -> None:
     form = rig.checkpoint()
     assert form
     other = flow_run()
-    assert isinstance(other.places, dict)
-    del other.places["in"]
+    assert isinstance(other.stages, dict)
+    del other.stages["in"]
     with pytest.raises(StoreError, match="that of in"):
         other.restore(form.deltas, form.queue, NOW)
 

@@ -35,7 +35,7 @@ class Waiting(Rig):
         super().__init__(run)
         self.tries = 0
         self.longest = 0.0
-        odd: Any = run.places["odd"].logic
+        odd: Any = run.stages["odd"].logic
         process = odd.process
 
         def slow(*given: Any) -> Any:
@@ -60,20 +60,20 @@ class Waiting(Rig):
 @pytest.mark.parametrize("fusion", ["full", "chains", "none"])
 def test_a_turn_ends_though_more_rows_are_to_be_tried_and_the_next_begins_at_once(fusion: Fusion) -> None:
     rig = Waiting(flow_run(10**6, fusion, "dead-letter"))
-    place = rig.run.places["odd"]
+    stage = rig.run.stages["odd"]
     rig.feed(*ALL)
     left, allowed = [rig.waiting()], list[int]()
     while rig.waiting():
         assert len(left) < 100
         rig.work()
         left.append(rig.waiting())
-        allowed.append(place.instance.schedule.most_rows)
+        allowed.append(stage.instance.schedule.most_rows)
     assert rig.longest <= APART_S + 2 * TRY_S
     assert allowed[-1] == 1, "a checkpoint can be made after each row"
     assert rig.lost() == ALL[1:-1]
-    assert (place.guard.failures, place.guard.dead_letters, place.guard.retries) == (10, 10, 0)
-    assert place.logic.drops == {FAILED: 10}
-    assert (place.rows_in, place.rows_out) == (12, 2)
+    assert (stage.guard.failures, stage.guard.dead_letters, stage.guard.retries) == (10, 10, 0)
+    assert stage.logic.drops == {FAILED: 10}
+    assert (stage.rows_in, stage.rows_out) == (12, 2)
     assert rig.shipped() == [(2, 3.0)]
 
 

@@ -20,7 +20,7 @@ from edgert.flow.options.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.fusion.region import Edge, Region
-from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.build import Stage
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
@@ -77,7 +77,7 @@ class Relay(Logic):
 def relays(instance: Instance) -> Sequence[Relay]:
     """The only one; or those of a region: each after the first takes what the first gives, the last but one gives to
     what is behind the region, and of three the last gives to nobody."""
-    return cast(Sequence[Relay], instance.region.parts if instance.region else (instance.logic,))
+    return cast(Sequence[Relay], instance.region.stages if instance.region else (instance.logic,))
 
 
 def giver(instance: Instance) -> Relay:
@@ -201,7 +201,7 @@ class World:
 
 def check_part(instance: Instance, part: int, came: dict[int, list[int]]) -> None:
     name, relay = f"{instance.name}.{part}", relays(instance)[part]
-    drops = drops_of(Place(cast(PhysicalInstance, None), instance, relay, part))
+    drops = drops_of(Stage(cast(PhysicalInstance, None), instance, relay, part))
     seen = {by: [n for s, n in relay.seen if s == by] for by in came}
     lost = sum(len(came[by]) - len(seen[by]) for by in came)
     assert lost == sum(drops.values()), name

@@ -1,4 +1,4 @@
-"""What a place says of itself."""
+"""What a stage says of itself."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def test_what_a_queue_has_shed_and_messages_that_did_not_come_are_dropped_rows_o
     run = flow_run()
     pool = Pool(VirtualClock())
     pool.add(run.all)
-    first, last = run.places["in"], run.places["minute"]
+    first, last = run.stages["in"], run.stages["minute"]
     assert first.instance is last.instance
     first.instance.queue = SourceQueue(100, most_owed_bytes=0)
     for n in range(12):
         pool.put([(first.instance, 0, RawBatch(["x/a"], [b"%d" % n], 0.0, 0.0, 10))])
     first.instance.delivery.no_room += 3
-    first.instance.delivery.unsent[last.part] += 1
+    first.instance.delivery.unsent[last.number] += 1
     last.logic.drops["bad row"] += 5
-    drops = {name: report(place, 0.0).drops for name, place in run.places.items()}
+    drops = {name: report(stage, 0.0).drops for name, stage in run.stages.items()}
     assert drops.pop("in") == {"queue over budget": 2, "no checkpoint, QoS 0": 3}
     assert drops.pop("minute") == {"not sent": 1, "bad row": 5}
     assert not any(drops.values())
@@ -34,7 +34,7 @@ def test_what_a_lent_thread_has_in_its_hand_waits_as_what_is_in_the_queue_does()
     run, clock = flow_run(), VirtualClock()
     pool = Pool(clock, consumption=at_most(3))
     pool.add(run.all)
-    first = run.places["in"]
+    first = run.stages["in"]
     known(first.instance)
     batch = RawBatch(["x/a"] * 7, [b"0"] * 7, clock.monotonic(), 0.0, 70)
     pool.put([(first.instance, 0, batch)], wake=False)

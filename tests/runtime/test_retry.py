@@ -37,7 +37,7 @@ from tests.runtime.worlds import flow_run as plain_flow_run
 @pytest.mark.parametrize("fusion", ["full", "chains", "none"])
 def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusion: Fusion) -> None:
     rig = Rig(flow_run(2, fusion))
-    odd = rig.run.places["odd"].logic
+    odd = rig.run.stages["odd"].logic
     assert isinstance(odd, Flaky)
     rig.feed(1, -1, 2)
     rig.feed(3)
@@ -46,16 +46,16 @@ def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusio
     assert len(odd.asked) == asked, "not before its time"
     assert rig.waiting() == 3
     rig.pass_by(0.1)
-    assert rig.run.places["odd"].guard.retries == 2
+    assert rig.run.stages["odd"].guard.retries == 2
     rig.pass_by(0.9)
     assert rig.waiting() == 3, "twice as long the second time"
     rig.pass_by(0.1)
     assert rig.waiting() == 0
     taken = [n for batch in odd.asked for n in batch]
     assert taken.index(3) > max(at for at, n in enumerate(taken) if n == -1)
-    place = rig.run.places["odd"]
-    assert (place.rows_in, place.rows_out, place.guard.failures, place.guard.dead_letters) == (4, 4, 2, 0)
-    assert rig.run.places["in"].rows_in == 4
+    stage = rig.run.stages["odd"]
+    assert (stage.rows_in, stage.rows_out, stage.guard.failures, stage.guard.dead_letters) == (4, 4, 2, 0)
+    assert rig.run.stages["in"].rows_in == 4
     assert rig.shipped() == [(4, 5.0)]
     assert not rig.letters
 
@@ -63,8 +63,8 @@ def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusio
 @pytest.mark.parametrize("fusion", ["full", "chains", "none"])
 def test_what_waits_behind_a_row_that_is_tried_again_has_waited_since_it_came(fusion: Fusion) -> None:
     rig = Rig(flow_run(2, fusion))
-    place = rig.run.places["odd"]
-    counters, first = place.instance.counters, next(p for p in rig.run.places.values() if p.instance is place.instance)
+    stage = rig.run.stages["odd"]
+    counters, first = stage.instance.counters, next(p for p in rig.run.stages.values() if p.instance is stage.instance)
     rig.feed(1, -1, 2)
     rig.feed(3)
     rig.pool.consumption = at_most(1)
@@ -73,7 +73,7 @@ def test_what_waits_behind_a_row_that_is_tried_again_has_waited_since_it_came(fu
         assert report(first, rig.clock.monotonic()).queue_age_s == pytest.approx(age)
         assert counters.queued_s == 0.0, "nothing came before it"
     rig.pass_by(0.1)
-    assert (rig.waiting(), place.guard.retries) == (0, 2)
+    assert (rig.waiting(), stage.guard.retries) == (0, 2)
     assert counters.queued_s == pytest.approx(1.5 + 1.5), "2 and 3"
     assert counters.scheduling_s == 0.0
 
@@ -91,8 +91,8 @@ def test_a_row_that_never_passes_becomes_a_dead_letter_and_the_rest_goes_on(
     assert (letter.topic, letter.qos, letter.reason) == ("bad/odd", 1, "odd: ConnectionError: not now")
     told = json.loads(letter.payload)
     assert (told["flow"], told["operator"], told["row"]["v"]) == ("f", "odd", -1)
-    place = rig.run.places["odd"]
-    assert (place.logic.drops[FAILED], place.guard.failures, place.guard.dead_letters) == (1, tried, 1)
+    stage = rig.run.stages["odd"]
+    assert (stage.logic.drops[FAILED], stage.guard.failures, stage.guard.dead_letters) == (1, tried, 1)
     assert rig.shipped() == [(2, 3.0)]
 
 
@@ -149,17 +149,17 @@ def test_whatever_is_fused_the_same_rows_are_counted_lost_and_sent_on(
             if not rig.waiting():
                 break
             rig.pass_by(4.0)
-        place = rig.run.places["odd"]
+        stage = rig.run.stages["odd"]
         assert [json.loads(letter.payload)["row"]["v"] for letter in rig.letters] == lost
-        assert (place.logic.drops[FAILED], place.guard.dead_letters) == (len(lost), len(lost))
-        assert (place.rows_in, place.rows_out) == (len(kept) + len(lost), len(kept))
+        assert (stage.logic.drops[FAILED], stage.guard.dead_letters) == (len(lost), len(lost))
+        assert (stage.rows_in, stage.rows_out) == (len(kept) + len(lost), len(kept))
         assert rig.shipped() == ([(len(kept), sum(kept))] if kept else [])
 
 
 def test_a_batch_in_which_a_fused_codec_raises_is_counted_once_and_the_next_go_message_by_message() -> None:
     """It has put messages into the window before it raised: none of them is given to it again."""
     rig = Rig(plain_flow_run())
-    source = rig.run.places["in"].logic
+    source = rig.run.stages["in"].logic
     assert isinstance(source, Source)
     assert isinstance(rig.run.all[0].logic, Pipeline)
     decode = source.codec.decode_batch_untrusted
@@ -178,19 +178,19 @@ def test_a_batch_in_which_a_fused_codec_raises_is_counted_once_and_the_next_go_m
     rig.feed(1, 1, 99, 1)
     assert source.drops[FAILED] == 5
     rig.feed(1)
-    assert rig.run.places["in"].guard.failures == 2
+    assert rig.run.stages["in"].guard.failures == 2
     assert rig.shipped() == [(20 + 3 + 3 + 1, 27.0)]
 
 
 def test_rows_on_which_an_expression_fails_are_dead_letters_and_are_not_tried_again() -> None:
     rig = Rig(flow_run(0))
     batch = RawBatch(["x/a"], [b'{"time": 1, "v": "warm"}'], 0.0, 1_000.0, 10)
-    rig.pool.put([(rig.run.places["in"].instance, 0, batch)], wake=False)
+    rig.pool.put([(rig.run.stages["in"].instance, 0, batch)], wake=False)
     rig.work()
     (letter,) = rig.letters
     assert letter.topic == "bad/ok"
     assert "wrong type in ok" in letter.reason
-    assert rig.run.places["ok"].guard.dead_letters == 1
+    assert rig.run.stages["ok"].guard.dead_letters == 1
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -227,12 +227,12 @@ def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counte
     rig.pool.consumption = at_most(50)
     while rig.waiting():
         rig.pass_by(60.0)
-    places, drops = rig.run.places, rig.run.drops()
+    stages, drops = rig.run.stages, rig.run.drops()
     shed = drops.pop(("up", "queue over budget"))
     assert (drops, shed > 200) == ({}, True)
-    assert places["in"].rows_out == places["up"].rows_in + shed
-    assert places["odd"].rows_in == places["up"].rows_out + (3 if restored else 0)
-    assert places["odd"].rows_in == places["odd"].rows_out == places["out"].rows_in
+    assert stages["in"].rows_out == stages["up"].rows_in + shed
+    assert stages["odd"].rows_in == stages["up"].rows_out + (3 if restored else 0)
+    assert stages["odd"].rows_in == stages["odd"].rows_out == stages["out"].rows_in
 
 
 def test_sleeping_workers_wake_for_a_try() -> None:

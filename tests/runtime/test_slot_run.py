@@ -42,7 +42,7 @@ class Half:
 
     @property
     def source(self) -> Any:
-        return self.run.flow_run.places["in"].instance
+        return self.run.flow_run.stages["in"].instance
 
     def data(self, origin: int, place: int = 0, rows: int = 1) -> None:
         raw = ["raw", 10, 0.0, 1_000.0, ["x/a"] * rows, [b'{"time": 1, "v": 1}'] * rows, False]
@@ -132,7 +132,7 @@ def test_what_comes_behind_a_marker_is_not_in_the_checkpoint_and_is_not_lost() -
     ((_, _, _, queues, *_),) = half.daemon.sent
     assert {name: len(entries) for name, entries in queues.items()} == {"in": 1}
     assert half.source.queue.rows == 2
-    assert half.run.flow_run.places["minute"].instance.queue.rows == 1
+    assert half.run.flow_run.stages["minute"].instance.queue.rows == 1
 
 
 def test_a_slot_that_comes_to_no_boundary_says_so_and_goes_on() -> None:
@@ -146,7 +146,7 @@ def test_a_slot_that_comes_to_no_boundary_says_so_and_goes_on() -> None:
     assert half.source.queue.rows == 1
     half.run.frame(1, [frames.MARKER, 5, 1])  # of the one that was given up
     half.data(1, place=2)
-    assert half.run.flow_run.places["minute"].instance.queue.rows == 1
+    assert half.run.flow_run.stages["minute"].instance.queue.rows == 1
 
 
 def test_with_stop_it_waits_to_be_told_what_next() -> None:
@@ -217,7 +217,7 @@ def test_who_feeds_a_full_queue_in_another_slot_waits_until_there_is_room() -> N
 
 def test_a_queue_over_its_budget_is_told_once_to_each_slot_and_so_is_room() -> None:
     half = Half()
-    minute = half.run.flow_run.places["minute"].instance
+    minute = half.run.flow_run.stages["minute"].instance
     minute.queue.budget_bytes = 15
     for _ in range(3):
         half.data(1, place=2)
@@ -240,7 +240,7 @@ def test_what_a_run_left_full_elsewhere_holds_nobody_up_when_it_has_ended() -> N
 
 def test_a_row_that_cannot_be_packed_costs_itself_and_no_worker() -> None:
     half = Half()
-    ok = half.run.flow_run.places["ok"].instance
+    ok = half.run.flow_run.stages["ok"].instance
     batch = Batch([{"time": 1.0, "source": "a", "v": object()}], 0.0)
     assert half.source.send_away([(Target(ok, 0), batch), (Target(half.source, 0), batch)]) == [
         (Target(half.source, 0), batch)
@@ -253,7 +253,7 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
     half = Half()
     half.other.backlog_bytes = BACKLOG_BYTES + 1
     for _ in range(2):
-        half.source.send_away([(Target(half.run.flow_run.places["ok"].instance, 0), Batch([], 0.0))])
+        half.source.send_away([(Target(half.run.flow_run.stages["ok"].instance, 0), Batch([], 0.0))])
     assert len(half.pool.backpressure.over) == 1
     half.run.frame(1, [frames.FULL, 5, 1])
     half.other.backlog_bytes = 0
@@ -266,7 +266,7 @@ def test_a_link_that_takes_nothing_holds_up_who_feeds_it() -> None:
 def test_who_sends_more_than_may_be_under_way_waits_until_it_was_taken() -> None:
     """In bytes as they count in a queue: packed they are many times less."""
     half = Half()
-    ok = Target(half.run.flow_run.places["ok"].instance, 0)
+    ok = Target(half.run.flow_run.stages["ok"].instance, 0)
     for _ in range(3):
         half.source.send_away([(ok, Batch([], 0.0, size=UNDER_WAY_BYTES // 2))])
     half.run.say_where_room_is()
@@ -348,12 +348,12 @@ def test_a_marker_does_not_overtake_what_waits_behind_the_one_before() -> None:
     ((kind, _, checkpoint, queues, *_),) = half.daemon.sent
     assert (kind, checkpoint) == (frames.CAPTURED, 2)
     assert len(queues["minute"]) == 1
-    assert half.run.flow_run.places["minute"].instance.queue.rows == 8, "what came behind the second is there as well"
+    assert half.run.flow_run.stages["minute"].instance.queue.rows == 8, "what came behind the second is there as well"
 
 
 def test_a_slot_that_died_is_told_nothing_more_and_ends_no_other() -> None:
     half = Half()
-    minute = half.run.flow_run.places["minute"].instance
+    minute = half.run.flow_run.stages["minute"].instance
     minute.queue.budget_bytes = 1
     left: Any = {DAEMON: half.daemon}
     half.run.links = left

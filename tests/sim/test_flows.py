@@ -8,7 +8,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion, plan
 from edgert.operators.registry import REGISTRY
 from edgert.scheduling.profile import Profile
-from edgert.sim.flows import DECODER_S, PART_S, TURN_S, WAKE_S, model, rows_per_row
+from edgert.sim.flows import DECODER_S, STAGE_S, TURN_S, WAKE_S, model, rows_per_row
 from tests.sim.formulas import demands_s
 
 TWO = from_plain(
@@ -44,7 +44,7 @@ def test_a_region_costs_what_its_parts_do_and_gives_by_each_exit_what_leaves_the
     assert [made.profiles[k].cost_s for k in range(3)] == pytest.approx([7e-6, 3e-6, 5.5e-6])
     assert made.turn_s == pytest.approx(dict.fromkeys(range(3), 2 * TURN_S))
     woken_s = WAKE_S + DECODER_S
-    cold = [3 * PART_S + woken_s, PART_S + woken_s, 2 * PART_S]
+    cold = [3 * STAGE_S + woken_s, STAGE_S + woken_s, 2 * STAGE_S]
     assert [made.cold_s[k] for k in range(3)] == pytest.approx([2 * s for s in cold])
 
 

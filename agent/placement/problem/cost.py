@@ -106,10 +106,10 @@ class Evaluation:
         self._place_all()
 
     def _order_paths(self) -> None:
-        place = {operator: n for n, operator in enumerate(self.problem.order)}
-        self._place = [place[n] for n in range(len(self.at))]
-        self._above = [sorted({a for a, _, _ in self._in[n] if place[a] < place[n]}) for n in range(len(self.at))]
-        self._below = [sorted({b for b, _, _ in self._out[n] if place[b] > place[n]}) for n in range(len(self.at))]
+        index = {operator: n for n, operator in enumerate(self.problem.order)}
+        self._index = [index[n] for n in range(len(self.at))]
+        self._above = [sorted({a for a, _, _ in self._in[n] if index[a] < index[n]}) for n in range(len(self.at))]
+        self._below = [sorted({b for b, _, _ in self._out[n] if index[b] > index[n]}) for n in range(len(self.at))]
         self._path = [0.0] * len(self.at)
         self._stale = set(range(len(self.at)))
 
@@ -244,7 +244,7 @@ class Evaluation:
         at, path, stale, delays = self.at, self._path, self._stale, self.problem.latency_ms
         for operator in list(stale):  # the links behind a moved operator changed, too
             stale.update(self._below[operator])
-        first = min(self._place[operator] for operator in stale)
+        first = min(self._index[operator] for operator in stale)
         for operator in self.problem.order[first:]:
             if operator in stale:
                 board = at[operator]

@@ -55,9 +55,9 @@ class StreamReader:
         """Flow -> the greatest version of which its stream has read all, though no batch of it may tell."""
 
     def ready(self, flow: str, anew: str = "") -> str:
-        """Before a stream starts. One that has no place, is not in the register, was left behind there, or whose place
-        is none any more, reads the table from its beginning; so does one that is to begin `anew` for another reason.
-        Returns why a place was given up, in words ("": none was)."""
+        """Before a stream starts. One that has no position, is not in the register or was left behind there, or whose
+        position is none any more, reads the table from its beginning; so does one that is to begin `anew` for another
+        reason. Returns why a position was given up, in words ("": none was)."""
         known = [r for r in self._readers.all() if (r.reader, r.table) == (self._reader, source(flow))]
         why = ""
         if self._begun(flow):
@@ -76,7 +76,7 @@ class StreamReader:
         return why
 
     def checkpoint(self, flow: str) -> str:
-        """Where Spark keeps the place of a flow's stream."""
+        """Where Spark keeps the position of a flow's stream."""
         return join(self._root, "_spark", self._checkpoints, flow)
 
     def look(self, flow: str) -> int:
@@ -88,7 +88,7 @@ class StreamReader:
 
     def tell(self, queries: Mapping[str, StreamingQuery]) -> set[str]:
         """Register how far running streams are. Returns the flows that must begin anew: they were left behind, or have
-        no place any more. One whose table or checkpoint cannot be read keeps its row as it is, and the others are
+        no position any more. One whose table or checkpoint cannot be read keeps its row as it is, and the others are
         told."""
         lost: set[str] = set()
         reaches: dict[str, Reach | None] = {}
@@ -121,13 +121,13 @@ class StreamReader:
 
     def _reach(self, flow: str) -> Reach | None:
         """How far the stream is, by its checkpoint and by what it looked for and did not find."""
-        place = self._place(flow)
-        if place is None:
+        position = self._position(flow)
+        if position is None:
             return None
-        self._keep_commit(flow, _newest(place))
-        return Reach(place.log, max(place.rows, self._read.get(flow, 0)))
+        self._keep_commit(flow, _newest(position))
+        return Reach(position.log, max(position.rows, self._read.get(flow, 0)))
 
-    def _place(self, flow: str) -> Reach | None:
+    def _position(self, flow: str) -> Reach | None:
         """The versions that a stream needs which goes on from its checkpoint (None: it has none yet). It makes the
         frame of its last batch once more, and runs it unless it was committed.
 
@@ -149,22 +149,22 @@ class StreamReader:
         try:
             last_but_one, last = position(texts[0]), position(texts[-1])
         except (ValueError, LookupError, TypeError) as error:
-            raise Torn(f"{path}/offsets: expected places in a table: {error!r}") from error
+            raise Torn(f"{path}/offsets: expected positions in a table: {error!r}") from error
         return Reach(last_but_one.log, last.rows if begun[-1] in ended else last_but_one.rows)
 
     def _lost(self, flow: str) -> str:
         """Why a stream cannot go on from its checkpoint, as of the last look at its table ("": it can)."""
         try:
-            place = self._place(flow)
+            position = self._position(flow)
         except Torn as error:
             return f"its checkpoint is torn ({error})"
-        if place is None:
+        if position is None:
             return ""
         kept = self._kept(flow)
         same = kept is None or self._commit(flow, kept["version"]) in (_GONE, kept["commit"])
         if (
             same
-            and _newest(place) <= self._landing[flow].at()
+            and _newest(position) <= self._landing[flow].at()
             and self._table_of(flow) in ("", self._landing[flow].id())
         ):
             return ""
@@ -208,7 +208,7 @@ class StreamReader:
         commit = self._commit(flow, version)
         if commit in (_GONE, _NONE):
             return
-        with told(self.checkpoint(flow), "the stream's place could not be noted"):
+        with told(self.checkpoint(flow), "the stream's position could not be noted"):
             filesystem, path = opened(f"{self.checkpoint(flow)}/{_COMMIT}")
             with filesystem.open_output_stream(path) as file:
                 file.write(json.dumps({"version": version, "commit": commit}).encode())
@@ -237,9 +237,9 @@ def _offset(offsets: str) -> dict[str, Any]:
     return offset
 
 
-def _newest(place: Reach) -> int:
+def _newest(position: Reach) -> int:
     """The newest version that is needed, or was read."""
-    return max(place.log, place.rows)
+    return max(position.log, position.rows)
 
 
 def opened(uri: str) -> tuple[fs.FileSystem, str]:

@@ -40,7 +40,7 @@ LEFT_BEHIND: Final = "left behind"
 
 
 class BatchFailed(EdgertError):
-    """A batch was not done; Spark keeps its place in the landing table, and the next start tries again."""
+    """A batch was not done; Spark keeps its position in the landing table, and the next start tries again."""
 
 
 class CannotStart(EdgertError):

@@ -182,15 +182,15 @@ def text_table(columns: Sequence[str], table: Sequence[Sequence[Any]], width: in
     widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(head)]
     numeric = [any(_is_number(row[i]) for row in rows) for i in range(len(head))]
 
-    def line(values: Sequence[str], places: Sequence[int]) -> str:
-        parts = [values[i].rjust(widths[i]) if numeric[i] else values[i].ljust(widths[i]) for i in places]
+    def line(values: Sequence[str], shown: Sequence[int]) -> str:
+        parts = [values[i].rjust(widths[i]) if numeric[i] else values[i].ljust(widths[i]) for i in shown]
         return "  ".join(parts).rstrip()
 
     whole = list(range(1, len(head)))
     fits = not width or _room(widths[1:]) <= width
     return "\n\n".join(
-        "\n".join(line(values, places) for values in (head, ["-" * w for w in widths], *cells))
-        for places in ([whole] if fits else _blocks(widths, width))
+        "\n".join(line(values, shown) for values in (head, ["-" * w for w in widths], *cells))
+        for shown in ([whole] if fits else _blocks(widths, width))
     )
 
 
@@ -199,12 +199,12 @@ def _room(widths: Sequence[int]) -> int:
 
 
 def _blocks(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Columns, by their places, in blocks that fit `width` where one column does; each begins with the first."""
+    """Columns, by their numbers, in blocks that fit `width` where one column does; each begins with the first."""
     blocks = [[0]]
-    for place in range(1, len(widths)):
-        if len(blocks[-1]) > 1 and _room([widths[i] for i in (*blocks[-1], place)]) > width:
+    for column in range(1, len(widths)):
+        if len(blocks[-1]) > 1 and _room([widths[i] for i in (*blocks[-1], column)]) > width:
             blocks.append([0])
-        blocks[-1].append(place)
+        blocks[-1].append(column)
     return blocks
 
 

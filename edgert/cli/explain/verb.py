@@ -52,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     physical = plan(flow, known, args.fusion or "full", fission=args.fission != "off")
     print(f"flow {flow.name}, {flow.delivery}, checkpoint every {flow.checkpoint_interval_s:g} s")
     print(f"\n{counted(len(flow.nodes), 'operator')}\n{explain.logical(flow)}")
-    count, parts = len(physical.instances), len(list(physical.parts()))
+    count, stages = len(physical.instances), len(list(physical.stages()))
     instances = counted(count, "instance")
-    of_parts = f" of {parts} parts" if parts > count else ""
-    print(f"\n{instances}{of_parts}\n{explain.physical(physical, known)}")
+    of_stages = f" of {stages} stages" if stages > count else ""
+    print(f"\n{instances}{of_stages}\n{explain.physical(physical, known)}")
     if args.code:
-        for instance in (part for copies in physical.sets() for part in copies[0].parts or copies[:1]):
+        for instance in (stage for copies in physical.sets() for stage in copies[0].stages or copies[:1]):
             if instance.kind == "stateless":
                 chain, _ = chain_of(instance.nodes, instance.live)
                 print(f"\n{uncopied(instance.name)[0]}\n{chain.source.strip()}")

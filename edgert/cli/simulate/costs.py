@@ -12,7 +12,7 @@ from edgert.boards import files
 from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import PhysicalInstance, Plan, uncopied
 from edgert.scheduling.profile import UNKNOWN, Profile
-from edgert.sim.flows import DECODER_S, PART_S
+from edgert.sim.flows import DECODER_S, STAGE_S
 from edgert.sim.pool import COLD_AFTER_S
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ Counts = tuple[str, int, int, float, float]
 
 def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts]) -> Iterator[tuple[str, KnownCost]]:
     """Yields (instance, cost) for each instance that had rows, however its operators were fused or copied where that
-    was measured. Of a chain only the whole was: where it is apart now, its last part gives what the whole gave."""
+    was measured. Of a chain only the whole was: where it is apart now, its last stage gives what the whole gave."""
     whole: dict[str, list[float]] = {}
     """By measured name, without the number of a copy: rows in and out and both seconds, of all copies."""
     for name, *counts in measured:
@@ -185,7 +185,7 @@ def _tell(what: str) -> None:
 def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
     """Counts of a flow's instances by a gateway's status, and the part of their time that turns cost beside rows. The
     simulation adds that for its own turns, which may be others: one cold turn for each `COLD_AFTER_S` of rest and, of
-    each part, for each turn that can have had rows for it."""
+    each stage, for each turn that can have had rows for it."""
     try:
         status: Any = json.loads(files.read(file))
         flows: Sequence[Mapping[str, Any]] = status["flows"]
@@ -204,11 +204,11 @@ def _measured(file: Path, flow: Flow, registry: Registry) -> Iterator[Counts]:
     cold = 0.0
     """Turns that caches can have been cold for, in parts of one."""
     for name, rows_in, rows_out, busy_s, turns, idle_s in found:
-        if turns:  # of a region those of its first part are told
+        if turns:  # of a region those of its first stage are told
             cold = min(turns, (idle_s or 0.0) / COLD_AFTER_S)
         node = flow.nodes.get(name.partition("+")[0].partition("#")[0])
         source = node is not None and registry[node.type].role == "source"
-        yield name, rows_in, rows_out, busy_s, min(cold, rows_in) * (PART_S + DECODER_S * source)
+        yield name, rows_in, rows_out, busy_s, min(cold, rows_in) * (STAGE_S + DECODER_S * source)
 
 
 def _counts(operator: Mapping[str, Any]) -> tuple[str, int, int, float, int, float | None]:

@@ -113,7 +113,7 @@ def _one_board(args: argparse.Namespace, seconds: float) -> int:
         )
     fused = model(physical, profiles, slower)
     demands = {
-        k: sum(ratios[part.name] * profiles[part.name].cost_s for part in instance.parts or (instance,))
+        k: sum(ratios[stage.name] * profiles[stage.name].cost_s for stage in instance.stages or (instance,))
         for k, instance in enumerate(physical.instances.values())
     }
     # an instance is run by one worker at a time

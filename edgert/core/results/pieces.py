@@ -30,7 +30,7 @@ class Piece:
     of: tuple[int, int, int]
     """(epoch, stream, sequence) of the result."""
     at: int
-    """Place of this piece, from 0."""
+    """Number of this piece, from 0."""
     pieces: int
     data: bytes
 

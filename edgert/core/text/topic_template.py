@@ -24,10 +24,10 @@ def matches(text: str, topic: str) -> bool:
     wanted, levels = text.split("/"), topic.split("/")
     if topic.startswith("$") and wanted[0] in ("+", "#"):
         return False
-    for place, level in enumerate(wanted):
+    for index, level in enumerate(wanted):
         if level == "#":
             return True
-        if place >= len(levels) or level not in ("+", levels[place]):
+        if index >= len(levels) or level not in ("+", levels[index]):
             return False
     return len(wanted) == len(levels)
 

@@ -43,9 +43,9 @@ class PahoClient(paho.Client):
         by the window of the connection before: a broker with a smaller one would hang up at that."""
         with self._out_message_mutex:
             self._max_inflight_messages = most
-            for place, message in enumerate(self._out_messages.values()):
+            for index, message in enumerate(self._out_messages.values()):
                 if message.state in (paho.mqtt_ms_publish, paho.mqtt_ms_queued):
-                    message.state = paho.mqtt_ms_publish if place < most else paho.mqtt_ms_queued
+                    message.state = paho.mqtt_ms_publish if index < most else paho.mqtt_ms_queued
 
     def wait_before_next(self, seconds: float) -> None:
         """The wait before the next attempt to connect, instead of paho's own. While there is no connection."""

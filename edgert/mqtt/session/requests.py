@@ -15,7 +15,7 @@ class _Request:
     adds: bool
     token: int
     waiting: dict[int, Sequence[int]]
-    """Packet id to places in `filters`."""
+    """Packet id to indexes in `filters`."""
     results: dict[int, int]
 
 
@@ -39,8 +39,8 @@ class Requests:
         new_id: Callable[[], int],
         results: Mapping[int, int],
     ) -> dict[int, Sequence[int]]:
-        """Open a request that goes out in one packet per group of places in `filters`; returns places by packet id.
-        `results`: by place, of those that are not asked for.
+        """Open a request that goes out in one packet per group of indexes in `filters`; returns indexes by packet id.
+        `results`: by index, of those that are not asked for.
 
         The first packet id is the request's token. Raises ValueError if there is no filter.
         """
@@ -48,11 +48,11 @@ class Requests:
             raise ValueError("expected at least one filter, got none")
         request = _Request(tuple(filters), adds, 0, {}, dict(results))
         for group in groups:
-            if not (places := [place for place in group if place not in results]):
+            if not (indexes := [index for index in group if index not in results]):
                 continue
             packet_id = new_id()
             request.token = request.token or packet_id
-            request.waiting[packet_id] = places
+            request.waiting[packet_id] = indexes
             self._open[packet_id] = request
         return dict(request.waiting)
 
@@ -64,10 +64,10 @@ class Requests:
         request = self._open.pop(packet_id, None)
         if request is None or request.adds is not adds:
             raise ProtocolError(f"expected an answer to a request of ours, got one to packet {packet_id}")
-        places = request.waiting.pop(packet_id)
-        if reasons is not None and len(reasons) != len(places):
-            raise ProtocolError(f"expected {len(places)} results, got {len(reasons)}")
-        request.results.update(zip(places, reasons or (0,) * len(places), strict=True))
+        indexes = request.waiting.pop(packet_id)
+        if reasons is not None and len(reasons) != len(indexes):
+            raise ProtocolError(f"expected {len(indexes)} results, got {len(reasons)}")
+        request.results.update(zip(indexes, reasons or (0,) * len(indexes), strict=True))
         if request.waiting:
             return None
         if not adds:

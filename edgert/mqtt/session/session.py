@@ -198,8 +198,8 @@ class Session:
             return token
         packets = groups(subscriptions, by_id=self.versions.level == V5, alone=self.hang_ups.alone)
         asked = self._ask(filters, packets, adds=True, results=left_out)
-        for packet_id, places in asked.items():
-            self._sending.subscribing.add(packet_id, [subscriptions[i] for i in places])
+        for packet_id, indexes in asked.items():
+            self._sending.subscribing.add(packet_id, [subscriptions[i] for i in indexes])
         self._send_waiting(self._later)
         return next(iter(asked))
 

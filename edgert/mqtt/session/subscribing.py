@@ -12,12 +12,12 @@ from edgert.mqtt.packets.packets import Subscription
 
 
 def groups(subscriptions: Sequence[Subscription], *, by_id: bool, alone: bool) -> list[list[int]]:
-    """Places in `subscriptions`, a list per packet: a SUBSCRIBE has one subscription identifier (`by_id`: the version
+    """Indexes in `subscriptions`, a list per packet: a SUBSCRIBE has one subscription identifier (`by_id`: the version
     has them), and one filter where packets go `alone`."""
     found: dict[object, list[int]] = {}
-    for place, one in enumerate(subscriptions):
-        key = place if alone else one.subscription_id if by_id else None
-        found.setdefault(key, []).append(place)
+    for index, one in enumerate(subscriptions):
+        key = index if alone else one.subscription_id if by_id else None
+        found.setdefault(key, []).append(index)
     return list(found.values())
 
 

@@ -3,7 +3,7 @@
     decode ─┬─ predict ─┬─ publish        for each message of a learned shape, values in local variables
             ├─ map ─────┴─ join           as far as operators have lines (`edgert.operators.base.inline`);
             └─ window add                 rows are made for those that have none
-       └──── rows ──── parts              for any other message, the ordinary way through the same parts
+       └──── rows ──── stages              for any other message, the ordinary way through the same stages
 
 Rows exist to be handed on; where nobody else looks at them, making one, putting it into lists and taking its fields out
 again is most of the cost of a small flow (`benchmarks ingest`, `benchmarks riotbench`).
@@ -21,11 +21,11 @@ from edgert.operators.base.inline import Fields
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.fusion.chain import Fused
 from edgert.operators.fusion.code_tree import Tree
-from edgert.operators.fusion.region import SAMPLED_S, Edge, PartInput, Region, Step
+from edgert.operators.fusion.region import SAMPLED_S, Edge, Region, StageInput, Step
 from edgert.operators.sources.source import Source
 
 APART_S: Final = 10 * SAMPLED_S
-"""About so often a turn goes the ordinary way, in which its parts can be timed: it costs twice as much."""
+"""About so often a turn goes the ordinary way, in which its stages can be timed: it costs twice as much."""
 
 
 class Pipeline(Region):
@@ -35,15 +35,15 @@ class Pipeline(Region):
     """Exceptions of an expression for a row that it cannot work on (beside ValueError)."""
 
     def __init__(
-        self, parts: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = (), inputs: int = 1
+        self, stages: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = (), inputs: int = 1
     ) -> None:
-        super().__init__(parts, edges, exits, inputs)
-        source = parts[0]
+        super().__init__(stages, edges, exits, inputs)
+        source = stages[0]
         assert isinstance(source, Source)
         self._source = source
         self.sampled_s = APART_S
-        self._edges, self._leaving = edges, frozenset(part for part, _ in exits)
-        self._models = [part for part in parts if isinstance(part, Fused) and part.predictions.nodes]
+        self._edges, self._leaving = edges, frozenset(stage for stage, _ in exits)
+        self._models = [stage for stage in stages if isinstance(stage, Fused) and stage.predictions.nodes]
         self._generations: list[int] = []
         self._given: tuple[bool, float, dict[str, float]] = (True, 0.0, {})
         """True if all of this batch is to become rows, else `Source.limit` and `Source.recent`."""
@@ -51,7 +51,7 @@ class Pipeline(Region):
         self._came = 0
         """Messages of this batch that went by the lines."""
         self._rows: dict[int, list[Row]] = {}
-        """By part: what its lines have given to who takes rows."""
+        """By stage: what its lines have given to who takes rows."""
         self._known: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {}
         """Values that follow from topics, by their kind."""
         # a message that went by the lines is there: then a batch in which the codec raises cannot be given again
@@ -61,9 +61,9 @@ class Pipeline(Region):
         self._plan()
 
     @staticmethod
-    def fits(parts: Sequence[Logic], edges: Sequence[Edge]) -> bool:
-        """True if a region begins with a source, and goes on with a part that has lines."""
-        return isinstance(parts[0], Source) and bool(Tree(parts, edges).entries)
+    def fits(stages: Sequence[Logic], edges: Sequence[Edge]) -> bool:
+        """True if a region begins with a source, and goes on with a stage that has lines."""
+        return isinstance(stages[0], Source) and bool(Tree(stages, edges).entries)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         if isinstance(batch, Batch):
@@ -72,7 +72,7 @@ class Pipeline(Region):
             self._plan()
         steps = self.steps(now)
         head, process = steps[0].guard, steps[0].process
-        # what is timed by parts has to go through them, and nothing overtakes what is held or comes one by one
+        # what is timed by stages has to go through them, and nothing overtakes what is held or comes one by one
         by_rows = steps is not self.ordinary or head.careful or bool(self.held)
         self._given = by_rows, self._source.limit(batch.wall), {}
         self._arrival = batch.arrival
@@ -95,10 +95,10 @@ class Pipeline(Region):
 
     def _plan(self) -> None:
         """Lines for the models that there are now: a large one may have none."""
-        tree = self.tree = Tree(self.parts, self._edges, self._leaving)
-        self._order = (0, *(part for part in tree.gives if part))
-        """The source, and the other parts that give rows."""
-        self._rows = {part: [] for part in tree.gives}
+        tree = self.tree = Tree(self.stages, self._edges, self._leaving)
+        self._order = (0, *(stage for stage in tree.gives if stage))
+        """The source, and the other stages that give rows."""
+        self._rows = {stage: [] for stage in tree.gives}
         codec = self._source.codec
         if fuses(codec):
             assert isinstance(codec, Fusible)
@@ -123,7 +123,7 @@ class Pipeline(Region):
         """The ordinary way: for rows that lines have given or completed, for the `rest` of the messages, and for time,
         behind all of them, where it matters."""
         out: list[Emission] = []
-        waiting: dict[int, PartInput] = {}
+        waiting: dict[int, StageInput] = {}
         given = Batch([], rest.arrival)
         """With the watermark, unless that comes with the rest."""
         if rest.rows:
@@ -132,17 +132,17 @@ class Pipeline(Region):
             given.watermark = rest.watermark
             timely = self.tree.timely if rest.watermark != NO_WATERMARK else ()
             waiting = {p: [(at, given)] for p, logic, _, at in self.tree.ends if logic.completed or p in timely}
-        for part in self._order:
-            after: dict[int, PartInput] = {}
+        for stage in self._order:
+            after: dict[int, StageInput] = {}
             gone: list[Emission] = []
-            if not part and rest.rows:
+            if not stage and rest.rows:
                 self.pass_on(self.ordinary[0], (Emission(0, rest),), after, gone)
-            elif part and waiting:
-                out += self.through(waiting, now, steps[:part])
-                if part in waiting:
-                    after[part] = waiting.pop(part)
-                    gone += self.through(after, now, steps[: part + 1])
-            self._give(part, given, after, gone)
+            elif stage and waiting:
+                out += self.through(waiting, now, steps[:stage])
+                if stage in waiting:
+                    after[stage] = waiting.pop(stage)
+                    gone += self.through(after, now, steps[: stage + 1])
+            self._give(stage, given, after, gone)
             for to, batches in after.items():
                 waiting.setdefault(to, []).extend(batches)
             out += gone
@@ -153,27 +153,27 @@ class Pipeline(Region):
             out += self.through(waiting, now, steps)
         return out
 
-    def _give(self, part: int, given: Batch, after: dict[int, PartInput], gone: list[Emission]) -> None:
-        """Puts the rows that lines of `part` have given in front of those that it gives in the ordinary way, `after`
+    def _give(self, stage: int, given: Batch, after: dict[int, StageInput], gone: list[Emission]) -> None:
+        """Puts the rows that lines of `stage` have given in front of those that it gives in the ordinary way, `after`
         and `gone`, in the same batches: whoever takes them must not see them come apart. Else with what is `given`."""
-        rows = self._rows.get(part)
-        if rows is None or not (rows or (given.watermark != NO_WATERMARK and self.tree.gives[part])):
+        rows = self._rows.get(stage)
+        if rows is None or not (rows or (given.watermark != NO_WATERMARK and self.tree.gives[stage])):
             return
-        self._rows[part] = []
+        self._rows[stage] = []
         alone = Batch(rows, given.arrival, given.watermark)
-        for to, at in self.tree.outward[part]:
+        for to, at in self.tree.outward[stage]:
             batches = after.setdefault(to, [])
-            place = next((n for n, (source, _) in enumerate(batches) if source == at), None)
-            if place is None:
+            index = next((n for n, (source, _) in enumerate(batches) if source == at), None)
+            if index is None:
                 batches.append((at, alone))
             else:
-                batches[place] = (at, _joined(rows, batches[place][1]))
-        if (leaves := self.ordinary[part].exit.get(0)) is not None:
-            place = next((n for n, emission in enumerate(gone) if emission.port == leaves), None)
-            if place is None:
+                batches[index] = (at, _joined(rows, batches[index][1]))
+        if (leaves := self.ordinary[stage].exit.get(0)) is not None:
+            index = next((n for n, emission in enumerate(gone) if emission.port == leaves), None)
+            if index is None:
                 gone.append(Emission(leaves, alone))
             else:
-                gone[place] = Emission(leaves, _joined(rows, gone[place].batch))
+                gone[index] = Emission(leaves, _joined(rows, gone[index].batch))
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 

@@ -47,7 +47,7 @@ def grow(
 ) -> tuple[Tree, int]:
     """The tree, and how many of the rows (at least one) it classifies right.
 
-    `fields`: each row's finite value, by field; `labels`: each row's place in `classes`. Of equal splits it is that of
+    `fields`: each row's finite value, by field; `labels`: each row's index in `classes`. Of equal splits it is that of
     the first field, then of the lowest threshold; of classes with as many rows in a leaf the first.
     """
     names, leaves, by_field = list(fields), [{"value": value} for value in classes], []

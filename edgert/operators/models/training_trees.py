@@ -51,7 +51,7 @@ _INTEGER: Final = 2**63
 
 
 class Window:
-    """`values`: of each row the fields', then the place of its class in `classes`."""
+    """`values`: of each row the fields', then the index of its class in `classes`."""
 
     __slots__ = ("classes", "told", "values", "version")
 
@@ -59,7 +59,7 @@ class Window:
         self.version = version
         """Models that were made."""
         self.classes: dict[Any, int] = {}
-        """Their places. Of true and false (true,) and (false,): to a dictionary they are 1 and 0."""
+        """Their indexes. Of true and false (true,) and (false,): to a dictionary they are 1 and 0."""
         self.values = array("d")
         self.told = 0
         """So many of the values are in checkpoints."""
@@ -77,7 +77,7 @@ class Window:
         values.frombytes(packed)
         if sys.byteorder == "big":
             values.byteswap()
-        self.version, self.classes = version, {hashable(value): place for place, value in enumerate(classes)}
+        self.version, self.classes = version, {hashable(value): index for index, value in enumerate(classes)}
         self.values += values
         self.told = len(self.values)
 
@@ -147,13 +147,13 @@ class TrainTree(TrainingLogic):
             known = window.classes
             if type(label) is bool:
                 label = (label,)
-            place = known.get(label)
-            if place is None:
+            index = known.get(label)
+            if index is None:
                 if len(known) >= most:  # a window of before there were so few has more
                     beyond += 1
                     continue
-                place = known[label] = len(known)
-            values.append(place)
+                index = known[label] = len(known)
+            values.append(index)
             window.values.extend(values)
             dirty[key] = None
             if len(window.values) >= full:

@@ -43,7 +43,7 @@ class Standing(NamedTuple):
 
 
 Board = list[tuple[Standing, ...]]
-"""By copy: its last standings. Copies may run on several threads: each writes its own place, and nothing that stands
+"""By copy: its last standings. Copies may run on several threads: each writes its own entry, and nothing that stands
 there is changed."""
 
 

@@ -1,4 +1,4 @@
-"""From a plan to what runs: instances with their logic and queues, connected, and the places that have a name."""
+"""From a plan to what runs: instances with their logic and queues, connected, and their stages."""
 
 from __future__ import annotations
 
@@ -30,42 +30,43 @@ QUEUE_BYTES = 4_194_304
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An instance, or one part of a fused one: what has a name, state and counters of its own."""
+class Stage:
+    """An instance, or one operator (or chain) of a fused one, with a name, a state and counters of its own."""
 
     planned: PhysicalInstance
     instance: Instance
     logic: Logic
-    part: int = 0
+    number: int = 0
+    """Index of the stage in its instance."""
 
     @property
     def guard(self) -> Guard:
         """Stands around its logic."""
-        return self.instance.guards[self.part]
+        return self.instance.guards[self.number]
 
     @property
     def rows_in(self) -> int:
         """Rows (for a source: messages) taken since the start of the process."""
         region = self.instance.region
-        return region.took[self.part] if region else self.instance.counters.rows_in
+        return region.took[self.number] if region else self.instance.counters.rows_in
 
     @property
     def rows_out(self) -> int:
         """Rows given on since the start of the process."""
         region = self.instance.region
-        return region.gave[self.part] if region else self.instance.counters.rows_out
+        return region.gave[self.number] if region else self.instance.counters.rows_out
 
     @property
     def busy_s(self) -> float:
         """Time spent computing since the start of the process (T_C); in a region, as samples share it out."""
         region = self.instance.region
-        return region.busy_s[self.part] if region else self.instance.counters.busy_s
+        return region.busy_s[self.number] if region else self.instance.counters.busy_s
 
     @property
     def entrances(self) -> range:
         """The instance's inputs by which rows come here, one for each input of its own."""
         region = self.instance.region
-        return region.entrances(self.part) if region else range(max(1, len(self.planned.inputs)))
+        return region.entrances(self.number) if region else range(max(1, len(self.planned.inputs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class Built:
     plan: Plan
     registry: Registry
     instances: Mapping[str, Instance]
-    places: Mapping[str, Place]
-    """Places by name of the instance or the part, in the plan's order."""
+    stages: Mapping[str, Stage]
+    """Stages by name, in the plan's order."""
 
 
 @as_errors()
@@ -84,9 +85,9 @@ def build(physical: Plan, registry: Registry, here: Container[str] | None = None
     """Instances with fresh logic, connected. `here`: names of those that run in this process, if not all do; of the
     others only what is needed of them here is made."""
     instances = _instances(physical, registry, here)
-    places = _places(physical, instances)
-    _say_who_is_heeded(physical, places)
-    return Built(physical, registry, instances, places)
+    stages = _stages(physical, instances)
+    _say_who_is_heeded(physical, stages)
+    return Built(physical, registry, instances, stages)
 
 
 def _instances(physical: Plan, registry: Registry, here: Container[str] | None) -> dict[str, Instance]:
@@ -101,7 +102,7 @@ def _instances(physical: Plan, registry: Registry, here: Container[str] | None) 
         instance.edges.watermarks = {
             n: InputWatermarks(feeders) for n, feeders in enumerate(planned.feeders) if feeders > 1
         }
-        forks = len({o.instance for o in planned.outputs}) > 1 or any(not part.outputs for part in planned.parts)
+        forks = len({o.instance for o in planned.outputs}) > 1 or any(not stage.outputs for stage in planned.stages)
         for fed in instance.edges.reaches():
             fed.edges.beside = fed.edges.beside or forks
             fed.queue.overload = instance.queue.overload
@@ -123,36 +124,36 @@ def _target(outputs: Sequence[Output], instances: Mapping[str, Instance]) -> Tar
 
 
 def _source_in(logic: Logic) -> Source:
-    first = logic.parts[0] if isinstance(logic, Region) else logic
+    first = logic.stages[0] if isinstance(logic, Region) else logic
     if not isinstance(first, Source):
         raise TypeError(f"expected a source that can be split, got {type(first).__name__}")
     return first
 
 
-def _places(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Place]:
-    places = {}
+def _stages(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Stage]:
+    stages = {}
     for planned in physical.instances.values():
         instance = instances[planned.name]
-        parts = instance.logic.parts if isinstance(instance.logic, Region) else (instance.logic,)
-        for number, (part, logic) in enumerate(zip(planned.parts or (planned,), parts, strict=True)):
-            place = places[part.name] = Place(part, instance, logic, number)
-            place.guard.flow, place.guard.operator = physical.flow.name, part.name
-            place.guard.policy = physical.flow.on_error
-    return places
+        logics = instance.logic.stages if isinstance(instance.logic, Region) else (instance.logic,)
+        for number, (one, logic) in enumerate(zip(planned.stages or (planned,), logics, strict=True)):
+            stage = stages[one.name] = Stage(one, instance, logic, number)
+            stage.guard.flow, stage.guard.operator = physical.flow.name, one.name
+            stage.guard.policy = physical.flow.on_error
+    return stages
 
 
-def _say_who_is_heeded(physical: Plan, places: Mapping[str, Place]) -> None:
+def _say_who_is_heeded(physical: Plan, stages: Mapping[str, Stage]) -> None:
     """Tells each source whether its watermark matters to anybody behind it."""
-    first = {instance.name: instance.parts[0].name for instance in physical.instances.values() if instance.parts}
+    first = {instance.name: instance.stages[0].name for instance in physical.instances.values() if instance.stages}
     matters: dict[str, bool] = {}
-    for name, place in reversed(list(places.items())):  # each after all that it feeds
+    for name, stage in reversed(list(stages.items())):  # each after all that it feeds
         matters[name] = False
-        for output in place.planned.outputs:
+        for output in stage.planned.outputs:
             behind = first.get(output.instance, output.instance)
-            use = time_use(places[behind].logic, output.input)
+            use = time_use(stages[behind].logic, output.input)
             matters[name] |= use == "heeds" or (use == "passes" and matters[behind])
-        if isinstance(place.logic, Source):
-            place.logic.heeded = matters[name]
+        if isinstance(stage.logic, Source):
+            stage.logic.heeded = matters[name]
 
 
 def _queue(planned: PhysicalInstance) -> Queue:
@@ -168,17 +169,17 @@ def _queue(planned: PhysicalInstance) -> Queue:
 
 def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: bool) -> Logic:
     """The logic of one planned instance; or what stands for it, if it does not run here."""
-    if planned.parts:
-        parts = [_logic(part, physical, registry, here) for part in planned.parts]
-        at = {part.name: number for number, part in enumerate(planned.parts)}
+    if planned.stages:
+        stages = [_logic(stage, physical, registry, here) for stage in planned.stages]
+        at = {stage.name: number for number, stage in enumerate(planned.stages)}
         edges = [
             Edge(number, output.port, at[output.instance], output.input)
-            for number, part in enumerate(planned.parts)
-            for output in part.outputs
+            for number, stage in enumerate(planned.stages)
+            for output in stage.outputs
             if output.instance in at
         ]
-        kind = Pipeline if Pipeline.fits(parts, edges) else Region
-        return kind(parts, edges, planned.exits, len(planned.inputs))
+        kind = Pipeline if Pipeline.fits(stages, edges) else Region
+        return kind(stages, edges, planned.exits, len(planned.inputs))
     node = planned.nodes[0]
     if planned.kind == "stateless":
         return Fused(planned.nodes, planned.live)
@@ -202,7 +203,7 @@ def schema_of(physical: Plan) -> Schema | None:
     ship = next((node for node in flow.nodes.values() if node.type == "ship"), None)
     if ship is None:
         return None
-    window = next(part for part in physical.parts() if part.operators == ship.inputs)
+    window = next(stage for stage in physical.stages() if stage.operators == ship.inputs)
     aggregates: Iterable[Any] = window.parameters["aggregates"]
     return Schema(window.parameters["size_s"], tuple(window.keys), tuple((a.name, a.function) for a in aggregates))
 

@@ -32,7 +32,7 @@ class Counters:
     latency: Latency = field(default_factory=Latency)
     """Latency of rows that leave the flow here, from their arrival."""
     unshared_s: float = 0.0
-    """Time of turns that a region has not shared out among its parts yet."""
+    """Time of turns that a region has not shared out among its stages yet."""
     uncounted: int = 0
     """Turns that could not be counted, by a fault of our own."""
 
@@ -46,7 +46,7 @@ class Delivery:
     no_room: int = 0
     """Messages of QoS 0 that it was not fed, since checkpoints of its flow could not be written."""
     unsent: Counter[int] = field(default_factory=Counter)
-    """Messages that the connection did not take, or the broker refused, by the part (from 0) that gave them."""
+    """Messages that the connection did not take, or the broker refused, by the stage (from 0) that gave them."""
     unacknowledged: Counter[int] = field(default_factory=Counter)
     """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
     newest_unsent: dict[int, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Delivery:
     kept: list[RawBatch] = field(default_factory=list)
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
 
-    def not_taken(self, part: int) -> Counter[str]:
-        """Messages of a part (and those to the first part) that did not arrive, or whose fate is unknown, by reason."""
-        fed = {} if part else {"no checkpoint, QoS 0": self.no_room}
-        return Counter({NOT_SENT: self.unsent[part], "not acknowledged": self.unacknowledged[part], **fed})
+    def not_taken(self, stage: int) -> Counter[str]:
+        """Messages of a stage (and those to the first one) that did not arrive, or whose fate is unknown, by reason."""
+        fed = {} if stage else {"no checkpoint, QoS 0": self.no_room}
+        return Counter({NOT_SENT: self.unsent[stage], "not acknowledged": self.unacknowledged[stage], **fed})

@@ -74,10 +74,10 @@ def of_instance(instance: Instance, now: float) -> Figures:
 
 
 def of_reports(reports: Sequence[Report], exits: Collection[int]) -> Figures:
-    """The counters of an instance as the reports of its parts have them. Reports have nothing on edges. `exits`: the
-    parts from which rows leave the instance, if it has several."""
+    """The counters of an instance as the reports of its stages have them. Reports have nothing on edges. `exits`: the
+    stages from which rows leave the instance, if it has several."""
     first = reports[0]
-    rows_out = first.rows_out if len(reports) == 1 else sum(reports[part].rows_out for part in exits)
+    rows_out = first.rows_out if len(reports) == 1 else sum(reports[stage].rows_out for stage in exits)
     counters = [
         first.rows_in, rows_out, first.turns, sum(report.busy_s for report in reports), first.queued_s,
         first.scheduling_s, first.idle_s,

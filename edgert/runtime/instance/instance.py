@@ -49,7 +49,7 @@ class Instance:
     region: Region | None = None
     """The logic, if it is one."""
     guards: tuple[Guard, ...] = ()
-    """The error guards: of the logic, or of each part of a region."""
+    """The error guards: of the logic, or of each stage of a region."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """The last exception of each operator that raised, until the end of the turn."""
     quiet_until: float = 0.0
@@ -140,7 +140,7 @@ class Instance:
             self._astray(error, 0)
 
     def time_by(self, clock: Callable[[], float]) -> None:
-        """From now on `clock`, seconds, tells how long a turn takes that has errors, and now and then the parts of a
+        """From now on `clock`, seconds, tells how long a turn takes that has errors, and now and then the stages of a
         region."""
         for guard in self.guards:
             guard.clock = clock
@@ -155,8 +155,8 @@ class Instance:
         return messages
 
     def giver(self, message: PlainMessage) -> int:
-        """The part, from 0, that gave a message: a dead letter names it, other topics tell. For messages that are lost:
-        too dear for all. Of parts that publish to the same topic the first."""
+        """Index of the stage that gave a message: a dead letter names it, other topics tell. For messages that are
+        lost: too dear for all. Of stages that publish to the same topic the first."""
         guards = self.guards
         if len(guards) == 1:
             return 0

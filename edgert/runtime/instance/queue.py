@@ -32,10 +32,10 @@ class Queue(ABC):
     """The batches that wait for an instance, in order. Not locked: its pool does that.
 
     Entries `ahead` are never shed, and cause no shedding: operators have begun with them, or are to begin with them
-    again. In a fused instance they may be rows that its first part has taken already. If these were shed, they would be
-    counted there a second time, and be missing where they were to go.
+    again. In a fused instance they may be rows that its first stage has taken already. If these were shed, they would
+    be counted there a second time, and be missing where they were to go.
 
-    A batch that is longer than a turn stays in its place while turns take parts of it; a cursor says how much is taken.
+    A batch that is longer than a turn stays where it is while turns take parts of it; a cursor says how much is taken.
     To copy the rest at each turn would cost the square of its length.
     """
 
@@ -54,7 +54,7 @@ class Queue(ABC):
         self.budget_bytes = budget_bytes
         self.overload: Overload = overload
         self.ahead = 0
-        """Number of entries at the front that came back, or were restored behind the first part of a fused instance."""
+        """Number of entries at the front that came back, or were restored behind the first stage of an instance."""
         self.shedding = False
         """True while the pool lets an inner queue shed, because its instance does no row."""
 

@@ -13,14 +13,14 @@ from edgert.core.errors import show
 from edgert.flow.structure import ALWAYS
 from edgert.operators.base.error_boundary import FAILED
 from edgert.operators.sources.source import Source
-from edgert.runtime.instance.build import Place
+from edgert.runtime.instance.build import Stage
 from edgert.runtime.instance.counters import NOT_SENT
 from edgert.runtime.instance.latency import BUCKETS
 
 
 @dataclass(slots=True)
 class Report:
-    """Figures of one place. Queue, turns, and all times but `busy_s`, of a region are those of its first part: the
+    """Figures of one stage. Queue, turns, and all times but `busy_s`, of a region are those of its first stage: the
     others have none of their own.
 
     All but the queue's figures and `at` count since the start of the process."""
@@ -88,28 +88,28 @@ _SUMS = (
 )  # fmt: skip
 
 
-def drops_of(place: Place) -> dict[str, int]:
-    """Drops of a place in this process, by reason."""
-    drops = Counter(place.logic.drops)
-    drops += place.instance.delivery.not_taken(place.part)
-    if not place.part:
-        drops["queue over budget"] += place.instance.delivery.shed
+def drops_of(stage: Stage) -> dict[str, int]:
+    """Drops of a stage in this process, by reason."""
+    drops = Counter(stage.logic.drops)
+    drops += stage.instance.delivery.not_taken(stage.number)
+    if not stage.number:
+        drops["queue over budget"] += stage.instance.delivery.shed
     return dict(+drops)
 
 
-def lost_of(place: Place) -> dict[str, str]:
+def lost_of(stage: Stage) -> dict[str, str]:
     """The value of `Report.lost`."""
-    found = {NOT_SENT: why} if (why := place.instance.delivery.newest_unsent.get(place.part)) else {}
-    why, row = place.guard.newest_lost
+    found = {NOT_SENT: why} if (why := stage.instance.delivery.newest_unsent.get(stage.number)) else {}
+    why, row = stage.guard.newest_lost
     if why:
-        known = next((reason for reason in list(place.logic.drops) if why.startswith(f"{reason}: ")), FAILED)
+        known = next((reason for reason in list(stage.logic.drops) if why.startswith(f"{reason}: ")), FAILED)
         found[known] = f"{why.removeprefix(f'{known}: ')[:200]}, in {show(row, 100)}"
     return found
 
 
-def input_of(place: Place, now: float) -> dict[str, Any]:
+def input_of(stage: Stage, now: float) -> dict[str, Any]:
     """The value of `Report.input`."""
-    source, found = place.logic, dict[str, Any]()
+    source, found = stage.logic, dict[str, Any]()
     if not isinstance(source, Source):
         return found
     if bad := source.newest_bad:
@@ -127,19 +127,19 @@ def input_of(place: Place, now: float) -> dict[str, Any]:
     return found
 
 
-def report(place: Place, now: float) -> Report:
-    """The report of a place in this process, at `now` (monotonic seconds)."""
-    guard, memory = place.guard, place.logic.memory
+def report(stage: Stage, now: float) -> Report:
+    """The report of a stage in this process, at `now` (monotonic seconds)."""
+    guard, memory = stage.guard, stage.logic.memory
     found = Report(
-        place.rows_in, place.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=place.busy_s,
-        drops=drops_of(place), input=input_of(place, now), at=now,
-        lost=lost_of(place),
-        unusable={name: [count, show(value)] for name, (count, value) in place.logic.unusable.copy().items()},
+        stage.rows_in, stage.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=stage.busy_s,
+        drops=drops_of(stage), input=input_of(stage, now), at=now,
+        lost=lost_of(stage),
+        unusable={name: [count, show(value)] for name, (count, value) in stage.logic.unusable.copy().items()},
         held_bytes=memory.held_bytes if memory else 0,
     )  # fmt: skip
-    if place.part:
+    if stage.number:
         return found
-    instance = place.instance
+    instance = stage.instance
     counters, queue = instance.counters, instance.queue
     since = queue.waiting_since()
     return dataclasses.replace(

@@ -35,56 +35,56 @@ class SlotCredit:
     """Batches under way from one run in one slot; `sent` may be called on any thread."""
 
     def __init__(self, links: Mapping[int, UnixLink], pool: Pool, number: Callable[[int], int]) -> None:
-        """`number`: by which the pool knows an instance in another slot, from its place."""
+        """`number`: by which the pool knows an instance in another slot, from its index in the plan."""
         self._links, self._pool, self._number = links, pool, number
         self._lock = threading.Lock()
         """The lock held while the pool is told: otherwise an older finding of one thread could overwrite a newer
         one."""
         self._bytes: dict[int, int] = {}
-        """Estimated resident bytes under way, by place."""
+        """Estimated resident bytes under way, by index."""
         self._full: set[int] = set()
-        """Places whose queue is over its budget."""
+        """Indexes of instances whose queue is over its budget."""
         self._choked: dict[int, int] = {}
-        """Places to which too much is under way → their slot."""
+        """Indexes of instances to which too much is under way → their slot."""
 
-    def sent(self, slot: int, place: int, size: int) -> None:
+    def sent(self, slot: int, index: int, size: int) -> None:
         """A batch of `size` was sent."""
         link = self._links.get(slot)
         with self._lock:
-            under_way = self._bytes[place] = self._bytes.get(place, 0) + size
+            under_way = self._bytes[index] = self._bytes.get(index, 0) + size
             waits = link is not None and link.backlog_bytes > BACKLOG_BYTES
-            if (waits or under_way > UNDER_WAY_BYTES) and place not in self._choked:
-                self._choked[place] = slot
-                self._pool.crowd(self._number(place))
+            if (waits or under_way > UNDER_WAY_BYTES) and index not in self._choked:
+                self._choked[index] = slot
+                self._pool.crowd(self._number(index))
 
-    def taken(self, place: int, size: int) -> None:
+    def taken(self, index: int, size: int) -> None:
         """Notes that `size` bytes of those under way stand in the queue now."""
         with self._lock:
-            self._bytes[place] = self._bytes.get(place, 0) - size
+            self._bytes[index] = self._bytes.get(index, 0) - size
 
-    def full(self, place: int) -> None:
+    def full(self, index: int) -> None:
         """The queue is over its budget."""
         with self._lock:
-            self._full.add(place)
-            self._pool.crowd(self._number(place))
+            self._full.add(index)
+            self._pool.crowd(self._number(index))
 
-    def room(self, place: int) -> None:
+    def room(self, index: int) -> None:
         """Notes that the queue of the instance is within its budget again."""
         with self._lock:
-            self._full.discard(place)
-            if place not in self._choked:
-                self._pool.relieve(self._number(place))
+            self._full.discard(index)
+            if index not in self._choked:
+                self._pool.relieve(self._number(index))
 
     def look(self) -> None:
         """Lets feeding instances go on once few enough bytes are under way. To be called often."""
         if not self._choked:
             return
         with self._lock:
-            for place, slot in list(self._choked.items()):
+            for index, slot in list(self._choked.items()):
                 link = self._links.get(slot)
                 if link is None or (
-                    link.backlog_bytes < BACKLOG_BYTES // 2 and self._bytes[place] <= UNDER_WAY_BYTES // 2
+                    link.backlog_bytes < BACKLOG_BYTES // 2 and self._bytes[index] <= UNDER_WAY_BYTES // 2
                 ):
-                    del self._choked[place]
-                    if place not in self._full:
-                        self._pool.relieve(self._number(place))
+                    del self._choked[index]
+                    if index not in self._full:
+                        self._pool.relieve(self._number(index))

@@ -88,16 +88,16 @@ class SlotRun:
         self._instances = [instance for instance in self._all if instance.name in self.mine]
         for instance in self._instances:
             instance.of_run = number
-        here = [place.logic for place in self.flow_run.places.values() if place.instance.name in self.mine]
+        here = [stage.logic for stage in self.flow_run.stages.values() if stage.instance.name in self.mine]
         self._ships = [logic for logic in here if isinstance(logic, Ship)]
         self._sources = [logic for logic in here if isinstance(logic, Source) and len(logic.devices.board) > 1]
         """Copies of sources that run here."""
         self._told: dict[Source, Standing] = {}
         self._others = set(where) - {slot, DAEMON}
-        for place, (instance, at) in enumerate(zip(self._all, where, strict=True)):
+        for index, (instance, at) in enumerate(zip(self._all, where, strict=True)):
             if at != slot:  # of another gateway: its batches leave by the daemon
-                instance.remote = partial(self._send, at, place)
-                instance.schedule.number = self._elsewhere(place)
+                instance.remote = partial(self._send, at, index)
+                instance.schedule.number = self._elsewhere(index)
         self._keep_near(where)
         self._checkpoint = (blobs, queue)
         self.capturing = 0
@@ -116,7 +116,7 @@ class SlotRun:
         self._full: dict[int, set[int]] = {}
         """Place of an instance with a queue over its budget → the slots that were told."""
         self._taken: dict[tuple[int, int], int] = {}
-        """(slot, place): bytes that came from there to a queue here, of which that slot was not told yet."""
+        """(slot, index): bytes that came from there to a queue here, of which that slot was not told yet."""
         self._unsaid = ""
         """Why a capture (or results ahead of one) could not be told to the daemon. What it took is lost with that, so
         there is no other until the run begins anew from its last checkpoint."""
@@ -159,16 +159,16 @@ class SlotRun:
                 self._pool.relieve(instance.schedule.number)
         return True
 
-    def _send(self, slot: int, place: int, target: Target[Instance], batch: Batch) -> None:
+    def _send(self, slot: int, index: int, target: Target[Instance], batch: Batch) -> None:
         """On a worker's thread: a batch for an instance elsewhere. Without a link to it the other slot is dead, and
         this run ends: its checkpoints need that slot's part, and its next life begins with the last whole one. So a
         batch may be left out here, and no row is lost."""
         link = self.links.get(slot)
         if link is not None:
             packed = frames.pack_batch(batch)
-            link.send(frames.frame(frames.DATA, self.number, place, target.source, target.producer, packed))
+            link.send(frames.frame(frames.DATA, self.number, index, target.source, target.producer, packed))
             if slot != DAEMON:
-                self._credit.sent(slot, place, batch.size)
+                self._credit.sent(slot, index, batch.size)
 
     # -- frames
 
@@ -206,30 +206,32 @@ class SlotRun:
                 if name in self.mine:
                     self._pool.weigh([self.flow_run.instances[name]], weight)
 
-    def _put(self, origin: int, place: int, source: int, producer: int, packed: list[Any], again: bool = False) -> None:
+    def _put(
+        self, origin: int, index: int, source: int, producer: int, packed: list[Any], tried_before: bool = False
+    ) -> None:
         """`again`: it was accepted before, in a life that has ended, and must not be shed now."""
-        instance = self._all[place]
+        instance = self._all[index]
         batch = frames.unpack_batch(packed)
-        self._pool.take_in(Target(instance, source, producer), batch, accepted=again)
+        self._pool.take_in(Target(instance, source, producer), batch, accepted=tried_before)
         link = self.links.get(origin)
         if origin == DAEMON or link is None:
             return
-        if instance.queue.over and origin not in self._full.get(place, ()):
-            self._full.setdefault(place, set()).add(origin)
-            link.send(frames.frame(frames.FULL, self.number, place))
-        taken = self._taken.get((origin, place), 0) + batch.size
+        if instance.queue.over and origin not in self._full.get(index, ()):
+            self._full.setdefault(index, set()).add(origin)
+            link.send(frames.frame(frames.FULL, self.number, index))
+        taken = self._taken.get((origin, index), 0) + batch.size
         if taken and taken >= told_bytes():
-            link.send(frames.frame(frames.TAKEN, self.number, place, taken))
+            link.send(frames.frame(frames.TAKEN, self.number, index, taken))
             taken = 0
-        self._taken[origin, place] = taken
+        self._taken[origin, index] = taken
 
     def say_where_room_is(self) -> None:
         """Lets those go on that were told of a full queue, or that had too much under way."""
         self._credit.look()
-        for place in [place for place in self._full if not self._all[place].queue.over]:
-            for slot in self._full.pop(place):
+        for index in [index for index in self._full if not self._all[index].queue.over]:
+            for slot in self._full.pop(index):
                 if (link := self.links.get(slot)) is not None:
-                    link.send(frames.frame(frames.ROOM, self.number, place))
+                    link.send(frames.frame(frames.ROOM, self.number, index))
 
     def tell_standings(self) -> None:
         """Tells the other slots what the copies of sources here know of their devices. The information is a moment old
@@ -242,7 +244,7 @@ class SlotRun:
                 self._told[source] = standing
                 for slot in self._others:
                     if (link := self.links.get(slot)) is not None:
-                        name = next(n for n, p in self.flow_run.places.items() if p.logic is source)
+                        name = next(n for n, p in self.flow_run.stages.items() if p.logic is source)
                         link.send(frames.frame(frames.STANDING, self.number, name, standing))
 
     def tell_results(self) -> None:
@@ -257,14 +259,14 @@ class SlotRun:
                 self._unsaid = f"its results cannot be packed: {_text(problem)}"
 
     def _hear_standing(self, name: str, values: Sequence[float]) -> None:
-        logic = self.flow_run.places[name].logic
+        logic = self.flow_run.stages[name].logic
         if isinstance(logic, Source):
             devices = logic.devices
             devices.board[devices.seat] = (*devices.board[devices.seat][1 - HISTORY :], Standing(*values))
 
-    def _elsewhere(self, place: int) -> int:
+    def _elsewhere(self, index: int) -> int:
         """The number by which this slot's pool knows an instance in another."""
-        return -2 - self.number * MOST_INSTANCES - place
+        return -2 - self.number * MOST_INSTANCES - index
 
     def _behind_marker(self, origin: int) -> bool:
         if origin == DAEMON:
@@ -326,7 +328,7 @@ class SlotRun:
         except Exception as problem:  # noqa: BLE001 - an operator's fault is its flow's alone; what was taken is kept
             error = repr(problem)
         for name, entries in run.queues().items():
-            if run.places[name].instance.name in self.mine:
+            if run.stages[name].instance.name in self.mine:
                 queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
         rows = [row for ship in self._ships for row in ship.take()]
         self._answer(queues, deltas, frames.pack_rows(rows), self.report(self._clock.monotonic()), error, state)
@@ -354,9 +356,9 @@ class SlotRun:
 
     def _model(self, operator: str, document: Mapping[str, Any]) -> None:
         mine = [
-            place.logic.predictions
-            for place in self.flow_run.places.values()
-            if place.instance.name in self.mine and isinstance(place.logic, Fused)
+            stage.logic.predictions
+            for stage in self.flow_run.stages.values()
+            if stage.instance.name in self.mine and isinstance(stage.logic, Fused)
         ]
         copies = [predictions for predictions in mine if operator in predictions.nodes]
         if copies:
@@ -368,9 +370,9 @@ class SlotRun:
     # -- figures
 
     def report(self, now: float) -> dict[str, list[Any]]:
-        """Reports by place."""
-        places = self.flow_run.places.items()
-        return {name: report(place, now).plain() for name, place in places if place.instance.name in self.mine}
+        """Reports by stage."""
+        stages = self.flow_run.stages.items()
+        return {name: report(stage, now).plain() for name, stage in stages if stage.instance.name in self.mine}
 
     def figures(self, now: float) -> dict[str, list[Any]]:
         """Figures by instance."""
