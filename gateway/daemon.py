@@ -33,9 +33,9 @@ from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import EarlyResults
-from gateway.control.agent_socket import AgentSocket
 from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
+from gateway.control.control_socket import ControlSocket
 from gateway.control.live_settings import apply_settings
 from gateway.control.mqtt_api import MqttApi
 from gateway.control.revoked import RevokedList
@@ -141,7 +141,7 @@ class Daemon:
             self.revoked.take_untrusted if settings.links.crl else None,
         )  # fmt: skip
         self.central.connect(self.mqtt_api, self.uplink, self.flows)
-        self.control = AgentSocket(settings, commands.of_control_plane() | commands.of_agent())
+        self.control = ControlSocket(settings, commands.of_control_plane() | commands.of_agent())
         self.web: Any = None
         self._stop = asyncio.Event()
         self.files_s = FILES_S

@@ -12,6 +12,6 @@ def first_epoch() -> int:
     return make_epoch(1, secrets.randbits(32))
 
 
-def successor(epoch: int) -> int:
+def epoch_after(epoch: int) -> int:
     """An epoch that comes after another."""
     return make_epoch(epoch_ordinal(epoch) + 1, secrets.randbits(32))

@@ -20,7 +20,6 @@ from edgert.flow.spec import Registry
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import StoredFlow
-from gateway.base.epochs import successor
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.losses import Losses
 from gateway.flows.models import Models
@@ -158,7 +157,7 @@ class Flows:
             except Exception as error:  # noqa: BLE001 - as in `load`
                 self._not_started(stored.name, error)
                 kept = self.flow_registry.stored[stored.name] = replace(
-                    stored, epoch=successor(stored.epoch), position=now
+                    stored, epoch=epoch_after(stored.epoch), position=now
                 )
                 await self._writes.write_alone(RememberedFlow(kept))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}

@@ -41,7 +41,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
-from gateway.base.epochs import successor
+from gateway.base.epochs import epoch_after
 from gateway.base.tasks import OnStore
 from gateway.flows.exports import pending, rows_in, states_of_operators, waiting_before, waiting_here
 from gateway.flows.flows import Flows
@@ -328,14 +328,14 @@ class Parts:
         streams = await self._store(self._database.link_streams)
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
-        epochs = {gateway: successor(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
+        epochs = {gateway: epoch_after(max(epoch, stored.epoch)) for gateway, epoch in others.items()}
         commit = Checkpoint(name, progress.committed, prepared.states, prepared.queue, whole=True)
 
         def write() -> StoredFlow:
             """On the store thread, so that an epoch which the uplink renamed a moment ago is known."""
             known = replace(stored, position=progress.committed, removed=leaves)
             if (greatest := max(self._database.epochs(name), default=0)) > known.epoch:
-                known = replace(known, epoch=successor(greatest))
+                known = replace(known, epoch=epoch_after(greatest))
             self._database.change_plan(known, run.schema, None if leaves else commit, epochs)
             return known
 

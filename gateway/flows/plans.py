@@ -19,7 +19,7 @@ from edgert.runtime.checkpoint.restore import names_of, was_split
 from edgert.runtime.flow_run import FlowRun
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from edgert.store.state.records import StoredFlow
-from gateway.base.epochs import first_epoch, successor
+from gateway.base.epochs import epoch_after, first_epoch
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.models import Models
 from gateway.flows.retire import Retirement
@@ -81,7 +81,7 @@ class Plans:
         """The record to store for the next version of a flow."""
         before = self._flow_registry.stored.get(flow.name)
         version = before.version + 1 if before else 1
-        epoch = successor(before.epoch) if before else first_epoch()
+        epoch = epoch_after(before.epoch) if before else first_epoch()
         return StoredFlow(flow.name, flow.document, version, origin, False, epoch, Position())
 
     def attach(self, run: FlowRun, instead_of: Sequence[SubscribedSource], old: Progress | None = None) -> None:

@@ -14,7 +14,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import StoredFlow
-from gateway.base.epochs import successor
+from gateway.base.epochs import epoch_after
 from gateway.base.once import Once
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.ledger.gaps import ABANDONED, last_of_failed
@@ -122,6 +122,6 @@ class FlowWrites:
         stored = replace(change.stored, position=change.position or Position(index - 1))
         greatest = max(database.epochs(stored.name), default=0)
         if greatest >= stored.epoch:
-            stored = replace(stored, epoch=successor(greatest))
+            stored = replace(stored, epoch=epoch_after(greatest))
         database.put_flow(stored, change.run.schema, last, pages, index)
         change.run.epoch = stored.epoch

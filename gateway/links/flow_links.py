@@ -21,7 +21,7 @@ from edgert.links.tls import Identity
 from edgert.runtime.checkpoint import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
-from gateway.base.epochs import successor
+from gateway.base.epochs import epoch_after
 from gateway.base.tasks import OnStore, Tasks
 from gateway.hosts.host import Arrival, Host
 from gateway.ingest.ingest import Ingest
@@ -232,7 +232,7 @@ class FlowLinks:
             "flow %s: gateway %s has batch %s of this one, which the database here does not know; a new epoch begins",
             stream.flow, stream.destination, number,
         )  # fmt: skip
-        self._tasks.begin(self._begin_epoch(stream, successor(number.epoch)))
+        self._tasks.begin(self._begin_epoch(stream, epoch_after(number.epoch)))
 
     async def _begin_epoch(self, stream: LinkStream, epoch: int) -> None:
         await self._store(lambda: self._database.link_begin_epoch(stream.flow, stream.destination, epoch))

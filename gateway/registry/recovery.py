@@ -19,7 +19,7 @@ from edgert.core.ids import epoch_ordinal
 from edgert.runtime.checkpoint.packing import join_queues, unpack_parts
 from edgert.store.database import Database
 from edgert.store.state.records import Mark, StoredFlow
-from gateway.base.epochs import successor
+from gateway.base.epochs import epoch_after
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def resumption(database: Database, stored: StoredFlow) -> Resumption:
         to, gap = mark, _between(mark, stored)
     else:
         to, gap = _here(database, stored, 0), "what its operators held (open windows) is missing"
-    after = successor(max([stored.epoch, *database.epochs(flow)]))
+    after = epoch_after(max([stored.epoch, *database.epochs(flow)]))
     gap = f"a checkpoint of flow {flow} is damaged ({fault}); {gap}"
     try:
         database.fall_back(flow, to, after, gap)

@@ -33,7 +33,7 @@ from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
-from gateway.base.epochs import successor
+from gateway.base.epochs import epoch_after
 from gateway.base.tasks import OnStore
 from gateway.uplink import reconcile
 from gateway.uplink.lost_by_tables import fill
@@ -228,7 +228,7 @@ class Uplink:
         was so long that new results leave beside what has piled up."""
         epoch = reconcile.admit(self.database, flow, message)
         if long and epoch is not None:
-            epoch = self.database.open_stream(flow, BACKLOG, successor(epoch))
+            epoch = self.database.open_stream(flow, BACKLOG, epoch_after(epoch))
         return epoch
 
     def _loses(self, flow: str, since: float) -> None:

@@ -1,6 +1,6 @@
 """The gateway's control socket: what the agent and the command line ask of it.
 
-To add a verb, add an entry to `Daemon.control.handlers`.
+To add a verb, add an entry to `Commands.of_control_plane` or `Commands.of_agent` (`gateway/control/commands.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgert.core.settings.gateway import GatewaySettings, control_socket
 log = logging.getLogger(__name__)
 
 
-class AgentSocket:
+class ControlSocket:
     """Serves `handlers` for as long as the daemon runs; nothing, where the settings say so."""
 
     def __init__(self, settings: GatewaySettings, handlers: Mapping[str, Handler]) -> None:
