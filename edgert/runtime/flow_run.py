@@ -93,7 +93,7 @@ class FlowRun:
         """Drops by stage and reason: from the start of the process to the last capture. The counts only decrease if an
         uncommitted capture is given up."""
         self.ended = False
-        """True after the drain. Results shipped later are written only by the last checkpoint."""
+        """True once the flow has run to its end. Results shipped later are written only by the last checkpoint."""
         self.rewrite = False
         """True if the stored state is damaged: the next capture takes all state anew."""
         self.pause_s = 0.0

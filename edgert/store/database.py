@@ -287,7 +287,7 @@ class Database(OutboxTables):
             db.execute("INSERT OR REPLACE INTO meta VALUES ('restored', 1)")
 
     def remove_flow(self, name: str, last: Checkpoint | None, pages: Mapping[int, bytes], next_index: int) -> None:
-        """Stops a flow for good; its outbox drains, its epoch is remembered for a later flow of this name."""
+        """Stops a flow for good; its outbox empties, its epoch is remembered for a later flow of this name."""
         with self._transaction() as db:
             if last is not None:
                 self._write_last(db, last)

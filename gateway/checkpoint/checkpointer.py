@@ -129,7 +129,7 @@ class Checkpointer:
                 async with asyncio.timeout(max(0.0, soonest - now)):  # wait_for may swallow a cancel (3.11)
                     await self._asked.wait()
             # the event may have been set at the timeout; while reading is paused nothing sets it
-            asked = (self._asked.is_set() or self._ingest.pressure.paused_s > 0.0) and not self.in_vain()
+            asked = (self._asked.is_set() or self._ingest.read_limits.paused_s > 0.0) and not self.in_vain()
             self._asked.clear()
             now = time.monotonic()
             if now >= self._next_age_look and not await self.shed_old():

@@ -20,6 +20,7 @@ from edgert.flow.spec import Registry
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import StoredFlow
+from gateway.base.epochs import epoch_after
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.losses import Losses
 from gateway.flows.models import Models
@@ -78,7 +79,7 @@ class Flows:
             registry, flow_registry, host, ingest, checkpointer, self.retirement, self.dropped, fusion, fission,
             self.models,
         )  # fmt: skip
-        flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.pressure.check
+        flow_registry.on_failed, flow_registry.on_restored = self.fail, ingest.read_limits.check
         ingest.known_session.on_unknown = self.losses.of_all
 
     async def checked(self, document: Mapping[str, Any], what: str = "flow") -> Flow:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
-from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.run_out import Said
 from gateway.base.once import Once
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
@@ -148,7 +148,7 @@ class Retirement:
         while True:
             try:
                 if last is None:
-                    turns = LastTurns(await registry.store(lambda: self._host.checkpoints.drain(old)), self._send)
+                    turns = LastTurns(await registry.store(lambda: self._host.checkpoints.run_out(old)), self._send)
                     async with registry.others_go_on():
                         await on_a_thread(turns, name, self.still_s)
                     last = turns

@@ -12,12 +12,12 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.checkpoint.position import Position
 from edgert.operators.base.logic import PlainMessage
 from edgert.operators.base.memory import Memory
-from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import Report
+from edgert.runtime.run_out import Said
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.weights import Weights
 
@@ -105,7 +105,7 @@ class Checkpoints(Protocol):
         On a thread of its own."""
         ...
 
-    def drain(self, run: FlowRun) -> Iterator[Said]:
+    def run_out(self, run: FlowRun) -> Iterator[Said]:
         """Returns the turns that bring a halted flow, to which nothing is fed any more, to its end: to be run on a
         thread of its own. Itself called on the store thread."""
         ...
@@ -185,7 +185,7 @@ class Host(Protocol):
         ...
 
     def remove(self, run: FlowRun) -> None:
-        """Forgets a flow that was halted and drained."""
+        """Forgets a flow that was halted and ran out."""
         ...
 
     def put(self, entries: Entries) -> None:

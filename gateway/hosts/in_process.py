@@ -15,12 +15,12 @@ from edgert.flow.plan import DAEMON
 from edgert.operators.base.logic import Now
 from edgert.operators.base.memory import Memory
 from edgert.runtime import flow_run
-from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import Figures, of_instance
 from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
+from edgert.runtime.run_out import Said, run_out
 from edgert.runtime.ticks import log_malformed, tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Feeding, QueueContents
@@ -81,8 +81,8 @@ class PoolCheckpoints:
     def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
         return run.capture(self._pool, feeding, timeout_s, stop=True)
 
-    def drain(self, run: FlowRun) -> Iterator[Said]:
-        return drain(run, _now(self._clock))
+    def run_out(self, run: FlowRun) -> Iterator[Said]:
+        return run_out(run, _now(self._clock))
 
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - self.turn_s)

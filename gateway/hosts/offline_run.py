@@ -9,9 +9,9 @@ from edgert.core.clock import Clock
 from edgert.flow.spec import Registry
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint.packing import pack_queues, pack_state
-from edgert.runtime.drain import Said, drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
+from edgert.runtime.run_out import Said, run_out
 from gateway.hosts.host import Recovery
 from gateway.hosts.slotted_flow import SlottedFlow
 
@@ -24,8 +24,8 @@ class LocalCopies:
     def __init__(self, registry: Registry, clock: Clock, recovery: Recovery) -> None:
         self._registry, self._clock, self._recovery = registry, clock, recovery
 
-    def drain(self, hosted: SlottedFlow) -> Iterator[Said]:
-        """See `Host.drain`: from the database and what was captured when it was halted."""
+    def run_out(self, hosted: SlottedFlow) -> Iterator[Said]:
+        """See `Checkpoints.run_out`: from the database and what was captured when it was halted."""
         run = hosted.run
         deltas, whole = run.pending_state()
         blobs = [] if whole else self._recovery.read_checkpoint(run.flow.name)[0]
@@ -39,7 +39,7 @@ class LocalCopies:
 
     @staticmethod
     def _end(hosted: SlottedFlow, local: FlowRun, now: Now) -> Iterator[Said]:
-        for instance, messages in drain(local, now):
+        for instance, messages in run_out(local, now):
             # by the run's own instances: what becomes of their messages is counted there
             yield hosted.run.instances[instance.name], messages
         if lost := hosted.ends(local):

@@ -11,8 +11,8 @@ from edgert.core.batch import Row
 from edgert.core.checkpoint.position import Position
 from edgert.links import frames
 from edgert.links.frames import frame
-from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import HOLD_S, FlowRun
+from edgert.runtime.run_out import Said
 from gateway.hosts.host import Feeding, QueueContents
 from gateway.hosts.offline_run import LocalCopies
 from gateway.hosts.orders import Orders
@@ -113,8 +113,8 @@ class SlotCheckpoints:
             with hosted.lock:
                 hosted.rows += rows
 
-    def drain(self, run: FlowRun) -> Iterator[Said]:
-        return self._copies.drain(self._hosted[run])  # the flow needs no slot any more
+    def run_out(self, run: FlowRun) -> Iterator[Said]:
+        return self._copies.run_out(self._hosted[run])  # the flow needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """Takes the last checkpoint of all flows at the same time, with the queued entries. A flow with a hanging slot

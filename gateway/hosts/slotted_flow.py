@@ -193,7 +193,7 @@ class SlottedFlow:
                 self.kept_bytes -= fed.batch.size
 
     def spill(self, feeding: AbstractContextManager[Any]) -> tuple[Position, dict[str, list[Entry]]]:
-        """See `Host.spill`."""
+        """See `Checkpoints.spill`."""
         stage_of = {stage.instance: name for name, stage in self.run.stages.items() if not stage.number}
         found: dict[str, list[Entry]] = {}
         with feeding, self.lock:

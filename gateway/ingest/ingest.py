@@ -24,8 +24,8 @@ from gateway.ingest.client import sensors_client
 from gateway.ingest.inbox import Inbox
 from gateway.ingest.inflight_window import InflightWindow
 from gateway.ingest.known_session import KnownSession, unused_id
-from gateway.ingest.pressure import Pressure
 from gateway.ingest.publishing import Publishing
+from gateway.ingest.read_limits import ReadLimits
 from gateway.ingest.routes import entries
 from gateway.ingest.subscriber import Subscriber
 from gateway.ingest.subscriptions import SubscribedSource, Subscriptions
@@ -84,7 +84,7 @@ class Ingest:
         )
         self.client = self.subscriber.client = sensors_client(settings, client_id, handlers)
         window = InflightWindow(settings.window)
-        self.pressure = Pressure(self.inbox, self.client, clock, window, wants_checkpoint)
+        self.read_limits = ReadLimits(self.inbox, self.client, clock, window, wants_checkpoint)
 
     # -- life
 
@@ -122,11 +122,11 @@ class Ingest:
         """Takes in nothing more: arriving messages stay with the broker (`Inbox.leave`). Its answers to our messages
         are read."""
         self._closed = True
-        self.pressure.close()
+        self.read_limits.close()
 
     async def stop(self) -> None:
         self._closed = True
-        self.pressure.stop()
+        self.read_limits.stop()
         await self.client.stop()
         if left := self.inbox.counters.left:
             log.warning("%d messages of QoS 0 came while the gateway ended, and no broker keeps those", left)
@@ -153,7 +153,7 @@ class Ingest:
     def connected(self, event: Connected) -> None:
         five = event.protocol == "5"
         self.subscriber.by_id = five and event.properties.get("subscription_identifier_available", 1) != 0
-        self.pressure.window.connected()
+        self.read_limits.window.connected()
         if five:
             self.subscriptions.speaks_5 = self.drops.broker
         self.subscriptions.connected()
@@ -164,7 +164,7 @@ class Ingest:
                 self.known_session.lose(self.inbox, self.subscriptions, self.drops.broker)
             self.subscriber.routes.rebuild()
             self.inbox.connection_lost()
-        self.pressure.regulate()
+        self.read_limits.regulate()
         self.tasks.begin(self.open_session(event))
 
     async def open_session(self, event: Connected) -> None:
@@ -202,7 +202,7 @@ class Ingest:
         self.publishing.disconnected()
         with self.lock:
             self.inbox.connection_lost()
-        self.pressure.regulate()
+        self.read_limits.regulate()
 
     # -- messages
 
@@ -221,8 +221,8 @@ class Ingest:
             self._says_dup = True
             log.warning(NO_DUP, self.drops.broker)
         self.acknowledge()
-        self.pressure.check()
-        self.pressure.look_later()
+        self.read_limits.check()
+        self.read_limits.look_later()
 
     def _not_fed(self, messages: Publishes, error: Exception) -> None:
         """A fault of our own: the messages of this read stay unacknowledged, and come again on another connection."""
@@ -236,10 +236,10 @@ class Ingest:
         with self.lock:
             routes, now, wall = self.subscriber.routes, self.clock.monotonic(), self.clock.wall()
             lookup = routes.by_id if self.subscriber.by_id else routes.by_topic
-            before = self.pressure.open_count()
+            before = self.read_limits.open_count()
             batches = self.inbox.receive(messages, lookup, now, wall, by_id=self.subscriber.by_id, others=routes.others)
-            if (count := self.pressure.open_count()) > before:
-                self.pressure.window.came(count, now)
+            if (count := self.read_limits.open_count()) > before:
+                self.read_limits.window.came(count, now)
             if batches:
                 self.host.put(entries(batches, self.inbox.counters))
         if batches:
@@ -264,17 +264,17 @@ class Ingest:
         with self.lock:
             new = self.inbox.released(packet_id)
         if new:
-            self.pressure.check()
+            self.read_limits.check()
 
     # -- acknowledgements
 
     def acknowledge(self) -> None:
         """Sends every PUBACK, PUBREC and PUBCOMP that is due."""
         with self.lock:
-            before = self.pressure.open_count()
+            before = self.read_limits.open_count()
             due, complete = self.inbox.due(), self.inbox.complete()
-        if self.pressure.open_count() < before:
-            self.pressure.window.acknowledged(before, self.clock.monotonic())
+        if self.read_limits.open_count() < before:
+            self.read_limits.window.acknowledged(before, self.clock.monotonic())
         if due:
             self.client.acknowledge(due, self.client.connection)
         if complete:
@@ -286,6 +286,6 @@ class Ingest:
         """
         self.acknowledge()  # PUBCOMPs may be due though no flow had anything to write
         if freed:
-            self.pressure.check()
+            self.read_limits.check()
         else:
-            self.pressure.regulate()
+            self.read_limits.regulate()

@@ -74,11 +74,11 @@ def ingest_section(ingest: Ingest) -> dict[str, Any]:
         "failed": ingest.failed,
         "broker_dropped": ingest.drops.dropped,
         "broker_drops_unseen": ingest.drops.unseen,
-        "window": ingest.pressure.window.met,
-        "window_checkpoints": ingest.pressure.window.asked,
+        "window": ingest.read_limits.window.met,
+        "window_checkpoints": ingest.read_limits.window.asked,
         "refused": dict(ingest.subscriber.grants.refused),
         "refused_topics": ingest.publishing.refused(),
-        "paused_s": round(ingest.pressure.paused_s, 1),
+        "paused_s": round(ingest.read_limits.paused_s, 1),
         "error": ingest.subscriber.grants.error or client.error,
     }
 

@@ -35,9 +35,9 @@ from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
+from edgert.runtime.run_out import run_out
 from tests.named import named
 from tests.operators.cart_by_definition import tried
 
@@ -98,7 +98,7 @@ def turns(made: FlowRun, raw: RawBatch, now: Now) -> list[Message]:
 
 def end(made: FlowRun) -> list[Message]:
     messages: list[Message] = []
-    for _, sent in drain(made, Now(1e3, WALL + 1e3)):
+    for _, sent in run_out(made, Now(1e3, WALL + 1e3)):
         messages.extend(named(sent))
     return messages
 

@@ -208,7 +208,7 @@ class Walk:
         while not self.run.ended:
             async with self.busy:
                 if await self.while_it_waits(lambda: self.slots.checkpoints.halt(self.run, self.feeding, 5.0)):
-                    for instance, messages in self.slots.checkpoints.drain(self.run):
+                    for instance, messages in self.slots.checkpoints.run_out(self.run):
                         self._sent(instance, messages)
                     form = self.run.form()
                     assert form is not None

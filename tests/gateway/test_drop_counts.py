@@ -95,7 +95,7 @@ async def test_what_a_flow_in_slots_drops_at_its_end_counts() -> None:
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
     for _ in range(3):
         walk.feed(bad=True)
-    list(walk.slots.checkpoints.drain(walk.run))
+    list(walk.slots.checkpoints.run_out(walk.run))
     counts.ends(walk.run)
     walk.slots.remove(walk.run)
     assert counts.all([]) == {BAD: 4}
@@ -113,7 +113,7 @@ async def test_messages_of_the_end_of_a_flow_in_slots_are_those_of_its_own_insta
     assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
     for _ in range(3):
         walk.feed()
-    sent = [(instance, messages) for instance, messages in walk.slots.checkpoints.drain(walk.run) if messages]
+    sent = [(instance, messages) for instance, messages in walk.slots.checkpoints.run_out(walk.run) if messages]
     assert sent
     assert all(any(instance is own for own in walk.run.all) for instance, _ in sent)
     process.stop_now()

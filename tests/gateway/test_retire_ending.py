@@ -11,8 +11,8 @@ import pytest
 
 from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets.packets import Publish
-from edgert.runtime.drain import Said
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.run_out import Said
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
@@ -33,10 +33,10 @@ class Stands:
     def __init__(self, gateway: Gateway, patch: pytest.MonkeyPatch, *, turning: bool = False) -> None:
         self.began, self.may = threading.Event(), threading.Event()
         self.threads: list[threading.Thread] = []
-        drain = gateway.host.checkpoints.drain
+        run_out = gateway.host.checkpoints.run_out
 
         def standing(run: FlowRun) -> Iterator[Said]:
-            turns = drain(run)
+            turns = run_out(run)
 
             def stand() -> Iterator[Said]:
                 self.threads.append(threading.current_thread())
@@ -48,7 +48,7 @@ class Stands:
 
             return stand()
 
-        patch.setattr(gateway.host.checkpoints, "drain", standing)
+        patch.setattr(gateway.host.checkpoints, "run_out", standing)
 
 
 async def both(gateway: Gateway) -> None:

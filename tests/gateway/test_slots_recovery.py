@@ -1,4 +1,4 @@
-"""What comes from the daemon's loop while the store thread brings a flow back; what a drain finds missing."""
+"""What comes from the loop while the store thread brings a flow back, and what is missing at the end of a flow."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_what_was_not_kept_and_came_after_a_flow_was_halted_is_counted_whe
         walk.slots.put([(source, 0, RawBatch(["x/a"], [b"{}"], 0.0, 1_000.0, KEPT_BYTES // 8))])
     lost = sum(fed.lost.total() for fed in hosted.since_mark() if fed.lost)
     assert lost > 0
-    list(walk.slots.checkpoints.drain(walk.run))
+    list(walk.slots.checkpoints.run_out(walk.run))
     assert walk.slots.figures.report(walk.run, "in").drops["lost with a slot"] == lost
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgert.store.state import spill
 from gateway.hosts.slot_recovery import MOST_DEATHS
-from gateway.ingest.pressure import UNCOMMITTED_BYTES
+from gateway.ingest.read_limits import UNCOMMITTED_BYTES
 from tests.integration import impatient, truth
 from tests.integration.rig import Gateway, Rig
 from tests.integration.worlds import COUNTING, counted, package, state

@@ -23,9 +23,9 @@ from edgert.operators.base.logic import Build, Emission, Logic, Now
 from edgert.operators.builder import Stream, agg, stream
 from edgert.operators.registry import REGISTRY, registry_of
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
+from edgert.runtime.run_out import run_out
 
 NOW = Now(0.0, 1_000.0)
 
@@ -153,5 +153,5 @@ def results(run: FlowRun, messages: Sequence[tuple[str, float]]) -> list[tuple[s
     payloads = [json.dumps({"time": 1_000.0 + n, "mm": mm}).encode() for n, (_, mm) in enumerate(messages)]
     ((_, (source,)),) = run.sources()
     source.queue.append(Entry(0, RawBatch([f"rain/{name}" for name, _ in messages], payloads, 0.0, 1_000.0)))
-    sent = [message for _, messages in drain(run, NOW) for message in messages]
+    sent = [message for _, messages in run_out(run, NOW) for message in messages]
     return [(topic, json.loads(payload)["total"]) for topic, payload, *_ in sent]

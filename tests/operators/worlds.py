@@ -19,9 +19,9 @@ from edgert.operators.base.logic import Now
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sources.source import Source
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
+from edgert.runtime.run_out import run_out
 
 WALL = 1_700_000_000.0
 
@@ -65,7 +65,7 @@ class Way:
                 target.instance.queue.put(Entry(target.source, emitted))
 
     def end(self) -> list[dict[str, Any]]:
-        list(drain(self.run, Now(1e6, WALL)))
+        list(run_out(self.run, Now(1e6, WALL)))
         return [row for captured in self.run.pending for row in captured.rows]
 
     def drops(self) -> dict[str, dict[str, int]]:

@@ -156,7 +156,7 @@ class Board:
         )  # fmt: skip
         self.wire = Wire(self.ingest.client, broker.qos, broker.hear)
         self.ingest.tasks.begin = self._begin  # type: ignore[method-assign, assignment]
-        self.ingest.pressure.look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
+        self.ingest.read_limits.look_later = lambda: None  # type: ignore[method-assign]  # when checkpoints come is up to the walk
         self.uplink = Uplink(
             FLEET, GATEWAY, self.database, clock, self.store, publish, UplinkSettings(outage_s=5.0),
             on_epoch=lambda flow, epoch: self.flows.epoch_renamed(flow, epoch),  # noqa: PLW0108 - which is made later

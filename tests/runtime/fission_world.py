@@ -20,10 +20,10 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.pool.pool import Pool
+from edgert.runtime.run_out import run_out
 from gateway.ingest.inbox import Reader
 from tests.named import named
 
@@ -114,7 +114,7 @@ class Way:
                 self.drops[at] = self.drops.get(at, 0) + rows
 
     def end(self) -> Rows:
-        for _, messages in drain(self.run, Now(1e6, WALL + 1e6)):
+        for _, messages in run_out(self.run, Now(1e6, WALL + 1e6)):
             self.sent.extend(named(messages))
         self.commit()
         self.keep_drops()

@@ -15,10 +15,10 @@ from edgert.flow.spec import OperatorSpec, Registry
 from edgert.operators.base.logic import Emission, Logic, Message, Now
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
+from edgert.runtime.run_out import run_out
 from tests.named import named
 
 NOW = Now(0.0, 1_000.0)
@@ -102,6 +102,6 @@ class Rig:
     def shipped(self) -> list[tuple[float, float]]:
         """(n, s) of the windows, after the end of the flow."""
         assert self.pool.hold(self.run.all, 0.0)
-        for _, messages in drain(self.run, NOW):
+        for _, messages in run_out(self.run, NOW):
             self.letters.extend(named(messages))
         return [(row["n"], row["s"]) for captured in self.run.pending for row in captured.rows]

@@ -26,12 +26,12 @@ from edgert.operators.fusion.chain import Fused
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.drain import drain
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
+from edgert.runtime.run_out import run_out
 from edgert.scheduling.consumption import at_most
 from tests.named import named
 from tests.runtime.worlds import CHAINED, DOCUMENT, flow_run
@@ -112,7 +112,7 @@ def test_a_checkpoint_is_good_with_fusion_and_without(before: Fusion, after: Fus
     again = Rig(flow_run(after, CHAINED))
     again.run.restore(form.deltas, form.queue, NOW)
     again.work()
-    list(drain(again.run, NOW))
+    list(run_out(again.run, NOW))
     got = {row[0]: (row[3], row[4]) for row in contributions(again.run.form())}
     early = {0.0: (min(2, len(waiting)), 2.0 * min(2, len(waiting)))}
     assert got == (early if len(waiting) < 3 else early | {10.0: (1, 2.0)})
@@ -155,7 +155,7 @@ def test_what_waits_in_branches_and_where_they_meet_comes_back_by_the_input_it_c
     again = Rig(flow_run(fusions[1], BRANCHED))
     if form:
         again.run.restore(form.deltas, form.queue, NOW)
-    for _, messages in drain(again.run, NOW):
+    for _, messages in run_out(again.run, NOW):
         sent.extend(m.topic for m in named(messages))
     assert Counter(sent) == Counter({"all": 2 * fed, "joined": fed})
     got = again.run.form()
@@ -186,7 +186,7 @@ def test_models_that_came_by_message_find_their_operators_again(before: Fusion, 
     again.run.restore([again.run.compact(form.deltas)], form.queue, NOW)
     again.feed(1, 1.0)
     again.work()
-    list(drain(again.run, NOW))
+    list(run_out(again.run, NOW))
     assert [row[4] for row in contributions(again.run.form())] == [20.0]
 
 
@@ -215,7 +215,7 @@ def test_rows_in_the_midst_of_a_chain_come_back_in_time_and_with_the_model_in_us
     again = Rig(flow_run(after, document))
     again.run.restore(form.deltas, form.queue, NOW)
     again.work()
-    list(drain(again.run, NOW))
+    list(run_out(again.run, NOW))
     got = [(row[0], row[3], row[4]) for row in contributions(again.run.form())]
     assert got == [(0.0, 2, 10.0), (10.0, 1, 5.0)]
 
@@ -236,7 +236,7 @@ def test_a_model_is_in_use_from_the_next_batch_though_a_checkpoint_comes_first(f
         assert rig.checkpoint()
         rig.feed(number + 1, *[1.0 + 10.0 * number] * 10)  # enough for a shape to be learned
         rig.work(float(number))
-    list(drain(rig.run, NOW))
+    list(run_out(rig.run, NOW))
     assert [row[4] for row in contributions(rig.run.form())] == [10.0, 1000.0]
 
 
@@ -317,7 +317,7 @@ def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> Non
     for number in range(50):
         rig.feed(number + 1, *[1.0] * 10)
     assert rig.pool.hold(rig.run.all, 1.0)
-    list(drain(rig.run, NOW))
+    list(run_out(rig.run, NOW))
     assert contributions(rig.run.form()) == [(0.0, 10.0, "a", 500, 500.0)]
     assert not any(i.delivery.shed for i in rig.run.all)
     assert rig.run.ended
@@ -386,6 +386,6 @@ def test_at_its_end_a_flow_gives_an_operator_that_may_wait_one_row_at_a_time() -
     run = FlowRun(from_plain({"name": "f", "operators": operators}, registry), registry, 1, 1, Progress(Position()))
     ((_, (source,)),) = run.sources()
     source.queue.append(Entry(0, RawBatch(["x/a"] * 7, [b'{"v": 1}'] * 7, 0.0, 1.7e9, 70)))
-    turns = list(drain(run, Now(0.0, 1.7e9)))
+    turns = list(run_out(run, Now(0.0, 1.7e9)))
     assert taken == [1] * 7
     assert len(turns) >= 7

@@ -1,4 +1,4 @@
-"""Input that waits for a checkpoint: asks for one in time, and stops reading at the bound."""
+"""Limits of input that waits for a checkpoint: at one a checkpoint is asked for, at the other reading stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNCOMMITTED_BYTES: Final = 4_194_304
 """Input that waits for acknowledgement: half of the bound asks for a checkpoint, the bound stops reading."""
 
 
-class Pressure:
+class ReadLimits:
     """Bounds uncommitted input of an inbox: asks for checkpoints, pauses the connection. On the daemon's loop."""
 
     def __init__(

@@ -12,7 +12,7 @@ from edgert.core.errors import StoreError
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish, Publishes
 from edgert.operators.registry import REGISTRY
-from gateway.ingest.pressure import UNCOMMITTED_BYTES
+from gateway.ingest.read_limits import UNCOMMITTED_BYTES
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 
@@ -25,7 +25,7 @@ def fill(gateway: Gateway) -> int:
         gateway.ingest.feed(
             [Publish("x/a", payload, 1, False, False, n) for n in range(first, min(first + 100, count + 1))]
         )
-    gateway.ingest.pressure.check()
+    gateway.ingest.read_limits.check()
     return count
 
 
@@ -33,7 +33,7 @@ def read_until_the_bound(gateway: Gateway, topic: str) -> int:
     """Feeds messages of QoS 1 with no payload to speak of; how many it took until reading stopped, or 1,000."""
     for n in range(1, 1_001):
         gateway.ingest.feed([Publish(topic, b'{"time": 1700000000}', 1, False, False, n)])
-        gateway.ingest.pressure.check()
+        gateway.ingest.read_limits.check()
         if not reads(gateway):
             return n
     return 1_000
@@ -48,15 +48,15 @@ def reads(gateway: Gateway) -> bool:
 async def test_at_the_bound_nothing_more_is_read_and_a_commit_sets_it_going_again(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
-    assert gateway.ingest.pressure.paused_s == 0.0
+    assert gateway.ingest.read_limits.paused_s == 0.0
     fill(gateway)
     assert not reads(gateway)
     gateway.clock.advance(7.0)
-    gateway.ingest.pressure.regulate()
-    assert gateway.ingest.pressure.paused_s == 7.0
+    gateway.ingest.read_limits.regulate()
+    assert gateway.ingest.read_limits.paused_s == 7.0
     assert await gateway.checkpoint()
     assert reads(gateway)
-    assert gateway.ingest.pressure.paused_s == 0.0
+    assert gateway.ingest.read_limits.paused_s == 0.0
     gateway.crash()
 
 
@@ -116,7 +116,7 @@ async def test_input_that_an_acknowledgement_is_owed_for_is_never_shed_before_re
             Publish("x/a", b'{"time": 1700000000}', 1, False, False, packet_id + n) for n in range(1, 101)
         ]
         gateway.ingest.feed(read)
-        gateway.ingest.pressure.check()
+        gateway.ingest.read_limits.check()
         packet_id += 100
     for _ in range(20 - floods):
         gateway.ingest.feed(flood)
