@@ -19,7 +19,7 @@ from edgert.core.errors import EdgertError, show
 from edgert.flow.part_states import Event, PartState, after, event_of, state_of
 
 PATIENCE_S: Final = 60.0
-"""As `gateway.flows.parts` has it."""
+"""As `gateway.flows.stopped` has it."""
 LINK_PORT: Final = 8883
 STOP_S: Final = 0.04
 """Until a part stands still at a committed checkpoint; measured with little state, as are the others."""

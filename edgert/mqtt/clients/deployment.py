@@ -1,4 +1,4 @@
-"""One write of a flow's document to a gateway, and the gateway's answer to it (docs/operate.md, "Flows over MQTT").
+"""One write of a flow's document to a gateway, and the gateway's answer to it (docs/mqtt-interface.md).
 
 Nothing here waits: messages move a `Deployment` on, and who uses it looks, or is woken by `on_change`.
 """
