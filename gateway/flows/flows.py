@@ -56,12 +56,10 @@ class Flows:
     ) -> None:
         """`registry`: of operators; `flow_registry`: of the flows that run."""
         self.registry, self.flow_registry, self.checkpointer = registry, flow_registry, checkpointer
-        self._database, self._store, self._host, self._ingest = (
-            flow_registry.database,
-            flow_registry.store,
-            host,
-            ingest,
-        )
+        self._database = flow_registry.database
+        self._store = flow_registry.store
+        self._host = host
+        self._ingest = ingest
         self.runs, self.failed = flow_registry.runs, flow_registry.failed
         self.models = Models(self.runs, host.offer_model)
         self.entering: dict[FlowRun, str] = {}
