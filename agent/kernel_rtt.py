@@ -48,7 +48,7 @@ class Connection(NamedTuple):
 
 
 def connections() -> Iterator[Connection]:
-    """Those with a round-trip time, IPv4 before IPv6. Raises OSError where the kernel does not tell."""
+    """Connections with a round-trip time, IPv4 before IPv6. Raises OSError where the kernel does not tell."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as door:
             door.settimeout(WAIT_S)

@@ -40,5 +40,6 @@ class Algorithm(Protocol):
 
 
 def usable(observation: Observation, length: int) -> bool:
-    """Can a peer's observation be of this coordinate system? (Its numbers were checked to be finite and bounded.)"""
+    """True if a peer's observation can be of this coordinate system. (Its numbers were checked to be finite and
+    bounded.)"""
     return len(observation.coordinate) == length and 0 < observation.rtt_ms <= GREATEST_RTT_MS

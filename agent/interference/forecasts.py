@@ -82,7 +82,7 @@ class _Instance:
 
 
 class Forecasts:
-    """By flow and instance; what is gone from the figures is forgotten."""
+    """Forecasts by flow and instance; an instance that is gone from the figures is forgotten."""
 
     def __init__(self) -> None:
         self._instances: dict[tuple[str, str], _Instance] = {}

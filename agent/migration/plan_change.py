@@ -89,7 +89,7 @@ class Change:
 
     @property
     def gateways(self) -> list[str]:
-        """Those that take part."""
+        """Gateways that take part."""
         return sorted({*self.before.values(), *self.after.values()})
 
     @property

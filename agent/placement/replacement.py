@@ -62,7 +62,7 @@ class Replacement:
     _said_lack: bool = False
 
     def due(self, now: float, boards: Collection[str]) -> bool:
-        """Should the flow be evaluated now? `boards`: those that can run operators."""
+        """True if the flow is to be evaluated now. `boards`: boards that can run operators."""
         if frozenset(boards) != self._boards:
             self._boards_news = bool(self._boards)  # the first look is no news
             self._boards, self._boards_since = frozenset(boards), now

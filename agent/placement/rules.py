@@ -80,8 +80,8 @@ class Rules:
         return self.labels.get(copy, frozenset()) | self.labels.get(uncopied(copy)[0], frozenset())
 
     def handed_over(self, copy: str) -> bool:
-        """May a crowded board hand an operator copy over by itself? Not where a heuristic places the flow: two that
-        decide would undo each other's moves."""
+        """True if a crowded board may hand an operator copy over by itself. Not where a heuristic places the flow: two
+        that decide would undo each other's moves."""
         return not (self.heuristic or self.pin_of(copy) is not None or self.labels_of(copy))
 
     def held_back(self, on: Collection[str], takers: Takers) -> list[str]:

@@ -68,7 +68,7 @@ def _run(asked: Mapping[str, Any]) -> int:
 
 
 def _events(asked: Mapping[str, Any], description: Description) -> tuple[Event, ...]:
-    """Those of the file and the drawn ones."""
+    """Events of the file, and the drawn ones."""
     names = [board.name for board in description.boards]
     draw = Random(f"{asked['seed']} events").random
     more = drawn(draw, names, asked["seconds"], asked["kills"], asked["cuts"], asked["jumps"])

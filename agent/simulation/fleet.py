@@ -102,7 +102,7 @@ class VirtualFleet(MembershipNetwork):
         return self._cuts[sender, receiver] > 0
 
     def connected(self, a: str, b: str) -> bool:
-        """Do two boards hear each other, both ways?"""
+        """True if two boards hear each other, both ways."""
         return not (self.is_cut(a, b) or self.is_cut(b, a))
 
     def happened(self, name: str, event: Event) -> None:

@@ -63,7 +63,7 @@ class Run:
     part: Part
     shape: Shape
     counted: dict[str, Counted]
-    """By instance on this gateway."""
+    """Counters by instance on this gateway."""
     stopped: bool = False
     began: float = 0.0
     """When it was stopped."""

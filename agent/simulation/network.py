@@ -70,7 +70,7 @@ class MembershipNetwork(ABC):
 
     @abstractmethod
     def is_cut(self, sender: str, receiver: str) -> bool:
-        """Does nothing from `sender` arrive at `receiver`?"""
+        """True if nothing from `sender` arrives at `receiver`."""
 
     @abstractmethod
     def happened(self, name: str, event: Event) -> None:

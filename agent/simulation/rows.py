@@ -48,7 +48,7 @@ class Rows:
         """`rate`: rows per second into each source."""
         self._rate, self._row_bytes, self._sources = rate, row_bytes, tuple(sources)
         self._queues: dict[str, float] = {}
-        """By operator copy, the head of an instance."""
+        """Rows that wait, by operator copy at the head of an instance."""
         self._under_way: dict[tuple[str, str], float] = {}
         """At a gateway for the head of an instance on another one."""
         self._sending = False

@@ -57,7 +57,7 @@ class Watch:
     """The truth about one flow. `now`: seconds since it was deployed."""
 
     def __init__(self, now: Callable[[], float], connected: Callable[[str, str], bool]) -> None:
-        """`connected`: do two boards hear each other, both ways?"""
+        """`connected`: tells if two boards hear each other, both ways."""
         self._now, self._connected = now, connected
         self.lines: list[Line] = []
         self.outages: list[Outage] = []

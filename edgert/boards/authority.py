@@ -173,7 +173,8 @@ class Authority:
         return self._issue(hosts[0], made_of.server(self.fleet, hosts, key, self._signer, now, life), key)
 
     def still_good(self, name: str, certificate: bytes, key: bytes, now: datetime) -> bool:
-        """Is this the certificate and key of the board `name`, of this CA, for `LEAST_LIFE` at least?"""
+        """True if this CA gave this certificate and key to the board `name`, and they are good for `LEAST_LIFE` at
+        least."""
         try:
             found, private = x509.load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
             found.verify_directly_issued_by(self._intermediate)

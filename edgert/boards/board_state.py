@@ -67,7 +67,7 @@ class BoardState:
 
     slot: str
     version: str
-    """That runs."""
+    """Version that runs."""
     refuses: str = ""
     """Why the board takes no updates; empty: it does."""
     update: UpdateProgress | None = None

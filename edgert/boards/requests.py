@@ -35,7 +35,7 @@ class UpdateRequest:
     url: str
     """Address of the bundle: http or https."""
     version: str = ""
-    """That the bundle has to have; empty: any."""
+    """Version that the bundle has to have; empty: any."""
     drain: bool = False
     """True if the board's operators move to other boards before it restarts."""
 

@@ -31,7 +31,7 @@ class Pending:
     before: tuple[str, ...] = ()
     """Parts and services that did not do their work then; the update is not to blame for them."""
     flows: tuple[str, ...] = ()
-    """That were there then."""
+    """Flows that were there then."""
     request: str = ""
     """`UpdateRequest.id`; empty for an update that was begun on the board itself."""
     url: str = ""

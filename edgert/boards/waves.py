@@ -68,7 +68,7 @@ class Track:
     update: UpdateProgress | None = None
     """As the board told last."""
     request: str = ""
-    """That is waited for; empty: the board was not asked yet."""
+    """Request that is waited for; empty: the board was not asked yet."""
     asked: int = 0
     asked_at: float = 0.0
     began_at: float = 0.0
@@ -90,7 +90,7 @@ class Rollout:
         self.waves = [list(wave) for wave in waves]
         self.tracks = {board: Track() for wave in self.waves for board in wave}
         self.wave = 0
-        """That is under way; as many as there are waves: all are over."""
+        """Wave that is under way; as many as there are waves: all are over."""
         self.stopped = ""
         """Why no further wave begins."""
         self._request, self._url, self._version = request, url, version

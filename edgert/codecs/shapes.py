@@ -14,9 +14,10 @@ from edgert.core.text.topic_template import MAX_KNOWN_LENGTH
 
 Shape = TypeVar("Shape", bound=Hashable)
 Reached = Generator[int, tuple[int, int], None]
-"""Is sent (start, stop), and gives the index i of the first message from `start` that does not fit, or `stop`; ~i
-(which is negative) if it fits and the `Tail` refuses it. Each message before it has appended one row to the batch's, or
-went wherever the tail sends it. What is to be done once per batch is done before the first, and when it is closed."""
+"""A generator that is sent (start, stop), and gives the index i of the first message from `start` that does not fit, or
+`stop`; ~i (which is negative) if it fits and the `Tail` refuses it. Each message before it has appended one row to the
+batch's, or went wherever the tail sends it. Work that is done once per batch is done before the first message, and when
+the generator is closed."""
 Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row]], Reached]
 """(topics, payloads, captures, wall, rows) of a batch."""
 SIGHTINGS: Final = 3
@@ -101,7 +102,7 @@ class Body:
     finish: Sequence[str] = ()
     """Lines behind the last message of a batch; `done` is how many were taken."""
     of_topic: Mapping[str, OfTopic] = field(default_factory=dict)
-    """By local variable: remembered for each topic. One that raises refuses the message."""
+    """Values by local variable, remembered for each topic. One that raises refuses the message."""
     known: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """Where; bounded, since a hostile publisher may use endless topics."""
 

@@ -77,7 +77,7 @@ class Demo:
             gateway: Watcher(partial(fetch_status, url), STATUS_PERIOD_S, f"status of {gateway}")
             for gateway, url in urls.items()
         }
-        """By gateway: the first has the sensors, the last ships."""
+        """Watchers by gateway: the first has the sensors, the last ships."""
         watchers = list(self._statuses.values())
         self._status, self._shipping = watchers[0], watchers[-1]
         self._writes = FleetWrites()

@@ -45,7 +45,7 @@ class Lookup:
     key: str
     fields: tuple[str, ...]
     table: Mapping[Any, tuple[Any, ...]]
-    """By value of `key`: a value for each of `fields`."""
+    """Values of `fields` by value of `key`."""
     drop: bool = False
     """Let go of rows of which the table says nothing, and count them (`Chain.missed`)."""
 

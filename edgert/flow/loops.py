@@ -109,7 +109,7 @@ class Search:
         return None
 
     def _steps(self, name: str, parameter: str) -> list[_Step]:
-        """Those from the sources of a flow: the certain ones by a `parameter`, or all ("")."""
+        """Steps from the sources of a flow: the certain ones by a `parameter`, or all ("")."""
         if name not in self._found:
             flows = self._flows.get(name, ())
             rows = [step for flow in flows for step in _steps(flow, self._readers)]

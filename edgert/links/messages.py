@@ -112,7 +112,7 @@ class Close(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """Are you there?"""
+    """Asks the peer for a sign of life."""
 
     token: int
 

@@ -62,7 +62,9 @@ def _widen(a: str, b: str) -> str:
 
 
 def merge_filters(filters: Iterable[str]) -> dict[str, str]:
-    """By each given filter the one that covers it, of filters of which no two overlap.
+    """Returns for each given filter the filter that covers it, of filters of which no two overlap. For MQTT 3.1.1,
+    where a broker may send one copy of a message per overlapping subscription and nothing tells the copies apart.
+    Filters that overlap in part are widened, so more than was asked for may be delivered.
 
     For MQTT 3.1.1, where a broker may send one copy of a message per overlapping subscription and nothing tells the
     copies apart. Filters that overlap in part are widened, so more than was asked for may be delivered.
@@ -85,7 +87,7 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.children: dict[str, _Node[T]] = {}
-        """By level; `+` among them."""
+        """Nodes by level; `+` among them."""
         self.here: list[T] = []
         self.rest: list[T] = []
         """Values of filters that end with `#` below this node."""

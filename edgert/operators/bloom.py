@@ -53,7 +53,7 @@ class _BloomFilter(Inlinable, ABC):
 
     @abstractmethod
     def _passed(self, rows: Sequence[Row]) -> list[Row]:
-        """Those that go through."""
+        """Rows that go through."""
 
     def _lacked(self, rows: int) -> None:
         if rows:

@@ -65,12 +65,13 @@ class JoinObservations(Logic):
         self.by_time: list[tuple[float, int, Any]] = []
         """A heap of (time, number, key) of those that are open, and of some that no longer are."""
         self._left_bytes = 0
-        """By which those that left took more than most: their keys, which may be long, are still in the heap."""
+        """Bytes by which observations that left took more than most: their keys, which may be long, are still in the
+        heap."""
         self._number = 0
         self._dirty: dict[At, None] = {}
         self._gone: list[At] = []
         self._told: set[At] = set()
-        """Those that the state before the next delta holds."""
+        """Observations that the state before the next delta holds."""
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)

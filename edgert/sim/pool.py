@@ -107,7 +107,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Way:
-    """By which rows leave an instance."""
+    """A way by which rows leave an instance."""
 
     targets: Sequence[int]
     """Copies of the instance that it leads to; none: out of the flow."""

@@ -54,7 +54,7 @@ class Database(OutboxTables):
         self.repeated: Counter[str] = Counter()
         """Rows that had left ahead of a checkpoint when their flow went back to the one before, by flow, ever."""
         self.again: Mapping[str, int] = {}
-        """Those of them that are made again since this start."""
+        """Rows, of these, that are made again since this start, by flow."""
         self._written_back = -math.inf
         try:
             self._begin()

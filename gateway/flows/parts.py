@@ -72,7 +72,7 @@ class Parts:
         self.prepared = self._changes.prepared
         self._fences: dict[str, int] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By flow, while a coordinator's request is carried out or waits for another one's."""
+        """Locks by flow, held while a coordinator's request is carried out or waits for another one's."""
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
         a gateway only keeps them."""

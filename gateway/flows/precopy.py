@@ -39,7 +39,7 @@ class Copied:
     """The state of operators that leave, as a board gave it ahead."""
 
     token: str
-    """By which the coordinator refers to it."""
+    """Token by which the coordinator refers to it."""
     blobs: Sequence[bytes]
     """The stored state of the flow here at that moment."""
 

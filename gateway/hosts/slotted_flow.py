@@ -109,7 +109,7 @@ class SlottedFlow:
     departures: list[Departure] = field(default_factory=list)
     """For other gateways, to leave with the next capture that is whole."""
     departing: dict[int, list[Departure]] = field(default_factory=dict)
-    """Those given since each slot's last answer, by slot: the state that the answer tells of still holds what they were
+    """Departures by slot since each slot's last answer: the state that the answer tells of still holds what they were
     made of."""
     results: dict[int, list[Row]] = field(default_factory=dict)
     """Results since each slot's last answer, by slot, of an at-least-once flow: they may leave before the capture."""

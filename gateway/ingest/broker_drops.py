@@ -130,7 +130,7 @@ class BrokerDrops:
         self._asked = True
 
     def answered(self, refusal: str) -> None:
-        """By the broker; `refusal` is empty if it granted it."""
+        """Takes the broker's answer; `refusal` is empty if the subscription was granted."""
         self._asked, self._cuts, self._granted = False, 0, not refusal
         if refusal and refusal != self._refused:
             log.warning(

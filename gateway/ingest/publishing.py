@@ -48,7 +48,7 @@ class Publishing:
         """It has answered to the last of them, or is away."""
         self._forbidden: Forbidden[PublishingOperator] = Forbidden(SENDER_BLAMES)
         self._blamed: dict[str, PublishingOperator] = {}
-        """By topic at which the broker hung up: the sender of the last such message. At most `MOST_NAMES`."""
+        """The sender of the last message of a topic at which the broker hung up, by topic. At most `MOST_NAMES`."""
 
     def start(self, client: MqttClient) -> None:
         """From now on messages go to `client`, those that came before first. On its loop."""

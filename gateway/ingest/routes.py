@@ -29,13 +29,13 @@ class Routes:
     def rebuild(self) -> None:
         """After a change of sources, or of what identifiers mean."""
         self.kept: dict[object, Route] = {}
-        """By identifiers, by topic, or by both where a topic's route depends on how it came."""
+        """Routes by identifiers, by topic, or by both where a topic's route depends on how it came."""
         self.shared: dict[tuple[tuple[Reader, ...], int, bool], Route] = {}
         self._trie: TopicTrie[SubscribedSource] | None = None
         """Made when a message needs it: each deployment begins it anew twice, and MQTT 5 seldom asks."""
 
     def _sources(self, topic: str) -> Iterable[SubscribedSource]:
-        """Those whose filters match."""
+        """Sources whose filters match."""
         if self._trie is None:
             self._trie = TopicTrie()
             for source in self.subscriptions.all:

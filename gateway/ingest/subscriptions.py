@@ -176,7 +176,7 @@ class Subscriptions:
         return next((f for f, n in self.ids.items() if n == number), "") or self.old.get(number, "")
 
     def known(self, ids: Iterable[int]) -> list[int]:
-        """Those of `ids` that were subscribed, each once."""
+        """Identifiers, of `ids`, that were subscribed, each once."""
         known = {*self.ids.values(), *self.old}
         return [number for number in dict.fromkeys(ids) if number in known]
 
@@ -219,8 +219,8 @@ class Subscriptions:
             source.reader.open = self.waits(source)
 
     def wanted(self, by_id: bool) -> dict[str, Subscription]:
-        """By filter, to be subscribed as soon as what `dump` gives then is saved. 3.1.1 (`by_id` false) knows no
-        identifiers, so there filters are merged until none overlap."""
+        """Subscriptions by filter, to be subscribed as soon as the result of `dump` is saved. 3.1.1 (`by_id` false)
+        knows no identifiers, so there filters are merged until none overlap."""
         found = self._wanted(by_id)
         self.subscribed.update(found)
         return found

@@ -28,7 +28,8 @@ class Stopped:
     patience: asyncio.TimerHandle | None = None
     """Lets the part go on by itself, unless its coordinator or its agent says when."""
     suspended: bool = False
-    """By this board's agent, which has lost the fleet: it goes on when the agent says so, not by itself."""
+    """True while this board's agent, which has lost the fleet, has suspended the flow: it goes on when the agent says
+    so, not by itself."""
 
     def wait(self) -> None:
         """The part does not go on by itself any more."""

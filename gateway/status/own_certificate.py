@@ -21,7 +21,7 @@ AGAIN_S: Final = 60.0
 
 
 class OwnCertificate:
-    """That of links, or else that which the central broker is shown."""
+    """The certificate of links, or else that which the central broker is shown."""
 
     def __init__(
         self, settings: GatewaySettings, renewal: str = RENEWAL, wall: Callable[[], float] = time.time

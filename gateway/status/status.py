@@ -58,11 +58,11 @@ class Status:
         self._started = time.monotonic()
         self._recent: dict[str, Recent] = {}
         self._reports: dict[str, dict[str, Report]] = {}
-        """Those of large flows at the last look."""
+        """Reports of large flows at the last look."""
         self._looks: dict[str, Looks] = {}
         self._messages, self._waiting = MessageRate(), AcknowledgementWait()
         self._waiting_of: dict[str, AcknowledgementWait] = {}
-        """By flow."""
+        """Waits for acknowledgements by flow."""
         self._loops: tuple[object, dict[str, list[str]]] = (None, {})
         """The flows that were looked at, and the possible loops by flow."""
         self._seen_at = time.monotonic() - LOOK_S
@@ -139,7 +139,8 @@ class Status:
         self._cpu = self._process.cpu_percent()
 
     def _look_at_outbox(self, central: dict[str, Any], now: float) -> dict[str, dict[str, Any]]:
-        """By flow: the rows that wait for an acknowledgement, and for how long none of that flow has come."""
+        """Returns for each flow the rows that wait for an acknowledgement, and for how long no acknowledgement of that
+        flow has come."""
         before = self._waiting.seconds
         waited = central["unacknowledged_s"] = self._waiting.look(central["outbox_rows"], central["acknowledged"], now)
         if waited < before and before >= UNACKNOWLEDGED_WARNING_S:

@@ -68,7 +68,7 @@ USB: Final = (
 
 
 def power(answer: Answer) -> Verdict:
-    """By the firmware of a Raspberry Pi, or by the kernel's driver of its voltage alarm."""
+    """Judges the power by the firmware of a Raspberry Pi, or by the kernel's driver of its voltage alarm."""
     found = dict(pairs(answer.text, "="))
     if "throttled" in found:
         bits = int(found["throttled"], 16)

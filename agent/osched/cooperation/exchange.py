@@ -49,7 +49,7 @@ class Cooperation:
 
     def __init__(self) -> None:
         self.boards: list[str] = []
-        """Those that share flows with this one, at the last look."""
+        """Boards that share flows with this one, at the last look."""
         self.errors: dict[str, str] = {}
         """Board -> why what it told counts for nothing."""
         self.told: Terms | None = None

@@ -48,7 +48,7 @@ class Terms:
     span: tuple[float, float] | None = None
     """Least and greatest priority of a thread under the policy; None without threads."""
     flows: Mapping[str, FlowTerms] = field(default_factory=dict)
-    """Those that it shares with other boards."""
+    """Flows that the board shares with others."""
 
 
 def code(value: float | None) -> int | None:

@@ -191,7 +191,7 @@ class AlertJob(Job):
         self._changed(alerts.take(stream.rule, verdicts))
 
     def _end_other_keys(self, alerts: Alerts, rule: Rule) -> None:
-        """Those that were open when the rule had other keys."""
+        """Ends the alerts that were open when the rule had other keys."""
         known = {rule.keys}
         if not rule.keys:
             there = of_flow(list_tables(self._root, "landing"), rule.flow)
@@ -239,7 +239,7 @@ class AlertJob(Job):
 
 
 def _stream_name(rule: Rule, table: str) -> str:
-    """That of a rule's reader; of its stream on a later table of the flow: with the table's name, after a slash."""
+    """Name of the stream of a rule's reader; on a later table of the flow: with the table's name, after a slash."""
     return READER + rule.name + ("" if table == rule.flow else f"/{table}")
 
 

@@ -109,7 +109,7 @@ MERGES: Final[Mapping[str, Callable[[Pair, Pair], Pair]]] = {
     "max": lambda a, b: (max(a[0], b[0]), 0.0),
     "mean": lambda a, b: (a[0] + b[0], a[1] + b[1]),
 }
-"""By the aggregate's kind: how two contributions to a window are one. Of a mean: count and sum."""
+"""How two contributions to a window become one, by the aggregate's kind. A mean has count and sum."""
 
 
 def value(kind: str, window: Window) -> float:

@@ -101,8 +101,8 @@ class SilentStream(RuleStream):
         return [*self._well(well, open_), *confirmed]
 
     def _well(self, well: Mapping[str, KeyVerdict], open_: Iterable[Alert]) -> Iterator[KeyVerdict]:
-        """Those that clear something. An alert of a table with other keys is cleared by what has the same values in the
-        keys that both have."""
+        """Verdicts that clear something. An alert of a table with other keys is cleared by a verdict with the same
+        values in the keys that both have."""
         newest: dict[tuple[str, ...], dict[tuple[Any, ...], int]] = {}
         for alert in open_:
             key = json.loads(alert.key)
@@ -118,9 +118,10 @@ class SilentStream(RuleStream):
                     yield KeyVerdict(alert.key, at)
 
     def _confirmed(self, silent: Sequence[KeyVerdict]) -> list[KeyVerdict]:
-        """Those of which the whole landing table has nothing newer either: a sensor may have come to another gateway,
-        and a stream that begins anew has not read all of it. `since` becomes what the table says. A key whose newest
-        window is in another table of the flow, since its gateway has another version, is left to the stream of that."""
+        """Silent keys of which the whole landing table has nothing newer either: a sensor may have come to another
+        gateway, and a stream that begins anew has not read all of it. `since` becomes the table's newest. A key whose
+        newest window is in another table of the flow, since its gateway has another version, is left to the stream of
+        that table."""
         if not silent:
             return []
         tables = self._flow()

@@ -103,7 +103,7 @@ class Alerts:
         self._table, self._at_once = Table(join(root, TABLE)), at_once
 
     def open(self, rule: str) -> list[Alert]:
-        """Those of a rule that are not cleared."""
+        """Alerts of a rule that are not cleared."""
         self._table.refresh()
         return self._read(f"rule = {literal(rule)} AND state = {literal(RAISED)}")
 

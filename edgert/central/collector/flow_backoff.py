@@ -36,7 +36,7 @@ class _Trouble:
 
 
 class FlowBackoff:
-    """By flow. Times are those of a clock that never goes back."""
+    """Back-off of each flow. Times are those of a clock that never goes back."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -78,7 +78,7 @@ class FlowBackoff:
         return True
 
     def retry(self, now: float) -> list[ResultMessage]:
-        """Those that rested long enough are to be used again; what was kept for them."""
+        """Ends the rests that were long enough; returns the messages that were kept for these flows."""
         freed: list[ResultMessage] = []
         for trouble in self._flows.values():
             if trouble.rests and trouble.until <= now:

@@ -29,13 +29,13 @@ class GatewayCounters:
     refused_rows: int = 0
     refused_batches: int = 0
     ahead_rows: int = 0
-    """Those of `rows` whose window begins after tomorrow (UTC): some clock is or was wrong. They land, since it may be
-    the collector's own."""
+    """Rows, of `rows`, whose window begins after tomorrow (UTC): some clock is or was wrong. They land, since the wrong
+    clock may be the collector's own."""
     gaps: int = 0
     duplicates: int = 0
     malformed: int = 0
     malformed_not_kept: int = 0
-    """Those of them that are not in quarantine, and will not be."""
+    """Malformed messages that are not in quarantine, and will not be."""
     held: int = 0
     expired: int = 0
     not_held: int = 0

@@ -71,7 +71,7 @@ class Program:
         self._lease_s = own.lease_s
         self._leases = PartitionLeases(root, holder, own.lease_s) if own.lease_s else None
         self._taken: frozenset[int] = frozenset()
-        """Those of the partitions that are subscribed to, where there are leases."""
+        """Partitions that are subscribed to, where there are leases."""
         guard = self._leases.hold if self._leases else lambda: None
         self._landing = Landing(root, guard=guard, most_tables=own.tables_per_flow)
         self._collector = Collector(own.id, self._landing, SystemClock(), own.hold_s, HOLD_BYTES)

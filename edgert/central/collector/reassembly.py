@@ -26,7 +26,7 @@ class Reassembly:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self.unfinished: dict[str, _Unfinished] = {}
-        """By gateway, the one that began last at the end."""
+        """Unfinished messages by gateway, the one that began last at the end."""
         self._bytes = 0
         self.broken = 0
         """Results given up, since a piece was missing or there were too many bytes."""

@@ -107,7 +107,7 @@ class Unsaid:
         self._counters, self._clock, self._sampling = counters, clock, LogSampling()
         self._most_entries, self._most_in_all = most_entries, most_in_all
         self._waiting: dict[str, _Waiting] = {}
-        """By gateway, in the order of their turns."""
+        """Entries that wait, by gateway, in the order of their turns."""
         self._entries = 0
 
     def __len__(self) -> int:

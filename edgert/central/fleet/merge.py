@@ -218,5 +218,5 @@ def _keys(windows: pa.Table | pa.RecordBatch, names: list[str]) -> pa.Array | pa
 
 
 def _among(keys: pa.Array, some: pa.ChunkedArray) -> pa.Array:
-    """Those of `keys` that are among `some`."""
+    """Keys that are among `some`."""
     return keys.filter(pc.is_in(keys, some))

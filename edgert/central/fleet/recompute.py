@@ -27,7 +27,7 @@ _COUNTS: Final = "@counts"
 _TOUCHED: Final = "@touched"
 
 _SEQUENCES: Final = pa.map_(pa.int32(), pa.int64())
-"""By stream."""
+"""Sequence numbers by stream."""
 _TOLD: Final = pa.schema(
     [
         ("gateway", pa.string()),

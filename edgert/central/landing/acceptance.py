@@ -50,7 +50,7 @@ class _Held(Generic[T]):
 class _Stream(Generic[T]):
     accepted: int
     held: dict[int, _Held[T]] = field(default_factory=dict)
-    """By their first numbers."""
+    """Held results by their first numbers."""
 
 
 class Acceptance(Generic[T]):
@@ -73,7 +73,7 @@ class Acceptance(Generic[T]):
         self._memory_of = memory_of
         self._streams: LruCache[Key, _Stream[T]] = LruCache(most_streams)
         self._holding: dict[Key, _Stream[T]] = {}
-        """Those streams of which something is held."""
+        """Streams of which something is held."""
         self._refused: dict[Key, float] = {}
         """Streams of which something came after a gap and was not held: until when that may go on."""
         self._lost = 0

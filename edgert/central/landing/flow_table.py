@@ -33,7 +33,7 @@ class FlowTable:
         self.opened: dict[tuple[str, int], Schema] = {}
         """(gateway, epoch) -> schema."""
         self.gateways: set[str] = set()
-        """Those of these epochs."""
+        """Gateways of these epochs."""
         self.greatest: dict[str, int] = {}
         """Gateway -> its greatest epoch, opened here or elsewhere: one that comes later has to be above it to count."""
         self.schema: Schema | None = None

@@ -27,19 +27,20 @@ def flow_of(table: str) -> str:
 
 
 def of_flow(tables: Iterable[str], flow: str) -> list[str]:
-    """Those of the flow, of landing tables; if it is a later table's name, that one."""
+    """Landing tables of a flow; if `flow` is a later table's name, that one."""
     return [table for table in tables if flow in (table, flow_of(table))]
 
 
 class FlowTables:
-    """Those that there are, `landing/<flow>` first. What others add is found when it is needed: an epoch that is in
-    none of those known is looked for in the folder. Some may have been removed: numbers need not follow each other."""
+    """Landing tables of one flow, `landing/<flow>` first. A table that another collector adds is found when it is
+    needed: an epoch that is in no known table is looked for in the folder. Some tables may have been removed: numbers
+    need not follow each other."""
 
     def __init__(self, root: str, flow: str) -> None:
         self._root, self._flow = root, flow
         self.first = FlowTable(root, flow)
         self._later: dict[int, FlowTable] = {}
-        """By number, 2 and more, in that order."""
+        """Later tables by number, 2 and more, in that order."""
         self._listed = False
         """True if the folder was listed since the last refresh."""
 

@@ -89,7 +89,7 @@ class Landing:
         self._first_tables = HourlyBudget(FIRST_TABLES)
         self._later_tables = HourlyBudget(LATER_TABLES, MOST_STREAMS)
         self._flows: dict[str, FlowTables] = {}
-        """Those of which a table exists: names alone, which anybody can send, are not kept."""
+        """Flows of which a table exists: names alone, which anybody can send, are not kept."""
         self._quarantine = Table(join(root, "quarantine"))
         self._gaps = Table(join(root, "gaps"))
         self._drops = Table(join(root, "drops"))

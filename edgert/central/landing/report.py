@@ -18,7 +18,7 @@ class LandingReport:
     refused_rows: int = 0
     refused_batches: int = 0
     ahead_rows: int = 0
-    """Those of `rows` whose window begins after tomorrow (UTC)."""
+    """Rows, of `rows`, whose window begins after tomorrow (UTC)."""
     gaps: int = 0
     commits: int = 0
     reasons: list[str] = field(default_factory=list)
@@ -28,6 +28,6 @@ class LandingReport:
     left: list[LandingBatch] = field(default_factory=list)
     """Batches that were not reached; they may be given again."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """By gateway: the time that its batches took."""
+    """Time that the batches of each gateway took."""
     failed: dict[str, str] = field(default_factory=dict)
     """Flows whose own table could not be read or written, and why: what is not in it yet may be given again."""

@@ -62,7 +62,7 @@ def refuse_tables(
 
 
 def due(pending: Iterable[LandingBatch], versions: Mapping[Key, int]) -> list[LandingBatch]:
-    """Those that come next: neither what is in the tables, nor what comes after a missing one."""
+    """Batches that come next: neither in the tables, nor behind a missing one."""
     due: list[LandingBatch] = []
     reached = dict(versions)
     for batch in pending:

@@ -156,4 +156,3 @@ CHECKS: Final[Mapping[str, Callable[[bytes], bool]]] = {
     "distinct_set": is_theta,
     "quantiles": is_kll,
 }
-"""By aggregate."""

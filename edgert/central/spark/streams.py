@@ -159,12 +159,12 @@ class Supervisor:
         return {name: stream.query for name, stream in found.items() if stream is not None and stream.query.isActive}
 
     def states(self) -> Mapping[str, bool | None]:
-        """By name: whether it runs; None if it was given up."""
+        """States by name: True if the stream runs; None if it was given up."""
         running = self.running()
         return {name: None if w.given_up else name in running for name, w in list(self._watched.items())}
 
     def batch_s(self) -> dict[str, float]:
-        """By name: seconds for which a stream has worked on the batch under way; 0 between batches."""
+        """Seconds by name for which a stream has worked on the batch under way; 0 between batches."""
         streams = {name: w.stream for name, w in list(self._watched.items())}
         since = {name: stream and stream.door.since for name, stream in streams.items()}
         now = time.monotonic()

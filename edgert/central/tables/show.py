@@ -154,8 +154,8 @@ def sql_name(name: str) -> str:
 
 
 def tables_in(text: str, tables: Sequence[str]) -> dict[str, str]:
-    """Those of `tables` that occur in an SQL text, by the name that they have there (and some whose name is that of a
-    column). Raises `EdgertError` for a name that two of them have."""
+    """Tables, of `tables`, that occur in an SQL text, by their names there (and some whose name is that of a column).
+    Raises `EdgertError` for a name that two of them have."""
     words = set(re.findall(r"\w+", text))
     found: dict[str, str] = {}
     for name in tables:

@@ -32,7 +32,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Bounds]]] = {
         "least_rows_per_leaf": Bounds(1, 1_000_000, whole=True, default=1),
     },
 }
-"""By kind: what `[parameters]` may hold."""
+"""Parameters that `[parameters]` may hold, by kind of model."""
 _NUMBERS: Final = {
     "days": Bounds(1e-6, 36_525.0),
     "holdout": Bounds(0.01, 0.9, default=0.2),

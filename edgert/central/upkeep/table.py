@@ -113,7 +113,7 @@ class KeptTable:
                 yield int(done["numFilesRemoved"])
 
     def days(self) -> set[dt.date]:
-        """Those of which it has rows."""
+        """Days of which the table has rows."""
         return {day for day in self._partitions() if day is not None}
 
     def first_day(self) -> dt.date | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rules(settings: CollectorSettings) -> Sequence[Rule]:
-    """Those of the documents in the settings. Raises `EdgertError` for one that is wrong, before Spark starts."""
+    """Rules of the documents in the settings. Raises `EdgertError` for one that is wrong, before Spark starts."""
     if not settings.alerts.files:
         return ()
     from edgert.central.alerts.job import check_packages

@@ -139,7 +139,7 @@ def _as_measured(physical: Plan, registry: Registry, measured: Sequence[Counts])
     """Yields (instance, cost) for each instance that had rows, however its operators were fused or copied where that
     was measured. Of a chain only the whole was: where it is apart now, its last stage gives what the whole gave."""
     whole: dict[str, list[float]] = {}
-    """By measured name, without the number of a copy: rows in and out and both seconds, of all copies."""
+    """Counts by measured name, without the number of a copy: rows in and out and both seconds, of all copies."""
     for name, *counts in measured:
         sums = whole.setdefault(uncopied(name)[0], [0, 0, 0.0, 0.0])
         sums[:] = [a + b for a, b in zip(sums, counts, strict=True)]

@@ -135,7 +135,7 @@ class EpochHello:
     gateway: str
     flow: str
     epochs: tuple[int, ...] = ()
-    """Those that the gateway has, at most `HELLO_EPOCHS`, newest first: the answer tells of these besides the greatest
+    """Epochs that the gateway has, at most `HELLO_EPOCHS`, newest first: the answer tells of these besides the greatest
     that the tables have."""
     token: bytes = b""
     """At most `MOST_TOKEN` random bytes that the answer repeats, so that an answer to an earlier hello is none to this

@@ -109,7 +109,7 @@ class ControlConnection:
         """Connections in a row that ended before they were stable."""
         self._noted = ""
         self._refused: dict[int, str] = {}
-        """By packet id (so there are 65,535 at most): why the broker did not take a message."""
+        """Reasons why the broker did not take a message, by packet id (so there are 65,535 at most)."""
         self.client = self._make()
 
     @property

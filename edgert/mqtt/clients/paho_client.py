@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class _Messages(OrderedDict[int, Any]):
-    """By packet id. What looks through it looks through a copy, so that it may change meanwhile: paho does that while
-    it sends, and what it meets there may make us forget some."""
+    """Messages by packet id. Code that looks through them looks through a copy, so that they may change meanwhile: paho
+    does that while it sends, and what it meets there may make us forget some."""
 
     def values(self) -> Any:
         return list(super().values())

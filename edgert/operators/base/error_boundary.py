@@ -83,7 +83,7 @@ class Guard:
         self.patient = True
         """True if there is a later; if not, a row is tried again at once."""
         self.clock: Callable[[], float] | None = None
-        """That of `Now.monotonic`, to see how long a turn takes; None: it may take any time."""
+        """The clock of `Now.monotonic`, to see how long a turn takes; None: a turn may take any time."""
         self._careful = 0
         self._stuck: object = None
         """The row that raised last and is to be tried again, until it passes or is lost: the next one may be the same

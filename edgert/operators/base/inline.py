@@ -26,7 +26,7 @@ class Fields:
     """A row as local variables."""
 
     variables: Mapping[str, str]
-    """By field, in the order in which the row has them, `time` and `source` among them."""
+    """Variables by field, in the order in which the row has them, `time` and `source` among them."""
     sure: frozenset[str] = frozenset()
     """Variables that are never None."""
     finite: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Lines:
     """Behind the last."""
     constants: Mapping[str, Any] = field(default_factory=dict)
     count: Callable[[int], None] | None = None
-    """Is told then how many rows came."""
+    """Function that is told then how many rows came."""
     of_topic: Mapping[str, OfTopic] = field(default_factory=dict)
     """Variables that follow from what is captured of the topic."""
 

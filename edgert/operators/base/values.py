@@ -25,14 +25,14 @@ _BARE: Final[Mapping[type, Callable[[Any], Any]]] = {
 
 
 class UnusableValues(dict[str, tuple[int, Any]]):
-    """By field: the number of values that were neither null nor what the operator can use, and the newest."""
+    """The number of values by field that were neither null nor usable by the operator, and the newest."""
 
     def note(self, field: str, value: object) -> None:
         self[field] = self.get(field, (0, None))[0] + 1, value
 
 
 def plain_rows(rows: list[Any], faults: list[tuple[Any, BaseException]]) -> list[Row]:
-    """Those of `rows` that hold what rows may hold, or can be made to: `rows` itself if all do. None is changed, since
+    """Rows, of `rows`, that hold what rows may hold, or can be made to: `rows` itself if all do. None is changed, since
     others may have it too. The rest goes to `faults`, with what is wrong."""
     kept: list[Row] | None = None
     for at, row in enumerate(rows):

@@ -47,7 +47,7 @@ class Tree:
         for stage in range(1, len(stages)):
             self._enter(stage, to[stage])
         self._matters_behind = [False] * len(stages)
-        """By stage: whether a watermark that it gives without rows matters to anybody."""
+        """True by stage if a watermark that the stage gives without rows matters to anybody."""
         for stage in reversed(range(len(stages))):  # each after all that it feeds
             self._matters_behind[stage] = stage in leaving or any(
                 self._matters(e.to, e.input) for e in self._behind[stage]
@@ -57,9 +57,9 @@ class Tree:
             stage: [(edge.to, edge.input) for edge in self._behind[stage] if (stage, edge.to) not in by_lines]
             for stage in self._depth
         }
-        """By stage whose lines give rows: who takes them as rows."""
+        """Takers of rows, by stage whose lines give rows."""
         self.gives = {p: self._matters_behind[p] for p, to in self.outward.items() if to or p in leaving}
-        """Those that give rows, and whether time matters to who takes them."""
+        """Stages that give rows; True if time matters to their takers."""
         self.ends = [entry for entry in self.entries if not entry.logic.at_once]
         self.timely = {entry.stage for entry in self.ends if self._matters(entry.stage, entry.source)}
         """Stages of `ends` to which time matters."""
@@ -89,7 +89,7 @@ class Tree:
         return _Writer(self, row, took, gave, rows).text
 
     def below(self, stage: int) -> Iterator[InlineStage]:
-        """Those that have their rows from it."""
+        """Stages that have their rows from `stage`."""
         return (entry for entry in self.entries if entry.above == stage)
 
 

@@ -51,7 +51,7 @@ class Pipeline(Region):
         self._came = 0
         """Messages of this batch that went by the lines."""
         self._rows: dict[int, list[Row]] = {}
-        """By stage: what its lines have given to who takes rows."""
+        """Rows by stage that its lines have given to takers of rows."""
         self._known: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {}
         """Values that follow from topics, by their kind."""
         # a message that went by the lines is there: then a batch in which the codec raises cannot be given again

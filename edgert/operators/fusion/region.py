@@ -38,9 +38,9 @@ class Step(NamedTuple):
     logic: Logic
     process: Process
     to: Mapping[int, Sequence[tuple[int, int]]]
-    """By port: whom that feeds, and by which of its inputs."""
+    """Fed stages by port, and by which of their inputs."""
     exit: Mapping[int, int]
-    """By port: the region's own port."""
+    """The region's own port, by port."""
 
 
 class Edge(NamedTuple):
@@ -67,11 +67,12 @@ class Region(Logic):
         self.gave = [0] * len(self.stages)
         """Rows that each stage gave to others, or out."""
         self.held: dict[int, StageInput] = {}
-        """By stage: what waits for a row that is to be tried again, and the input of the stage by which it comes."""
+        """Batches by stage that wait for a row that is to be tried again, with the input of the stage by which each
+        comes."""
         self._to: list[dict[int, list[tuple[int, int]]]] = [{} for _ in self.stages]
-        """By stage and port: whom that feeds, and by which of its inputs."""
+        """Fed stages by stage and port, and by which of their inputs."""
         self._exit: list[dict[int, int]] = [{} for _ in self.stages]
-        """By stage and port: the region's own port."""
+        """The region's own port, by stage and port."""
         wide = [max(1, inputs), *([1] * (len(self.stages) - 1))]
         for stage, port, to, at in edges:
             self._to[stage].setdefault(port, []).append((to, at))
@@ -82,24 +83,24 @@ class Region(Logic):
         self.clock: Callable[[], float] | None = None
         """Clock by which its stages are timed, seconds; None: they are not timed."""
         self.sample: list[float] = []
-        """By stage: how long it took in the last turn that was timed, until somebody has taken that."""
+        """Time by stage in the last turn that was timed, until somebody has taken it."""
         self.busy_s = [0.0] * len(self.stages)
-        """By stage: time spent computing, as far as it was shared out (`share`)."""
+        """Time spent computing, by stage, as far as it was shared out (`share`)."""
         self._seen = [0.0] * len(self.stages)
-        """By stage: what it took in all samples, older ones ever less."""
+        """Time by stage in all samples, older ones ever less."""
         self._sampled_at = self._next_sample = float("-inf")
         self._samples = 0
         self._ends = [stage for stage in range(len(self.stages)) if not self._to[stage] and not self._exit[stage]]
         self._entrances = [range(sum(wide[:stage]), sum(wide[: stage + 1])) for stage in range(len(self.stages))]
         self.ordinary: tuple[Step, ...] = ()
-        """By stage."""
+        """Steps by stage."""
         self._timed: tuple[Step, ...] = ()
         self.guard_by(tuple(map(Guard, self.stages)))
 
     def guard_by(self, guards: Sequence[Guard]) -> None:
         """From now on these stand around its stages."""
         self.guards = tuple(guards)
-        """By stage."""
+        """Error boundaries by stage."""
         self.ordinary = tuple(
             Step(stage, guard, guard.logic, guard.process, self._to[stage], self._exit[stage])
             for stage, guard in enumerate(guards)

@@ -25,9 +25,10 @@ class Predictions:
             for name, node in self.nodes.items()
             if node.parameters["initial"]
         }
-        """By operator; one without a model yet is absent."""
+        """Models by operator; an operator without a model yet is absent."""
         self._offered: dict[str, Model] = {}
-        """By operator, the newest alone: nobody takes any from the daemon's copy of a flow that runs in slots."""
+        """The newest offered model of each operator: nobody takes any from the daemon's copy of a flow that runs in
+        slots."""
         self._came: set[str] = set()
         self._unsaved: set[str] = set()
 
@@ -62,7 +63,7 @@ class Predictions:
     # -- checkpoints: models that came by a message
 
     def delta(self) -> dict[str, Any] | None:
-        """Those that came since the last call."""
+        """Models that came since the last call."""
         changed, self._unsaved = self._unsaved, set()
         return {name: self.models[name].document for name in sorted(changed)} or None
 

@@ -303,7 +303,7 @@ def check_training(node: Node, flow: Flow) -> Iterable[Problem]:
 
 
 def fields_used(node: Node) -> FieldUse:
-    """By every training."""
+    """Fields that every training uses."""
     p = node.parameters
     return FieldUse(frozenset((p["target"], *p["fields"])), frozenset((p["output"],)), keeps=frozenset())
 

@@ -43,8 +43,8 @@ class Standing(NamedTuple):
 
 
 Board = list[tuple[Standing, ...]]
-"""By copy: its last standings. Copies may run on several threads: each writes its own entry, and nothing that stands
-there is changed."""
+"""The last standings of each copy. Copies may run on several threads: each writes its own entry, and nothing that
+stands there is changed."""
 
 
 def new_board(copies: int) -> Board:

@@ -99,7 +99,7 @@ class Source(Logic):
         self.devices = Devices(out_of_order_s, idle_timeout_s, behind_tolerance_s)
         self.memory = self.devices.memory
         self.bad_payloads: dict[str, tuple[int, BadPayload]] = {}
-        """By kind: malformed payloads since the last look at them, for the log, and the newest."""
+        """Malformed payloads by kind since the last look at them, for the log, and the newest."""
         self.newest_bad: BadPayload | None = None
         self.newest_ahead: AheadOfTime | None = None
         self._ahead_came = False

@@ -89,7 +89,7 @@ class Aggregates:
         self.constants: dict[str, Any] = {"initial": self.initial, "unusable": self.unusable.note}
         """Constants of the source text of `add_source`."""
         self._sketches: dict[int, Kind] = {}
-        """By the index of their slot."""
+        """Kinds of sketches by the index of their slot."""
         if any(a.function in SKETCHES for a in self.aggregates):
             self._prepare_sketches()
 

@@ -36,7 +36,7 @@ def divide(rows, parts, known):
 
 
 class Copies(dict[Any, int]):
-    """By key (one value, or a tuple of several): the number of its copy, from 0."""
+    """The number of the copy, from 0, by key (one value, or a tuple of several)."""
 
     def __init__(self, copies: int) -> None:
         super().__init__()
@@ -52,8 +52,8 @@ class Copies(dict[Any, int]):
 
 
 class CopiesByTopic(dict[str, int]):
-    """By topic: the number of the copy of a source that takes it. Where the topic names the device it is the copy to
-    which rows of that device go when they are divided by device, so that they need not be divided again."""
+    """The number of the copy of a source that takes a topic, by topic. Where the topic names the device it is the copy
+    to which rows of that device go when they are divided by device, so that they need not be divided again."""
 
     def __init__(self, template: TopicTemplate, copies: int) -> None:
         super().__init__()

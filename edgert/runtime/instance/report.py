@@ -42,9 +42,9 @@ class Report:
     drops: dict[str, int] = field(default_factory=dict)
     """Rows by reason."""
     lost: dict[str, str] = field(default_factory=dict)
-    """By reason of `drops`, as far as it is known: the newest row or message, and what was wrong."""
+    """The newest lost row or message, and what was wrong, by reason of `drops`, as far as it is known."""
     unusable: dict[str, list[Any]] = field(default_factory=dict)
-    """By field: values of kept rows that the operator could not use, and the newest as text."""
+    """Values of kept rows that the operator could not use, by field, and the newest as text."""
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """Rows that left the flow here by how long they took; see `edgert.runtime.instance.latency`."""
     input: dict[str, Any] = field(default_factory=dict)
