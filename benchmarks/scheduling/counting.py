@@ -18,7 +18,7 @@ from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Emission, Now
-from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.compiled_region import CompiledRegion
 from edgert.operators.fusion.region import Region, StageInput, Step
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
@@ -56,7 +56,7 @@ class Uncounted(Pool):
 def uncount(region: Region) -> None:
     """From now on its stages count no rows, and are not timed. (What the source takes is one addition per batch.)"""
     region.sampled_s = math.inf
-    if isinstance(region, Pipeline):
+    if isinstance(region, CompiledRegion):
         body = region.body
 
         def uncounted(values: Mapping[str, Value]) -> Body:
@@ -73,8 +73,8 @@ def uncount(region: Region) -> None:
                 continue
             for source, batch in waiting.pop(step.stage):
                 emissions = step.process(batch, source, now)
-                if step.guard.logic.messages:
-                    region.take_messages(step.guard.logic)
+                if step.boundary.logic.messages:
+                    region.take_messages(step.boundary.logic)
                 region.pass_on(step, emissions, waiting, out)
         return out
 

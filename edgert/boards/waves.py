@@ -78,7 +78,7 @@ class Track:
         return self.ended in GOOD
 
 
-class Rollout:
+class Waves:
     """The state machine. A wave begins when all boards of the one before have ended, at most `max_failures` of them
     badly."""
 

@@ -47,7 +47,7 @@ class Lookup:
     table: Mapping[Any, tuple[Any, ...]]
     """Values of `fields` by value of `key`."""
     drop: bool = False
-    """Let go of rows of which the table says nothing, and count them (`Chain.missed`)."""
+    """Let go of rows of which the table says nothing, and count them (`CompiledChain.missed`)."""
 
 
 Step = Filter | Map | Select | Lookup
@@ -75,7 +75,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-class Chain:
+class CompiledChain:
     """Compiled steps. Rows that are given are never changed; rows that nothing changes are handed on as they are."""
 
     def __init__(self, steps: Sequence[Step], live: frozenset[str] | None = None) -> None:
@@ -137,7 +137,7 @@ class Inlined:
 
 
 def inline_chain(
-    chain: Chain, fields: Mapping[str, str], sure: frozenset[str], numbers: frozenset[str] = frozenset()
+    chain: CompiledChain, fields: Mapping[str, str], sure: frozenset[str], numbers: frozenset[str] = frozenset()
 ) -> Inlined:
     """The steps of `chain` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the
     variables those in `sure` are never None, those in `numbers` nothing but that or a number. Nothing is counted."""
@@ -159,7 +159,7 @@ def inline_chain(
     )
 
 
-def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> Chain:
+def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> CompiledChain:
     """One function for all `steps`. Raises ValueError if a step contradicts itself (types, nesting, field names).
 
     `live` names the fields of the resulting rows that anybody will look at (None: all): a selection builds no others,
@@ -179,7 +179,7 @@ def compile_chain(steps: Sequence[Step], live: frozenset[str] | None = None) -> 
             case Lookup():
                 for name in (step.key, *step.fields):
                     check_field_name(name)
-    return Chain(steps, live)
+    return CompiledChain(steps, live)
 
 
 def compile_expression(expression: Expression) -> Callable[[Row], Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgert.core.errors import Problem
 from edgert.core.results.result_schema import KEY_TYPES
-from edgert.expr.compile import Chain, Filter, Map, Select, Step, compile_chain
+from edgert.expr.compile import CompiledChain, Filter, Map, Select, Step, compile_chain
 from edgert.expr.parse import parse
 from edgert.expr.tree import Expression, fields
 from edgert.flow.graph import Flow, Node
@@ -143,7 +143,7 @@ def step_of(node: Node, predictions: Predictions) -> Step | None:
 
 def chain_of(
     nodes: Iterable[Node], live: frozenset[str] | None = None, predictions: Predictions | None = None
-) -> tuple[Chain, tuple[str, ...]]:
+) -> tuple[CompiledChain, tuple[str, ...]]:
     """The compiled chain of fused `nodes`, and the operator's name for each of its steps (for `Bad.step`).
 
     `live` as a `PhysicalInstance` has it: the fields that anything behind looks at.

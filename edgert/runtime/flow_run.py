@@ -25,7 +25,7 @@ from edgert.operators.base.error_boundary import as_errors
 from edgert.operators.base.logic import Now
 from edgert.operators.base.memory import Memory
 from edgert.operators.sinks import Ship
-from edgert.runtime.checkpoint import restore as resume
+from edgert.runtime.checkpoint import restore
 from edgert.runtime.checkpoint.capture import Captured, StoredSize
 from edgert.runtime.checkpoint.departures import Departure, departure, first_of, pack
 from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues, unpack_state
@@ -192,18 +192,18 @@ class FlowRun:
         """Brings state and queues back to the last checkpoint; of all instances, or of those in `mine`. Raises
         `StoreError` where they do not fit the flow."""
         mine = self.mine if mine is None else mine
-        states, queues = resume.states_of(blobs[self.restored :]), unpack_queues(queue, now.monotonic)
+        states, queues = restore.states_of(blobs[self.restored :]), unpack_queues(queue, now.monotonic)
         for state in states:
-            resume.apply(state, self.built, mine)
-        resume.resumed(self.built, queues, now, mine)
+            restore.apply(state, self.built, mine)
+        restore.resumed(self.built, queues, now, mine)
         self.stored(blobs, queue)
 
     @as_errors()
     def restore_state(self, blobs: Sequence[bytes]) -> None:
         """Gives the instances here their part of stored state before `restore` is called; `restored` tells that of how
         much of it. Raises as `restore`."""
-        for state in resume.states_of(blobs):
-            resume.apply(state, self.built, self.mine)
+        for state in restore.states_of(blobs):
+            restore.apply(state, self.built, self.mine)
 
     def stored(self, blobs: Sequence[bytes], queue: bytes) -> None:
         """Notes what the database holds of the flow."""
@@ -379,8 +379,8 @@ class FlowRun:
     def compact(self, blobs: Sequence[bytes]) -> bytes:
         """One snapshot that says the same as `blobs`; made from them alone, so the flow is not paused."""
         again = build(self.plan, self.registry)
-        for state in resume.states_of(blobs):
-            resume.apply(state, again)
+        for state in restore.states_of(blobs):
+            restore.apply(state, again)
         return pack_state(self.snapshot(again, self.mine))
 
     @staticmethod

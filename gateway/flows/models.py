@@ -10,7 +10,7 @@ from typing import Any, Final
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.core.packing import pack, unpack
 from edgert.flow.graph import Flow
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.models.models import Model, model_untrusted
 from edgert.operators.models.predict import Predictions
 from edgert.runtime.checkpoint.restore import models_of
@@ -174,7 +174,7 @@ def _users(name: str, runs: Iterable[FlowRun]) -> list[_User]:
         (run, operator, stage.logic.predictions)
         for run in runs
         for stage in run.stages.values()
-        if isinstance(stage.logic, Fused)
+        if isinstance(stage.logic, Chain)
         for operator, node in stage.logic.predictions.nodes.items()
         if node.parameters["model"] == name
     ]

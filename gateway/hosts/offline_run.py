@@ -18,7 +18,7 @@ from gateway.hosts.slotted_flow import SlottedFlow
 log = logging.getLogger(__name__)
 
 
-class LocalCopies:
+class OfflineRuns:
     """Makes them; each lives for one call."""
 
     def __init__(self, registry: Registry, clock: Clock, recovery: Recovery) -> None:

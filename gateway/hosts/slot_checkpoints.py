@@ -14,7 +14,7 @@ from edgert.links.frames import frame
 from edgert.runtime.flow_run import HOLD_S, FlowRun
 from edgert.runtime.run_out import Said
 from gateway.hosts.host import Feeding, QueueContents
-from gateway.hosts.offline_run import LocalCopies
+from gateway.hosts.offline_run import OfflineRuns
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import SlottedFlow
@@ -29,11 +29,11 @@ class SlotCheckpoints:
     """See `Checkpoints`."""
 
     def __init__(
-        self, hosted: Mapping[FlowRun, SlottedFlow], processes: Sequence[SlotProcess], copies: LocalCopies,
+        self, hosted: Mapping[FlowRun, SlottedFlow], processes: Sequence[SlotProcess], offline_runs: OfflineRuns,
         orders: Orders,
     ) -> None:  # fmt: skip
         """`hosted`, `processes`: those of the host, at any time."""
-        self._hosted, self._processes, self._copies, self._orders = hosted, processes, copies, orders
+        self._hosted, self._processes, self._offline_runs, self._orders = hosted, processes, offline_runs, orders
         self.hold_s, self.answer_s = HOLD_S, ANSWER_S
 
     def is_up(self, run: FlowRun) -> bool:
@@ -114,7 +114,7 @@ class SlotCheckpoints:
                 hosted.rows += rows
 
     def run_out(self, run: FlowRun) -> Iterator[Said]:
-        return self._copies.run_out(self._hosted[run])  # the flow needs no slot any more
+        return self._offline_runs.run_out(self._hosted[run])  # the flow needs no slot any more
 
     def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """Takes the last checkpoint of all flows at the same time, with the queued entries. A flow with a hanging slot

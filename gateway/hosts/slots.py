@@ -31,12 +31,12 @@ from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
 from gateway.hosts.host import Arrival, Entries, Recovery, Send
-from gateway.hosts.offline_run import LocalCopies
+from gateway.hosts.offline_run import OfflineRuns
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_checkpoints import SlotCheckpoints
+from gateway.hosts.slot_deaths import SlotDeaths
 from gateway.hosts.slot_figures import SlotFigures
 from gateway.hosts.slot_process import SlotProcess
-from gateway.hosts.slot_recovery import SlotDeaths
 from gateway.hosts.slotted_flow import KEPT_BYTES, STOOD_STILL, Fed, SlotAnswer, SlottedFlow, assign
 from gateway.hosts.weights import Weights
 
@@ -65,7 +65,7 @@ class Slots:
         self.memory = Memory(state_limit_bytes)
         self._clock = clock
         self._send, self._recovery = send, recovery
-        self._copies = LocalCopies(registry, clock, recovery)
+        self._offline_runs = OfflineRuns(registry, clock, recovery)
         self.weights = Weights()
         self._assign = PLACEMENTS[settings.placement]
         pool = {name: getattr(settings, name) for name in ("workers", "policy", "consumption", "consumption_rows")}
@@ -85,7 +85,7 @@ class Slots:
         """Also the instance's number: its index in the plan's order."""
         self._models: WeakKeyDictionary[FlowRun, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
         self.figures = SlotFigures(self.hosted, self.processes, clock)
-        self.checkpoints = SlotCheckpoints(self.hosted, self.processes, self._copies, self.orders)
+        self.checkpoints = SlotCheckpoints(self.hosted, self.processes, self._offline_runs, self.orders)
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""

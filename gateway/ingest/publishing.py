@@ -171,19 +171,19 @@ class Publishing:
             try:
                 packet_id = client.publish(topic, payload, qos, retain, properties)
             except (PublishRefused, ValueError) as error:
-                part = instance.giver(message)
-                instance.delivery.unsent[part] += 1
+                stage = instance.giver(message)
+                instance.delivery.unsent[stage] += 1
                 if topic not in self._blamed and topic in self._topics():  # at QoS 0 nobody is told of the hang-up
-                    self._hung_up(_sender(instance, part), message)
+                    self._hung_up(_sender(instance, stage), message)
                 log.debug("a message to %s was not sent: %s", topic, error)
                 continue
             if packet_id:
                 self._unanswered[packet_id] = instance, message
 
     def _admits(self, instance: Instance, message: PlainMessage) -> bool:
-        part = instance.giver(message)
-        admitted = self._forbidden.admits(_sender(instance, part), self._now())
-        instance.delivery.unsent[part] += not admitted
+        stage = instance.giver(message)
+        admitted = self._forbidden.admits(_sender(instance, stage), self._now())
+        instance.delivery.unsent[stage] += not admitted
         return admitted
 
 
@@ -191,6 +191,6 @@ def _sender_of(instance: Instance, message: PlainMessage) -> PublishingOperator:
     return _sender(instance, instance.giver(message))
 
 
-def _sender(instance: Instance, part: int) -> PublishingOperator:
-    guard = instance.guards[part]
-    return PublishingOperator(guard.flow, guard.operator or instance.name)
+def _sender(instance: Instance, stage: int) -> PublishingOperator:
+    boundary = instance.boundaries[stage]
+    return PublishingOperator(boundary.flow, boundary.operator or instance.name)

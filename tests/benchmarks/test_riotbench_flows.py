@@ -31,7 +31,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Message, Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
@@ -343,7 +343,7 @@ def test_train_gives_models_that_pred_takes(fusion: Fusion) -> None:
 def predicted(operator: str, model: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
     """By PRED's operator, when the model has come by a message."""
     made = flow_run(pred(), "none").stages[operator].logic
-    assert isinstance(made, Fused)
+    assert isinstance(made, Chain)
     made.predictions.offer(operator, made.predictions.checked_untrusted(operator, model))
     made.renew()
     output = made.predictions.nodes[operator].parameters["output"]

@@ -138,7 +138,7 @@ def test_to_rest_until_a_row_is_tried_again_is_not_waiting_for_a_worker() -> Non
             raise ConnectionError
 
     one, clock = instance("one", Pass(act)), VirtualClock()
-    one.guards[0].policy = OnError("retry", None, 3, 50.0)
+    one.boundaries[0].policy = OnError("retry", None, 3, 50.0)
     pool = ThreadPerInstance(clock)
     pool.add([one])
     pool.start()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.boards.board_state import DECIDED, UNDER_WAY, BoardState, UpdateProgress
-from edgert.boards.waves import ASK_AGAIN_S, ASKED_MOST, Rollout, SeenBoard, cut, waves_untrusted
+from edgert.boards.waves import ASK_AGAIN_S, ASKED_MOST, SeenBoard, Waves, cut, waves_untrusted
 from edgert.core.errors import EdgertError
 
 URL = "http://h/x"
@@ -76,7 +76,7 @@ def test_percentages_that_are_none(text: str) -> None:
 
 
 def test_a_wave_waits_for_the_one_before() -> None:
-    rollout = Rollout([["a"], ["b"]], "r", URL)
+    rollout = Waves([["a"], ["b"]], "r", URL)
     assert rollout.turn(0, {"a": FREE, "b": FREE}) == ["a"]
     for phase in UNDER_WAY:
         assert rollout.turn(1, {"a": at(phase), "b": FREE}) == []
@@ -88,7 +88,7 @@ def test_a_wave_waits_for_the_one_before() -> None:
 
 @pytest.mark.parametrize("phase", ["refused", "failed", "rolled back"])
 def test_no_wave_begins_after_one_with_too_many_failures(phase: str) -> None:
-    rollout = Rollout([["a", "b"], ["c"]], "r", URL)
+    rollout = Waves([["a", "b"], ["c"]], "r", URL)
     assert rollout.turn(0, {"a": FREE, "b": FREE}) == ["a", "b"]
     assert rollout.turn(1, {"a": at(phase, why="so"), "b": at("installing"), "c": FREE}) == []
     assert not rollout.over
@@ -103,7 +103,7 @@ def test_no_wave_begins_after_one_with_too_many_failures(phase: str) -> None:
 
 
 def test_failures_within_the_allowed_number_do_not_stop_it() -> None:
-    rollout = Rollout([["a", "b"], ["c"]], "r", URL, max_failures=1)
+    rollout = Waves([["a", "b"], ["c"]], "r", URL, max_failures=1)
     rollout.turn(0, {"a": FREE, "b": FREE})
     assert rollout.turn(1, {"a": at("failed"), "b": at("confirmed"), "c": FREE}) == ["c"]
     rollout.turn(2, {"c": at("confirmed")})
@@ -113,14 +113,14 @@ def test_failures_within_the_allowed_number_do_not_stop_it() -> None:
 
 
 def test_boards_that_run_the_version_are_not_asked() -> None:
-    rollout = Rollout([["a"], ["b"]], "r", URL, "2")
+    rollout = Waves([["a"], ["b"]], "r", URL, "2")
     done = SeenBoard(True, BoardState("B", "2", "", UpdateProgress("confirmed", "2", "earlier")))
     assert rollout.turn(0, {"a": done, "b": FREE}) == ["b"]
     assert rollout.tracks["a"].ended == "current"
 
 
 def test_an_update_of_a_command_that_was_cut_off_is_waited_for() -> None:
-    rollout = Rollout([["a"]], "r", URL)
+    rollout = Waves([["a"]], "r", URL)
     assert rollout.turn(0, {"a": at("installing", "earlier")}) == []
     assert rollout.turn(100, {"a": at("on trial", "earlier")}) == []
     assert rollout.turn(200, {"a": at("confirmed", "earlier")}) == []
@@ -128,28 +128,28 @@ def test_an_update_of_a_command_that_was_cut_off_is_waited_for() -> None:
 
 
 def test_the_end_of_an_earlier_update_is_not_that_of_this_one() -> None:
-    rollout = Rollout([["a"]], "r", URL)
+    rollout = Waves([["a"]], "r", URL)
     assert rollout.turn(0, {"a": at("rolled back", "earlier")}) == ["a"]
     assert rollout.turn(1, {"a": at("rolled back", "earlier")}) == []
     assert rollout.tracks["a"].ended is None
 
 
 def test_a_board_that_says_no() -> None:
-    rollout = Rollout([["a"]], "r", URL)
+    rollout = Waves([["a"]], "r", URL)
     rollout.turn(0, {"a": FREE})
     rollout.turn(1, {"a": SeenBoard(True, FREE.state, refusal="another update is under way")})
     assert (rollout.tracks["a"].ended, rollout.tracks["a"].why) == ("refused", "another update is under way")
 
 
 def test_a_board_that_does_not_answer_is_asked_again_and_then_given_up() -> None:
-    rollout = Rollout([["a"]], "r", URL)
+    rollout = Waves([["a"]], "r", URL)
     asked = [at_s for at_s in range(100) if rollout.turn(at_s, {"a": FREE})]
     assert asked == [ASK_AGAIN_S * number for number in range(ASKED_MOST)]
     assert rollout.tracks["a"].ended == "no answer"
 
 
 def test_a_board_that_took_the_request_and_is_not_heard_of_again_times_out() -> None:
-    rollout = Rollout([["a"]], "r", URL, timeout_s=600)
+    rollout = Waves([["a"]], "r", URL, timeout_s=600)
     rollout.turn(0, {"a": FREE})
     rollout.turn(10, {"a": at("installed")})
     rollout.turn(599, {"a": SeenBoard(False, at("installed").state)})
@@ -160,7 +160,7 @@ def test_a_board_that_took_the_request_and_is_not_heard_of_again_times_out() -> 
 
 
 def test_a_board_that_went_away_before_its_wave() -> None:
-    rollout = Rollout([["a"], ["b"]], "r", URL)
+    rollout = Waves([["a"], ["b"]], "r", URL)
     rollout.turn(0, {"a": FREE, "b": FREE})
     rollout.turn(1, {"a": at("confirmed"), "b": SeenBoard(False, FREE.state)})
     assert rollout.tracks["b"].ended == "offline"
@@ -178,7 +178,7 @@ def test_whatever_boards_do_a_wave_waits_stops_at_failures_and_ends(data: st.Dat
     boards = names(data.draw(st.integers(1, 8)))
     waves = cut(boards, [*data.draw(PERCENTS.filter(lambda found: found[-1] < 100)), 100.0])
     allowed = data.draw(st.integers(0, 2))
-    rollout = Rollout(waves, "r", URL, data.draw(st.sampled_from(["", "2"])), max_failures=allowed, timeout_s=100.0)
+    rollout = Waves(waves, "r", URL, data.draw(st.sampled_from(["", "2"])), max_failures=allowed, timeout_s=100.0)
     asked: dict[str, int] = dict.fromkeys(boards, 0)
     at_s = 0.0
     for _ in range(data.draw(st.integers(1, 30))):

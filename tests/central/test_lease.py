@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.merge import WindowMerge
 from edgert.central.tables.lease import Lease, LeaseLost, own_name
 from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
@@ -140,7 +140,7 @@ def test_who_has_a_lease_that_counts_anew_writes_all_the_same_and_nobody_else_do
     for _ in range(5):
         clock.advance(40)
         old.hold()
-    zombies = [WindowsTable(u, old) for u in (uri, other_uri)]
+    zombies = [WindowMerge(u, old) for u in (uri, other_uri)]
     for zombie in zombies:
         zombie.widen(SCHEMA)
     shutil.rmtree(root / "leases")
@@ -150,7 +150,7 @@ def test_who_has_a_lease_that_counts_anew_writes_all_the_same_and_nobody_else_do
     new = lease(root, "new", clock)
     new.acquire()
     assert new.token < old.token
-    tables = [WindowsTable(u, new) for u in (uri, other_uri)]
+    tables = [WindowMerge(u, new) for u in (uri, other_uri)]
     for table in tables:
         table.widen(SCHEMA)
     assert new.token > old.token
@@ -166,5 +166,5 @@ def test_who_has_a_lease_that_counts_anew_writes_all_the_same_and_nobody_else_do
     new.release()
     last = lease(root, "last", clock)
     last.acquire()
-    WindowsTable(uri, last).widen(SCHEMA)
+    WindowMerge(uri, last).widen(SCHEMA)
     assert caplog.text.count("removed or put back") == 1

@@ -11,7 +11,7 @@ import pytest
 
 from edgert.central.fleet import table as fleet_table
 from edgert.central.fleet.job import FleetJob
-from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.merge import WindowMerge
 from edgert.central.tables.lease import Lease
 from edgert.core.errors import EdgertError
 from edgert.core.settings.central import FleetJob as Settings
@@ -83,16 +83,16 @@ def test_a_job_that_ends_between_what_it_merges_and_what_it_appends_does_both_ag
     world.ship(second, 0, "b", 4.0)
     world.ship(second, 1, "a", 5.0)
 
-    begun = WindowsTable._append
+    begun = WindowMerge._append
 
-    def ends(table: WindowsTable, windows: Any, *_args: object) -> None:
+    def ends(table: WindowMerge, windows: Any, *_args: object) -> None:
         if windows.count() if isinstance(windows, pyspark.sql.DataFrame) else windows.num_rows:
             raise OSError("no space left on device")
         begun(table, windows)
 
     for at, expected in (("_append", [3]), ("append", [3, 1])):  # of what is few, and of what is many
         with monkeypatch.context() as patch:
-            patch.setattr(WindowsTable, at, ends)
+            patch.setattr(WindowMerge, at, ends)
             with pytest.raises(EdgertError, match=f"landing/{FLOW}: could not be processed: OSError: no space left"):
                 world.run()
         assert [row["n"] for row in world.fleet()] == expected

@@ -28,7 +28,7 @@ from edgert.central.spark.streams import (
     CannotStart,
     Door,
     RunningQuery,
-    Supervisor,
+    Streams,
 )
 from edgert.central.tables.lease import LeaseLost
 from edgert.central.tables.table import Conflict, TableError
@@ -88,11 +88,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def supervisor(clock: Clock) -> Supervisor:
-    return Supervisor(clock)
+def supervisor(clock: Clock) -> Streams:
+    return Streams(clock)
 
 
-def test_a_stream_with_new_columns_goes_on_at_once(supervisor: Supervisor, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_with_new_columns_goes_on_at_once(supervisor: Streams, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     starts = Starts()
     assert supervisor.add("landing/air", starts)
@@ -110,7 +110,7 @@ def test_a_stream_with_new_columns_goes_on_at_once(supervisor: Supervisor, caplo
     assert supervisor.restarts["landing/air", FAILURE] == 1
 
 
-def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Supervisor) -> None:
+def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Streams) -> None:
     door, goes_on, hangs = Door(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -133,7 +133,7 @@ def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Supervisor) ->
 def test_what_spark_keeps_is_forgotten_before_a_failed_stream_starts_again(clock: Clock) -> None:
     forgotten: list[int] = []
     starts = Starts()
-    supervisor = Supervisor(clock, on_failure=lambda: forgotten.append(len(starts.queries)))
+    supervisor = Streams(clock, on_failure=lambda: forgotten.append(len(starts.queries)))
     supervisor.add("landing/air", starts)
     supervisor.look()
     starts.now.fail(CHANGED)
@@ -147,7 +147,7 @@ def test_what_spark_keeps_is_forgotten_before_a_failed_stream_starts_again(clock
 
 
 def test_a_stream_that_fails_waits_longer_each_time_and_is_given_up(
-    supervisor: Supervisor, clock: Clock, caplog: pytest.LogCaptureFixture
+    supervisor: Streams, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = Starts(), Starts()
     supervisor.add("bad", bad)
@@ -186,7 +186,7 @@ def test_a_stream_that_fails_waits_longer_each_time_and_is_given_up(
     assert supervisor.states() == {"bad": False, "good": True}
 
 
-def test_when_none_is_left_it_says_so(supervisor: Supervisor, clock: Clock) -> None:
+def test_when_none_is_left_it_says_so(supervisor: Streams, clock: Clock) -> None:
     supervisor.look()  # nothing to follow yet is nothing wrong
     starts = Starts(refuse=CannotStart("no such column"))
     supervisor.add("a", starts)
@@ -197,7 +197,7 @@ def test_when_none_is_left_it_says_so(supervisor: Supervisor, clock: Clock) -> N
         supervisor.look()
 
 
-def test_a_healthy_time_makes_failures_forgotten(supervisor: Supervisor, clock: Clock) -> None:
+def test_a_healthy_time_makes_failures_forgotten(supervisor: Streams, clock: Clock) -> None:
     starts = Starts()
     supervisor.add("a", starts)
     for _ in range(3 * TRIES):
@@ -211,7 +211,7 @@ def test_a_healthy_time_makes_failures_forgotten(supervisor: Supervisor, clock: 
     assert starts.now.isActive
 
 
-def test_what_is_no_failure_of_a_stream_is_for_the_caller(supervisor: Supervisor) -> None:
+def test_what_is_no_failure_of_a_stream_is_for_the_caller(supervisor: Streams) -> None:
     starts = Starts(refuse=LeaseLost("another's"))
     supervisor.add("a", starts)
     with pytest.raises(LeaseLost):
@@ -224,7 +224,7 @@ def test_what_is_no_failure_of_a_stream_is_for_the_caller(supervisor: Supervisor
 
 @pytest.mark.parametrize("error", [TableError("its checkpoint could not be read"), Conflict("another wrote")])
 def test_what_one_stream_reads_may_be_broken_and_the_others_are_started(
-    supervisor: Supervisor, clock: Clock, error: Exception
+    supervisor: Streams, clock: Clock, error: Exception
 ) -> None:
     bad, good = Starts(refuse=error), Starts()
     supervisor.add("bad", bad)
@@ -239,7 +239,7 @@ def test_what_one_stream_reads_may_be_broken_and_the_others_are_started(
 
 
 def test_what_is_known_to_help_is_said_beside_the_failure(
-    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+    supervisor: Streams, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts = Starts()
     supervisor.add("a", starts)
@@ -249,7 +249,7 @@ def test_what_is_known_to_help_is_said_beside_the_failure(
     assert caplog.text.rstrip().endswith(PUT_BACK)
 
 
-def test_stopped_streams_have_ended_their_batch(supervisor: Supervisor) -> None:
+def test_stopped_streams_have_ended_their_batch(supervisor: Streams) -> None:
     starts = Starts()
     supervisor.add("a", starts)
     supervisor.look()
@@ -263,7 +263,7 @@ def test_stopped_streams_have_ended_their_batch(supervisor: Supervisor) -> None:
 
 
 def test_in_turn_a_stream_begins_when_the_one_before_has_done_a_batch(clock: Clock) -> None:
-    supervisor = Supervisor(clock, in_turn=True)
+    supervisor = Streams(clock, in_turn=True)
     starts = {name: Starts() for name in "abcd"}
     for name, start in starts.items():
         supervisor.add(name, start)
@@ -320,7 +320,7 @@ class Walk(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.supervisor = Supervisor(self.clock)
+        self.supervisor = Streams(self.clock)
         self.starts = {name: Starts() for name in ("a", "b")}
 
     @rule(name=st.sampled_from(["a", "b"]))

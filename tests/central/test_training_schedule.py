@@ -20,7 +20,7 @@ from edgert.central.tables import models
 from edgert.central.tables.models import Registry
 from edgert.central.training.document import parse
 from edgert.central.training.publication import NotPublished
-from edgert.central.training.schedule import Trainer, is_due, judged
+from edgert.central.training.schedule import TrainingSchedule, is_due, judged
 from edgert.central.training.train import TrainingFigures
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
@@ -109,7 +109,7 @@ class Refusing:
 def test_a_model_that_cannot_be_told_keeps_no_other_untold_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = Trainer(cast(Any, None), str(tmp_path), [], Connection(), "f")
+    trainer = TrainingSchedule(cast(Any, None), str(tmp_path), [], Connection(), "f")
     for name in "abc":
         Registry(str(tmp_path)).add(name, lambda _, name=name: version(1, name=name))  # type: ignore[misc]
     broker = Refusing({"a": NotPublished("too large for the broker"), "b": TypeError("a row of somebody else's")})
@@ -126,7 +126,7 @@ def test_a_model_that_cannot_be_told_keeps_no_other_untold_and_is_tried_again(
 
 
 def test_names_of_models_that_cannot_be_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(cast(Any, None), str(tmp_path), [], Connection(), "f")
+    trainer = TrainingSchedule(cast(Any, None), str(tmp_path), [], Connection(), "f")
     monkeypatch.setattr(trainer, "_registry", SimpleNamespace())
     trainer.say()
     assert trainer.unsaid.is_set()

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from edgert.central.fleet import merge as windows_table
 from edgert.central.fleet import recompute
 from edgert.central.fleet.job import FleetJob
-from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.merge import WindowMerge
 from edgert.central.fleet.table import FleetTable
 from edgert.central.fleet.table import _settings as settings_of
 from edgert.central.fleet.touched_windows import Touched
@@ -96,7 +96,7 @@ class Confident(Lease):
 
 
 @pytest.fixture
-def rivals(world: World) -> tuple[WindowsTable, WindowsTable]:
+def rivals(world: World) -> tuple[WindowMerge, WindowMerge]:
     """Two that hold the lease by their own word, as one that was stopped at the wrong moment does."""
     now = [0.0]
     old, new = (Confident(str(world.root), "fleet", name, wall=lambda: now[0]) for name in ("old", "new"))
@@ -104,10 +104,10 @@ def rivals(world: World) -> tuple[WindowsTable, WindowsTable]:
     now[0] = 100.0
     new.acquire()
     uri = str(world.root / "fleet" / FLOW)
-    return WindowsTable(uri, old), WindowsTable(uri, new)
+    return WindowMerge(uri, old), WindowMerge(uri, new)
 
 
-Write = Callable[[WindowsTable, "DataFrame"], object]
+Write = Callable[[WindowMerge, "DataFrame"], object]
 WRITES: dict[str, Write] = {
     "append": lambda table, windows: table.append(windows, TOUCHED),
     "merge": lambda table, windows: table.merge(windows, TOUCHED, SCHEMA),
@@ -121,7 +121,7 @@ def test_who_lost_the_lease_while_writing_does_not_count_the_batch_as_done(world
     """What it wrote is what the next holder would: but another may have written since, so that one does it again."""
     lease = Losing(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
-    table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
+    table = WindowMerge(str(world.root / "fleet" / FLOW), lease)
     table.widen(SCHEMA)
     lease.holds = 1
     with pytest.raises(LeaseLost):
@@ -129,9 +129,7 @@ def test_who_lost_the_lease_while_writing_does_not_count_the_batch_as_done(world
     assert [row["n"] for row in world.fleet()] == [1]
 
 
-def test_what_an_older_token_begins_to_write_is_refused(
-    world: World, rivals: tuple[WindowsTable, WindowsTable]
-) -> None:
+def test_what_an_older_token_begins_to_write_is_refused(world: World, rivals: tuple[WindowMerge, WindowMerge]) -> None:
     zombie, holder = rivals
     zombie.widen(SCHEMA)
     zombie.append(a_window(world.spark, 1), TOUCHED)
@@ -148,7 +146,7 @@ def test_what_an_older_token_begins_to_write_is_refused(
 @pytest.mark.parametrize("known", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize("name", WRITES)
 def test_what_an_older_token_is_about_to_write_when_a_newer_one_comes_has_no_effect(
-    world: World, rivals: tuple[WindowsTable, WindowsTable], monkeypatch: pytest.MonkeyPatch, name: str, known: bool
+    world: World, rivals: tuple[WindowMerge, WindowMerge], monkeypatch: pytest.MonkeyPatch, name: str, known: bool
 ) -> None:
     zombie, holder = rivals
     zombie.widen(SCHEMA)
@@ -174,7 +172,7 @@ def test_windows_replace_delete_and_join_what_the_table_says(world: World, how: 
     schema = Schema(60.0, keys, (("n", "count"),))
     lease = Lease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
-    table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
+    table = WindowMerge(str(world.root / "fleet" / FLOW), lease)
     table.widen(schema)
     merge = partial(getattr(table, how), touched=TOUCHED, schema=schema)
     texts, numbers = (None, "", "a", "a'", "1:a", ":"), (None, 0.0, -1.5, math.nan, 1e300)
@@ -246,7 +244,7 @@ def test_a_table_of_an_older_version_gets_columns_and_properties(world: World) -
     world.spark.sql(f"CREATE TABLE delta.`{uri}` (window_start TIMESTAMP, day DATE) USING delta PARTITIONED BY (day)")
     lease = Lease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
-    WindowsTable(uri, lease).widen(SCHEMA)
+    WindowMerge(uri, lease).widen(SCHEMA)
     made = DeltaTable(uri)
     assert made.metadata().configuration.items() >= windows_table.PROPERTIES.items()
     assert {f.name for f in made.schema().fields} == {name for name, _ in recompute.fleet_columns(SCHEMA)}
@@ -256,7 +254,7 @@ def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world:
     lease = Lease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     uri = str(world.root / "fleet" / FLOW)
-    old, new = WindowsTable(uri, lease), WindowsTable(uri, lease)
+    old, new = WindowMerge(uri, lease), WindowMerge(uri, lease)
     old.widen(SCHEMA)
     old.merge_few(a_window(world.spark, 1), TOUCHED, SCHEMA)
     new.widen(SCHEMA)
@@ -271,7 +269,7 @@ def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: 
     lease = Lease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     for n in range(1, 3):
-        table = WindowsTable(str(world.root / "fleet" / FLOW), lease)
+        table = WindowMerge(str(world.root / "fleet" / FLOW), lease)
         table.widen(SCHEMA)
         table.merge(a_window(world.spark, n), TOUCHED, SCHEMA)
         table.merge(a_window(world.spark, n).where("false"), TOUCHED, SCHEMA)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgert.boards.board_state import BoardState, UpdateProgress
-from edgert.boards.waves import Rollout, SeenBoard
+from edgert.boards.waves import SeenBoard, Waves
 from edgert.cli.fleet import update
 from edgert.cli.fleet.board_watch import BoardWatch
 from edgert.cli.main import build_parser
@@ -91,7 +91,7 @@ def test_what_is_no_answer_is_a_refusal_and_no_state_is_no_state(watch: BoardWat
 
 
 def test_what_is_printed() -> None:
-    rollout = Rollout([["g1"], ["g2"]], "r", URL)
+    rollout = Waves([["g1"], ["g2"]], "r", URL)
     said: list[str] = []
     says = update._Says(rollout, said.append)
 

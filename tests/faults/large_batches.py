@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from edgert.central.fleet import table as fleet_table
-from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.merge import WindowMerge
 from edgert.central.fleet.table import FleetTable
 from edgert.cli.main import main
 
@@ -25,13 +25,13 @@ def run(many: int, arguments: list[str]) -> int:
         did: list[str] = []
 
         def noted(name: str) -> Any:
-            do = getattr(WindowsTable, name)
+            do = getattr(WindowMerge, name)
 
-            def note(table: WindowsTable, *given: Any) -> None:
+            def note(table: WindowMerge, *given: Any) -> None:
                 do(table, *given)
                 did.append(name)
 
-            return mock.patch.object(WindowsTable, name, note)
+            return mock.patch.object(WindowMerge, name, note)
 
         log.info("%s: %d contributions", BEGUN, touched.rows)
         with noted("merge_few"), noted("merge"), noted("append"):

@@ -36,7 +36,7 @@ FUZZED: Final = {
     "edgert/mqtt/clients/deployment.py:message_untrusted": "tests/mqtt/test_deployment.py",
     "edgert/central/collector/macs.py:payload_untrusted": B,
     "edgert/central/collector/messages.py:has_untrusted": B,
-    "edgert/operators/models/predict.py:checked_untrusted": "tests/operators/test_tree.py",
+    "edgert/operators/models/predict.py:checked_untrusted": "tests/operators/test_code_tree.py",
     "edgert/operators/models/models.py:model_untrusted": P,
     "edgert/codecs/senml.py:decode_untrusted": B,
     "edgert/codecs/senml.py:decode_batch_untrusted": B,

@@ -12,7 +12,7 @@ from edgert.core.batch import Batch
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Logic, Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.joins import JoinLatest
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
@@ -76,7 +76,7 @@ def allowed_devices() -> Logic:
         "name": "f",
         "operators": {"in": source, "step": table, "out": {"type": "publish", "topic": "y", "input": "step"}},
     }
-    return Fused([from_plain(document, REGISTRY).nodes["step"]])
+    return Chain([from_plain(document, REGISTRY).nodes["step"]])
 
 
 @pytest.mark.parametrize(

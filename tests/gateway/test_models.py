@@ -13,7 +13,7 @@ from edgert.core.errors import DocumentError, EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.plan import Location
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.models.models import Model
 from edgert.operators.models.predict import Predictions
 from edgert.operators.registry import REGISTRY
@@ -42,7 +42,7 @@ def model(version: int, field: str = "t") -> dict[str, Any]:
 def used(gateway: Gateway, flow: str = "f") -> int | None:
     places = gateway.flows.runs[flow].stages.values()
     chain = next(place.logic for place in places if "p" in place.planned.operators)
-    assert isinstance(chain, Fused)
+    assert isinstance(chain, Chain)
     model = chain.predictions.models.get("p")
     return model.version if model else None
 

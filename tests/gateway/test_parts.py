@@ -226,7 +226,7 @@ async def test_what_fails_in_the_midst_of_a_chain_that_a_plan_joins_is_counted_a
     await parts.commit("f", 2)
     run = gateway.flows.runs["f"]
     chain = run.stages["a+b"]
-    assert (dict(chain.logic.drops), chain.guard.dead_letters) == ({"division by zero in b": 2}, 2)
+    assert (dict(chain.logic.drops), chain.boundary.dead_letters) == ({"division by zero in b": 2}, 2)
     assert [(one.operator, [row["n"] for row in one.batch.rows]) for one in run.departures] == [("minute", [5])]
     gateway.crash()
 

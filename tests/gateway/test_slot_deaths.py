@@ -11,7 +11,7 @@ from edgert.flow.document import from_plain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
-from gateway.hosts.slot_recovery import MOST_DEATHS, STEADY_S, SUSPECT
+from gateway.hosts.slot_deaths import MOST_DEATHS, STEADY_S, SUSPECT
 from tests.gateway.slots_walk import Walk
 from tests.runtime.worlds import CHAINED
 from tests.slots_here import InThisProcess

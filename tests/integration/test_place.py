@@ -18,7 +18,7 @@ import pytest
 from edgert.cli.main import main
 from edgert.control.client import call
 from edgert.control.messages import VerbError
-from gateway.hosts.slot_recovery import MOST_DEATHS
+from gateway.hosts.slot_deaths import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Message, Rig
 from tests.integration.worlds import COUNTING, counted

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgert.store.state import spill
-from gateway.hosts.slot_recovery import MOST_DEATHS
+from gateway.hosts.slot_deaths import MOST_DEATHS
 from gateway.ingest.read_limits import UNCOMMITTED_BYTES
 from tests.integration import impatient, truth
 from tests.integration.rig import Gateway, Rig

@@ -14,7 +14,7 @@ from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.registry import REGISTRY
 
 NOW = Now(0.0, 0.0)
@@ -35,12 +35,12 @@ def annotate(table: Any = TABLE, **parameters: Any) -> dict[str, Any]:
     return {"type": "annotate", "table": table, **parameters}
 
 
-def chain(*operators: dict[str, Any], keep: str = "") -> Fused:
+def chain(*operators: dict[str, Any], keep: str = "") -> Chain:
     flow = from_plain(document(*operators, keep=keep), REGISTRY)
-    return Fused([node for node in flow.nodes.values() if node.name not in ("in", "out")])
+    return Chain([node for node in flow.nodes.values() if node.name not in ("in", "out")])
 
 
-def given_on(made: Fused, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+def given_on(made: Chain, *rows: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for emission in made.process(Batch(list(rows), 0.0), 0, NOW) for row in emission.batch.rows]
 
 
@@ -84,7 +84,7 @@ def test_only_what_somebody_reads_is_built() -> None:
     flow = from_plain(document(annotate(field="k"), keep="room v"), REGISTRY)
     assert fields_needed(flow, REGISTRY, "in") == frozenset({"k", "v"})
     nodes = [flow.nodes["n0"]]
-    made = Fused(nodes, frozenset({"room"}))
+    made = Chain(nodes, frozenset({"room"}))
     assert given_on(made, row("s", k="a")) == [row("s", k="a", room="hall")]
 
 

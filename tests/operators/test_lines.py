@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.compiled_region import CompiledRegion
 from tests.operators.bounds import limit, limit_to_held
 from tests.operators.worlds import WALL, Way, deltas, said
 
@@ -41,7 +41,7 @@ def compared(
     operators["out"] = {"type": "publish", "input": "behind" if behind else "o", "topic": "out"}
     whole, alone = (Way({"name": "f", "operators": operators}, fusion) for fusion in ("full", "chains"))
     region = whole.run.all[0].region
-    assert isinstance(region, Pipeline)
+    assert isinstance(region, CompiledRegion)
     assert len(region.tree.entries) == len(region.stages) - 1, "all have lines"
     for number, messages in enumerate([[batches[0][0]] * 4, *batches]):
         if not messages:

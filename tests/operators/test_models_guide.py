@@ -10,7 +10,7 @@ from typing import Any
 from edgert.core.batch import Batch
 from edgert.flow.document import load
 from edgert.operators.base.logic import Build, Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.models.models import MAX_TREE_DEPTH, model_untrusted
 from edgert.operators.registry import REGISTRY
 
@@ -38,7 +38,7 @@ def test_the_tree_that_is_trained_can_be_used() -> None:
     make = REGISTRY["train_tree"].logic
     assert make is not None
     made = make(Build(fit, flow, None, (), 1, frozenset({0})))
-    classify = Fused([flow.nodes["classify"]])
+    classify = Chain([flow.nodes["classify"]])
     rows: list[dict[str, Any]] = [
         {"time": float(n), "source": "a", "temperature": n % 40, "humidity": 50.0, "airquality_raw": n % 40}
         for n in range(fit.parameters["size"])

@@ -15,7 +15,7 @@ from edgert.expr.parse import parse
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Node
 from edgert.operators.base.logic import Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.registry import REGISTRY
 
 NOW = Now(0.0, 0.0)
@@ -24,19 +24,19 @@ SIGN = {"kind": "decision_tree", "version": 2,
         "tree": {"field": "t", "threshold": 0, "at_most": {"value": "low"}, "above": {"value": "high"}}}  # fmt: skip
 
 
-def predict(initial: dict[str, Any] | None = None, *behind: Node) -> Fused:
+def predict(initial: dict[str, Any] | None = None, *behind: Node) -> Chain:
     parameters = {"model": "m", "fields": ("t",), "output": "p", "initial": initial or {}}
-    return Fused([Node("guess", "predict", parameters, ("in",)), *behind])
+    return Chain([Node("guess", "predict", parameters, ("in",)), *behind])
 
 
-def given(made: Fused, *values: Any) -> list[Any]:
+def given(made: Chain, *values: Any) -> list[Any]:
     rows = [{"time": 1.0, "source": "a", "t": v} for v in values]
     (emission,) = made.process(Batch(rows, 0.0, 1.0), 0, NOW)
     assert all("p" not in row for row in rows), "a row that was given is never changed"
     return [row["p"] for row in emission.batch.rows]
 
 
-def offer(made: Fused, document: dict[str, Any]) -> None:
+def offer(made: Chain, document: dict[str, Any]) -> None:
     made.predictions.offer("guess", made.predictions.checked_untrusted("guess", document))
 
 

@@ -86,8 +86,8 @@ def test_a_part_that_raises_loses_the_rows_at_fault_and_no_others() -> None:
     out = [row["v"] for _, batch in region.process(rows("x"), 0, NOW) for row in batch.rows]
     assert out == ["goodb", "wellb"]
     assert [part.drops[FAILED] for part in parts] == [0, 0, 1]
-    assert [guard.failures for guard in region.guards] == [0, 0, 1]
-    assert isinstance(region.guards[2].errors[0][1], ValueError)
+    assert [boundary.failures for boundary in region.boundaries] == [0, 0, 1]
+    assert isinstance(region.boundaries[2].errors[0][1], ValueError)
     assert [m.topic for m in named(region.messages)] == ["a", "b"], "what a try that raised has said is taken back"
     assert region.took == [1, 1, 3]
 
@@ -123,8 +123,8 @@ def test_nothing_overtakes_rows_that_wait_at_two_parts_to_be_tried_again() -> No
             return (Emission(0, batch),)
 
     region = line([Singly("a"), Once("second"), Once("first")], [0, 0], [0])
-    for guard in region.guards:
-        guard.policy = OnError("retry")
+    for boundary in region.boundaries:
+        boundary.policy = OnError("retry")
     came: list[str] = []
     waiting: list[tuple[int, Batch | RawBatch]] = [(0, rows("first", "second", "third"))]
     turns = 0
@@ -167,7 +167,7 @@ def test_a_part_that_several_feed_has_an_entrance_for_each_input() -> None:
 
 def test_a_row_that_is_tried_again_comes_back_by_the_input_it_came_by() -> None:
     _, region = diamond()
-    region.guards[4].policy = OnError("retry")
+    region.boundaries[4].policy = OnError("retry")
     region.process(rows("bad"), 5, NOW)
     assert region.took[4] == 0
     ((source, batch),) = region.take_held()

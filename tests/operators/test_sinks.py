@@ -15,7 +15,7 @@ from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.document import from_plain
 from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Build, Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import PublishSink, Ship, make_publish
 from tests.named import named
@@ -109,9 +109,9 @@ def flow(*stateless: dict[str, Any]) -> Any:
     return from_plain({"name": "f", "operators": operators}, REGISTRY)
 
 
-def fused(*stateless: dict[str, Any]) -> Fused:
+def fused(*stateless: dict[str, Any]) -> Chain:
     made = flow(*stateless)
-    return Fused([made.nodes[f"op{n}"] for n in range(len(stateless))])
+    return Chain([made.nodes[f"op{n}"] for n in range(len(stateless))])
 
 
 def test_a_chain_keeps_arrival_and_watermark_and_leaves_the_size_to_be_measured() -> None:

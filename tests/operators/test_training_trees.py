@@ -19,7 +19,7 @@ from edgert.flow.graph import Node
 from edgert.flow.physical import fields_needed
 from edgert.operators.base.logic import Now
 from edgert.operators.builder import stream
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.models.cart import Tree
 from edgert.operators.models.models import model_untrusted
 from edgert.operators.models.training import MAX_KEYS
@@ -40,7 +40,7 @@ def fed(made: TrainTree, *rows: dict[str, Any]) -> list[dict[str, Any]]:
 
 def predicted(model: dict[str, Any], fields: list[str], rows: list[dict[str, Any]]) -> list[Any]:
     """By `predict`, the model having come by a message."""
-    made = Fused([Node("p", "predict", {"model": "m", "fields": fields, "output": "p", "initial": {}}, ("in",))])
+    made = Chain([Node("p", "predict", {"model": "m", "fields": fields, "output": "p", "initial": {}}, ("in",))])
     made.predictions.offer("p", made.predictions.checked_untrusted("p", json.loads(json.dumps(model))))
     (emission,) = made.process(Batch(rows, 0.0), 0, NOW)
     return [r["p"] for r in emission.batch.rows]

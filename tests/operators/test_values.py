@@ -20,7 +20,7 @@ from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.packing import pack, unpack
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.options.on_error import OnError
-from edgert.operators.base.error_boundary import FAILED, Guard
+from edgert.operators.base.error_boundary import FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.base.values import DEEPEST, plain_rows
 from tests.named import named
@@ -150,32 +150,32 @@ class Gives(Logic):
 @pytest.mark.parametrize("repeatable", [True, False])
 def test_of_what_somebody_elses_operator_gives_only_rows_at_fault_are_lost_each_once(repeatable: bool) -> None:
     logic = Gives(np.datetime64("2026-01-01"), repeatable)
-    guard = Guard(logic)
-    guard.flow, guard.operator = "f", "op"
-    guard.policy = OnError("retry", TopicTemplate("bad/{operator}/{source}", sink=True), tries=3)
+    boundary = ErrorBoundary(logic)
+    boundary.flow, boundary.operator = "f", "op"
+    boundary.policy = OnError("retry", TopicTemplate("bad/{operator}/{source}", sink=True), tries=3)
     given = [HEAD | {"n": n} for n in range(5)]
-    ((_, batch),) = guard.process(Batch(given, 1.0, 7.0), 0, NOW)
+    ((_, batch),) = boundary.process(Batch(given, 1.0, 7.0), 0, NOW)
     assert [(row["n"], row["v"], type(row["v"])) for row in batch.rows] == [(n, n, int) for n in (1, 2, 4)]
     assert (batch.arrival, batch.watermark, batch.size) == (1.0, 7.0, 0), "of what is left, and to be sized anew"
     assert logic.asked == 1, "it would give the same again"
-    assert not guard.held
-    ((_, batch),) = guard.flush(NOW)
+    assert not boundary.held
+    ((_, batch),) = boundary.flush(NOW)
     assert batch.rows == [HEAD | {"n": 8}]
-    assert (guard.failures, guard.dead_letters, logic.drops) == (3, 3, {FAILED: 3})
+    assert (boundary.failures, boundary.dead_letters, logic.drops) == (3, 3, {FAILED: 3})
     letters = [json.loads(message.payload) for message in named(logic.messages)]
     assert [letter["row"]["n"] for letter in letters] == [0, 3, 9]
     assert letters[0]["error"].startswith("TypeError: v: expected ")
     assert letters[0]["error"].endswith("got set")
     assert {message.topic for message in named(logic.messages)} == {"bad/op/a"}
-    assert str(guard.errors[0][1]).endswith("got numpy.datetime64")
+    assert str(boundary.errors[0][1]).endswith("got numpy.datetime64")
 
 
 def test_a_batch_of_which_no_row_is_left_still_brings_its_watermark() -> None:
-    guard = Guard(Gives())
-    ((_, batch),) = guard.process(Batch([{"n": 0}, {"n": 3}], 1.0, 7.0), 0, NOW)
+    boundary = ErrorBoundary(Gives())
+    ((_, batch),) = boundary.process(Batch([{"n": 0}, {"n": 3}], 1.0, 7.0), 0, NOW)
     assert (batch.rows, batch.watermark) == ([], 7.0)
-    assert guard.logic.drops == {FAILED: 2}
-    assert not guard.logic.messages, "the flow wants no letters"
+    assert boundary.logic.drops == {FAILED: 2}
+    assert not boundary.logic.messages, "the flow wants no letters"
 
 
 def test_what_a_batch_takes_in_memory_is_reckoned_whatever_its_giver_says() -> None:
@@ -183,5 +183,5 @@ def test_what_a_batch_takes_in_memory_is_reckoned_whatever_its_giver_says() -> N
         def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
             return (Emission(0, Batch([HEAD | {"text": "x" * 1_000}] * 10, 0.0, size=-(10**9))),)
 
-    ((_, batch),) = Guard(Big()).process(Batch([HEAD | {}], 0.0), 0, NOW)
+    ((_, batch),) = ErrorBoundary(Big()).process(Batch([HEAD | {}], 0.0), 0, NOW)
     assert batch.size == 0, "to be told where it is put on a queue"

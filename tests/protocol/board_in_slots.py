@@ -58,8 +58,8 @@ def stepped() -> Iterator[None]:
     with (
         mock.patch.object(threading.Condition, "wait_for", wait_for),
         mock.patch.object(asyncio, "ensure_future", ensure_future),
-        mock.patch("gateway.hosts.slot_recovery.MOST_DEATHS", 1_000),
-        mock.patch("gateway.hosts.slot_recovery.SUSPECT", 1_000),  # the wait for who is tried needs a loop
+        mock.patch("gateway.hosts.slot_deaths.MOST_DEATHS", 1_000),
+        mock.patch("gateway.hosts.slot_deaths.SUSPECT", 1_000),  # the wait for who is tried needs a loop
     ):
         yield
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 from edgert.central.collector.collector import Collector
 from edgert.central.fleet import table
-from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.merge import WindowMerge
 from edgert.central.fleet.table import FleetTable
 from edgert.central.landing import flow_table
 from edgert.central.landing.lineage import Epoch, Opening, counted, unsettled
@@ -86,13 +86,13 @@ def _who_lost_the_lease_writes_on() -> Patch:
         self._windows.lease = copy(lease)
         self._windows.lease.__class__ = Deaf
 
-    def number(self: WindowsTable) -> int:
+    def number(self: WindowMerge) -> int:
         return max(self._recorded() + 1, self.lease.token << 32)
 
     return _all(
         mock.patch.object(FleetTable, "__init__", with_deaf),
-        mock.patch.object(WindowsTable, "_next", number),
-        mock.patch.object(WindowsTable, "_written", lambda self, number: setattr(self, "_number", number)),
+        mock.patch.object(WindowMerge, "_next", number),
+        mock.patch.object(WindowMerge, "_written", lambda self, number: setattr(self, "_number", number)),
     )
 
 
@@ -121,7 +121,7 @@ def _what_is_new_is_never_void() -> Patch:
 
 
 def _known_windows_are_appended() -> Patch:
-    return mock.patch.object(WindowsTable, "known", return_value=None)
+    return mock.patch.object(WindowMerge, "known", return_value=None)
 
 
 @contextmanager

@@ -168,7 +168,7 @@ def test_rows_that_are_tried_again_come_before_what_other_copies_have_promised_s
     logic.repeatable = True
     made = instance("fails", logic)
     made.edges.watermarks = {0: InputWatermarks(3)}
-    made.guards[0].policy = OnError("retry", None, 3, 0.5)
+    made.boundaries[0].policy = OnError("retry", None, 3, 0.5)
     queue, time = made.queue, 0
     for giver, rows_in in batches:
         given_rows = [{"time": float(time + n), "source": "a"} for n in range(rows_in)]

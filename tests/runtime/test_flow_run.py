@@ -22,7 +22,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
 from edgert.flow.spec import OperatorSpec
 from edgert.operators.base.logic import Emission, Logic, Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.checkpoint.progress import Progress
@@ -177,7 +177,7 @@ def test_models_that_came_by_message_find_their_operators_again(before: Fusion, 
     first = Rig(flow_run(before, document))
     for operator, field, factor in (("one", "v", 2), ("two", "p", 10)):
         chain = next(p.logic for p in first.run.stages.values() if operator in p.planned.operators)
-        assert isinstance(chain, Fused)
+        assert isinstance(chain, Chain)
         model = {"kind": "linear_regression", "coefficients": {field: factor}}
         chain.predictions.offer(operator, chain.predictions.checked_untrusted(operator, model))
     form = first.checkpoint()
@@ -202,7 +202,7 @@ def test_rows_in_the_midst_of_a_chain_come_back_in_time_and_with_the_model_in_us
     document = {"name": "f", "operators": operators}
     first = Rig(flow_run("none", document))
     chain = first.run.stages["guess"].logic
-    assert isinstance(chain, Fused)
+    assert isinstance(chain, Chain)
     model = {"kind": "linear_regression", "coefficients": {"v": 5}}
     chain.predictions.offer("guess", chain.predictions.checked_untrusted("guess", model))
     first.feed(1, 1.0, 2.0)
@@ -229,7 +229,7 @@ def test_a_model_is_in_use_from_the_next_batch_though_a_checkpoint_comes_first(f
     }
     rig = Rig(flow_run(fusion, {"name": "f", "operators": operators}))
     chain = next(p.logic for p in rig.run.stages.values() if "guess" in p.planned.operators)
-    assert isinstance(chain, Fused)
+    assert isinstance(chain, Chain)
     for number, factor in enumerate((1, 100)):
         model = {"kind": "linear_regression", "coefficients": {"v": factor}}
         chain.predictions.offer("guess", chain.predictions.checked_untrusted("guess", model))

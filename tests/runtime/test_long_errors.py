@@ -71,7 +71,7 @@ def test_a_turn_ends_though_more_rows_are_to_be_tried_and_the_next_begins_at_onc
     assert rig.longest <= APART_S + 2 * TRY_S
     assert allowed[-1] == 1, "a checkpoint can be made after each row"
     assert rig.lost() == ALL[1:-1]
-    assert (stage.guard.failures, stage.guard.dead_letters, stage.guard.retries) == (10, 10, 0)
+    assert (stage.boundary.failures, stage.boundary.dead_letters, stage.boundary.retries) == (10, 10, 0)
     assert stage.logic.drops == {FAILED: 10}
     assert (stage.rows_in, stage.rows_out) == (12, 2)
     assert rig.shipped() == [(2, 3.0)]
@@ -131,9 +131,9 @@ def test_workers_go_on_with_what_was_not_tried(repeatable: bool) -> None:
 
     one: Instance = instance("one", Pass(act))
     one.logic.repeatable = repeatable
-    (guard,) = one.guards
-    guard.repeatable = repeatable
-    guard.policy = OnError("dead-letter", TopicTemplate("bad", sink=True))
+    (boundary,) = one.boundaries
+    boundary.repeatable = repeatable
+    boundary.policy = OnError("dead-letter", TopicTemplate("bad", sink=True))
     sent: list[Message] = []
 
     def send(_: Instance, messages: Sequence[PlainMessage]) -> None:
@@ -147,7 +147,7 @@ def test_workers_go_on_with_what_was_not_tried(repeatable: bool) -> None:
     assert pool.wait_empty([one], DEADLINE_S)
     pool.stop()
     assert [json.loads(message.payload)["row"]["n"] for message in sent] == list(range(12))
-    assert (guard.failures, guard.retries) == (12 if repeatable else 11, 0)
+    assert (boundary.failures, boundary.retries) == (12 if repeatable else 11, 0)
     assert len(turns) >= 5
     if not repeatable:
         assert asked == list(range(2, 12))

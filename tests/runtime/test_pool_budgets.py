@@ -210,7 +210,7 @@ def test_one_that_goes_on_keeps_all_again_though_a_lent_thread_goes_on_with_it_b
 
     one = Instance("one", ("one",), "sink", Pass(act), InnerQueue(100))
     one.edges.beside = True
-    one.guards[0].policy = OnError("retry", None, 20, 1.0)
+    one.boundaries[0].policy = OnError("retry", None, 20, 1.0)
     known(one)
     clock = VirtualClock()
     pool = Pool(clock, consumption=at_most(1))
@@ -242,7 +242,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
     fork = Fork()
     region = Region([Grow(), Pass()], [Edge(0, 0, 1, 0)])
     fork.other.logic = fork.other.region = region
-    fork.other.guards = tuple(region.guards)
+    fork.other.boundaries = tuple(region.boundaries)
     backpressure, number = fork.pool.backpressure, fork.other.schedule.number
     backpressure.over.add(number)
     for n in range(40):

@@ -40,7 +40,7 @@ def test_an_operator_that_raises_loses_the_rows_at_fault_only_and_is_counted() -
 def test_whatever_an_operator_raises_neither_worker_nor_instance_is_lost(
     kind: type[BaseException],
 ) -> None:
-    """No guard keeps a `KeyboardInterrupt`: what was taken with it is lost, and counted."""
+    """No error boundary keeps a `KeyboardInterrupt`: what was taken with it is lost, and counted."""
 
     def act(batch: Batch) -> None:
         if any(row["n"] % 3 == 2 for row in batch.rows):

@@ -38,7 +38,7 @@ def test_nothing_overtakes_a_row_that_a_lent_thread_is_to_try_again() -> None:
 
     one = instance("one", Pass(act))
     known(one)
-    one.guards[0].policy = OnError("retry", None, 3, 0.01)
+    one.boundaries[0].policy = OnError("retry", None, 3, 0.01)
     clock = VirtualClock()
     pool = Pool(clock, consumption=at_most(1))
     pool.add([one])

@@ -127,8 +127,8 @@ class World:
         made = Instance(f"i{number}", (f"i{number}",), "stateless", logic, InnerQueue(draw.choice([40, 100, 1_000])))
         if draw.random() < 0.3:
             made.schedule.fast_turns = FAST_TURNS
-        for guard in made.guards:
-            guard.policy = OnError(draw.choice(["retry", "drop"]), None, 3, 0.05)
+        for boundary in made.boundaries:
+            boundary.policy = OnError(draw.choice(["retry", "drop"]), None, 3, 0.05)
         self.cost_s[made.name] = draw.choice([0.0, 0.001, 0.004])
         for at, before in enumerate(feeders):
             before.edges.outputs.setdefault(0, []).append(Target(made, at))
@@ -176,8 +176,10 @@ class World:
         for instance in self.instances:
             given = [self.workers.given[before.name] for before in self.feeders(instance)]
             back = 0
-            if any(guard.retries for guard in instance.guards):  # a region may hold what has become more in it already
-                back = self.workers.taken[instance.name] * (1 if len(instance.guards) == 1 else 6)
+            if any(
+                boundary.retries for boundary in instance.boundaries
+            ):  # a region may hold what has become more in it already
+                back = self.workers.taken[instance.name] * (1 if len(instance.boundaries) == 1 else 6)
             room = instance.queue.budget_bytes if given else max(instance.queue.budget_bytes, ROW_BYTES * MOST_ROWS)
             assert instance.queue.size <= room + sum(given) + back, instance.name
 

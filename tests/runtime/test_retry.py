@@ -19,7 +19,7 @@ from edgert.flow.document import from_plain
 from edgert.flow.options.on_error import OnError
 from edgert.flow.physical import Fusion
 from edgert.operators.base.error_boundary import FAILED
-from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.compiled_region import CompiledRegion
 from edgert.operators.sources.source import Source
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
@@ -46,7 +46,7 @@ def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusio
     assert len(odd.asked) == asked, "not before its time"
     assert rig.waiting() == 3
     rig.pass_by(0.1)
-    assert rig.run.stages["odd"].guard.retries == 2
+    assert rig.run.stages["odd"].boundary.retries == 2
     rig.pass_by(0.9)
     assert rig.waiting() == 3, "twice as long the second time"
     rig.pass_by(0.1)
@@ -54,7 +54,7 @@ def test_a_row_is_tried_again_after_its_time_and_what_follows_waits_for_it(fusio
     taken = [n for batch in odd.asked for n in batch]
     assert taken.index(3) > max(at for at, n in enumerate(taken) if n == -1)
     stage = rig.run.stages["odd"]
-    assert (stage.rows_in, stage.rows_out, stage.guard.failures, stage.guard.dead_letters) == (4, 4, 2, 0)
+    assert (stage.rows_in, stage.rows_out, stage.boundary.failures, stage.boundary.dead_letters) == (4, 4, 2, 0)
     assert rig.run.stages["in"].rows_in == 4
     assert rig.shipped() == [(4, 5.0)]
     assert not rig.letters
@@ -73,7 +73,7 @@ def test_what_waits_behind_a_row_that_is_tried_again_has_waited_since_it_came(fu
         assert report(first, rig.clock.monotonic()).queue_age_s == pytest.approx(age)
         assert counters.queued_s == 0.0, "nothing came before it"
     rig.pass_by(0.1)
-    assert (rig.waiting(), stage.guard.retries) == (0, 2)
+    assert (rig.waiting(), stage.boundary.retries) == (0, 2)
     assert counters.queued_s == pytest.approx(1.5 + 1.5), "2 and 3"
     assert counters.scheduling_s == 0.0
 
@@ -92,7 +92,7 @@ def test_a_row_that_never_passes_becomes_a_dead_letter_and_the_rest_goes_on(
     told = json.loads(letter.payload)
     assert (told["flow"], told["operator"], told["row"]["v"]) == ("f", "odd", -1)
     stage = rig.run.stages["odd"]
-    assert (stage.logic.drops[FAILED], stage.guard.failures, stage.guard.dead_letters) == (1, tried, 1)
+    assert (stage.logic.drops[FAILED], stage.boundary.failures, stage.boundary.dead_letters) == (1, tried, 1)
     assert rig.shipped() == [(2, 3.0)]
 
 
@@ -151,7 +151,7 @@ def test_whatever_is_fused_the_same_rows_are_counted_lost_and_sent_on(
             rig.pass_by(4.0)
         stage = rig.run.stages["odd"]
         assert [json.loads(letter.payload)["row"]["v"] for letter in rig.letters] == lost
-        assert (stage.logic.drops[FAILED], stage.guard.dead_letters) == (len(lost), len(lost))
+        assert (stage.logic.drops[FAILED], stage.boundary.dead_letters) == (len(lost), len(lost))
         assert (stage.rows_in, stage.rows_out) == (len(kept) + len(lost), len(kept))
         assert rig.shipped() == ([(len(kept), sum(kept))] if kept else [])
 
@@ -161,7 +161,7 @@ def test_a_batch_in_which_a_fused_codec_raises_is_counted_once_and_the_next_go_m
     rig = Rig(plain_flow_run())
     source = rig.run.stages["in"].logic
     assert isinstance(source, Source)
-    assert isinstance(rig.run.all[0].logic, Pipeline)
+    assert isinstance(rig.run.all[0].logic, CompiledRegion)
     decode = source.codec.decode_batch_untrusted
 
     def chokes(topics: Any, payloads: Any, captures: Any, wall: float) -> Any:
@@ -178,7 +178,7 @@ def test_a_batch_in_which_a_fused_codec_raises_is_counted_once_and_the_next_go_m
     rig.feed(1, 1, 99, 1)
     assert source.drops[FAILED] == 5
     rig.feed(1)
-    assert rig.run.stages["in"].guard.failures == 2
+    assert rig.run.stages["in"].boundary.failures == 2
     assert rig.shipped() == [(20 + 3 + 3 + 1, 27.0)]
 
 
@@ -190,7 +190,7 @@ def test_rows_on_which_an_expression_fails_are_dead_letters_and_are_not_tried_ag
     (letter,) = rig.letters
     assert letter.topic == "bad/ok"
     assert "wrong type in ok" in letter.reason
-    assert rig.run.stages["ok"].guard.dead_letters == 1
+    assert rig.run.stages["ok"].boundary.dead_letters == 1
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -245,14 +245,14 @@ def test_sleeping_workers_wake_for_a_try() -> None:
             raise ConnectionError
 
     one: Instance = instance("one", Pass(act), instance("after", Pass(lambda batch: passed.set())))
-    one.guards[0].policy = replace(OnError(), action="retry", backoff_s=0.01)
+    one.boundaries[0].policy = replace(OnError(), action="retry", backoff_s=0.01)
     pool = Pool(SystemClock(), workers=2)
     pool.add([one, *one.edges.outputs[0][0].instances])
     pool.start()
     pool.put([(one, 0, rows(1))])
     assert passed.wait(DEADLINE_S)
     pool.stop()
-    assert one.guards[0].retries == 2
+    assert one.boundaries[0].retries == 2
 
 
 def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
@@ -267,7 +267,7 @@ def test_a_sleeping_worker_wakes_for_a_try_that_a_lent_thread_left() -> None:
 
     one = instance("one", Pass(act))
     one.schedule.fast_turns = FAST_TURNS
-    one.guards[0].policy = OnError("retry", None, 3, 0.01)
+    one.boundaries[0].policy = OnError("retry", None, 3, 0.01)
     pool = Pool(SystemClock(), look_s=DEADLINE_S * 10)
     pool.add([one])
     pool.start()

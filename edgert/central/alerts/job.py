@@ -20,7 +20,7 @@ from edgert.central.landing.flow_tables import of_flow
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.stream_reader import StreamReader, opened
-from edgert.central.spark.streams import AllGivenUp, CannotStart, Door, RunningQuery, Supervisor
+from edgert.central.spark.streams import AllGivenUp, CannotStart, Door, RunningQuery, Streams
 from edgert.central.tables.lease import Lease, own_name
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Conflict, TableError, join, list_folders, list_tables, told
@@ -68,7 +68,7 @@ class AlertJob(Job):
         lease: Lease | None = None,
     ) -> None:
         own = lease or Lease(root, "alerts", own_name())
-        super().__init__(own, log, Supervisor(in_turn=True, on_failure=partial(forget_tables, spark)))
+        super().__init__(own, log, Streams(in_turn=True, on_failure=partial(forget_tables, spark)))
         self._spark = spark
         self._root = root
         self._rules = {READER + rule.name: rule for rule in rules}

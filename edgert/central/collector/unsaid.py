@@ -39,14 +39,14 @@ _HEADER_BYTES: Final = 24
 """Bytes that a message without streams and answers lacks: the key of the tokens, and three longer headers."""
 
 
-Streams = dict[tuple[int, int], int]
+FlowStreams = dict[tuple[int, int], int]
 """Streams of one flow: (epoch, stream) -> sequence."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     collector: str
-    flows: OrderedDict[str, Streams] = field(default_factory=OrderedDict)
+    flows: OrderedDict[str, FlowStreams] = field(default_factory=OrderedDict)
     """A flow with an answer stands here, too, even without a stream."""
     answers: dict[str, bytes] = field(default_factory=dict)
     """Flow -> token of the hello, which may be empty."""
@@ -54,7 +54,7 @@ class _Waiting:
 
     def add(self, a: Acknowledgement, most: int) -> int:
         """Adds what is to be said: of each flow all or nothing. Returns how many entries there was no room for."""
-        flows: dict[str, Streams] = {flow: {} for flow in a.answers}
+        flows: dict[str, FlowStreams] = {flow: {} for flow in a.answers}
         for (flow, epoch, stream), sequence in a.acks.items():
             flows.setdefault(flow, {})[epoch, stream] = sequence
         answers, left_out = {flow: a.tokens.get(flow, b"") for flow in a.answers}, 0
@@ -70,7 +70,7 @@ class _Waiting:
                 self.answers[flow] = answers[flow]
         return left_out
 
-    def first(self) -> tuple[str, Streams, bytes | None]:
+    def first(self) -> tuple[str, FlowStreams, bytes | None]:
         """Returns what has to be in one message: an answer with all streams of its flow, or one stream."""
         flow, streams = next(iter(self.flows.items()))
         if flow in self.answers:

@@ -16,7 +16,7 @@ from edgert.central.spark.errors import OF_SPARK, hint, reason, told_by_spark
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.stream_reader import StreamReader, source
-from edgert.central.spark.streams import RunningQuery, Supervisor
+from edgert.central.spark.streams import RunningQuery, Streams
 from edgert.central.tables.lease import Lease, own_name
 from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
@@ -34,7 +34,7 @@ class FleetJob(Job):
 
     def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: Lease | None = None) -> None:
         own = lease or Lease(root, "fleet", own_name(), settings.lease_s)
-        super().__init__(own, log, Supervisor(on_failure=partial(forget_tables, spark)))
+        super().__init__(own, log, Streams(on_failure=partial(forget_tables, spark)))
         self._spark = spark
         self._root = root
         self._settings = settings

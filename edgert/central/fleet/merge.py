@@ -46,7 +46,7 @@ _SPARKS, _DELTALAKES = "`", '"'
 """Quotes of names in SQL."""
 
 
-class WindowsTable:
+class WindowMerge:
     """`fleet/<flow>` as this process writes it. All that writes raises `LeaseLost` if another was allowed to since, and
     `TableError` and `Conflict` as `Table` does."""
 

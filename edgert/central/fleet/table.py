@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.fleet import recompute as sums
-from edgert.central.fleet.merge import WindowsTable
+from edgert.central.fleet.merge import WindowMerge
 from edgert.central.fleet.touched_windows import LAST, Low, Touched, spans_of, touched_by
 from edgert.central.fleet.written_marker import Written
 from edgert.central.landing.flow_table import FlowTable
@@ -53,7 +53,7 @@ class FleetTable:
         self.flow = flow
         self._landing_uri = join(root, "landing", flow)
         self._landing = FlowTable(root, flow)
-        self._windows = WindowsTable(join(root, "fleet", flow), lease)
+        self._windows = WindowMerge(join(root, "fleet", flow), lease)
         self._lease = lease
         self._written = written
         self.door = Door()

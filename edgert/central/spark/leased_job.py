@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from edgert.central.spark.streams import Supervisor
+from edgert.central.spark.streams import Streams
 from edgert.central.tables.lease import Lease, LeaseLost
 from edgert.central.tables.table import Conflict, TableError
 from edgert.core.errors import EdgertError
@@ -30,7 +30,7 @@ class Job(ABC):
     _waits_out: ClassVar[tuple[type[EdgertError], ...]] = (TableError, Conflict)
     """Errors that do not end the job: a storage comes back, and if that takes too long, the lease is lost as always."""
 
-    def __init__(self, lease: Lease, log: logging.Logger, streams: Supervisor) -> None:
+    def __init__(self, lease: Lease, log: logging.Logger, streams: Streams) -> None:
         self._lease = lease
         self._log = log
         self.streams = streams

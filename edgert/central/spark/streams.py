@@ -101,7 +101,7 @@ class _Watched:
     given_up: bool = False
 
 
-class Supervisor:
+class Streams:
     """Not for more than one thread; the counts may be read from any.
 
     `in_turn`: a stream begins when the one before has done a batch. Of streams with state in Python each starts a

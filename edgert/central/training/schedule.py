@@ -142,7 +142,7 @@ def _document(trained: Trained, number: int, when: dt.datetime) -> str:
     return text
 
 
-class Trainer:
+class TrainingSchedule:
     """Trains what is due, and keeps the broker to what the table says: a thread beside the fleet job."""
 
     def __init__(self, spark: SparkSession, root: str, files: Sequence[str], broker: Connection, fleet: str) -> None:

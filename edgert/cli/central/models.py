@@ -59,9 +59,9 @@ def training(spark: SparkSession, root: str, settings: CollectorSettings) -> Ite
     if not settings.training.files:
         yield
         return
-    from edgert.central.training.schedule import Trainer
+    from edgert.central.training.schedule import TrainingSchedule
 
-    trainer = Trainer(spark, root, settings.training.files, settings.central, settings.collector.fleet)
+    trainer = TrainingSchedule(spark, root, settings.training.files, settings.central, settings.collector.fleet)
     trainer.start()
     try:
         yield

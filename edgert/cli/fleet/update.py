@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edgert.boards.board_state import UpdateProgress
 from edgert.boards.requests import UpdateRequest, request_untrusted
-from edgert.boards.waves import Rollout, Track, cut, waves_untrusted
+from edgert.boards.waves import Track, Waves, cut, waves_untrusted
 from edgert.cli import _broker
 from edgert.cli._numbers import seconds
 from edgert.core.errors import EdgertError
@@ -84,7 +84,7 @@ def _update(args: argparse.Namespace) -> int:
     try:
         _listen(watch, changed)
         boards, others = _boards(args, watch)
-        rollout = Rollout(
+        rollout = Waves(
             cut(boards, percents), token, args.url, args.version,
             max_failures=args.max_failures, timeout_s=args.timeout_s,
         )  # fmt: skip
@@ -142,7 +142,7 @@ def _unable(watch: BoardWatch, board: str, url: str) -> str:
     return NO_STATE if seen.state is None else seen.state.refuses
 
 
-def _carry_out(rollout: Rollout, watch: BoardWatch, request: UpdateRequest, changed: threading.Event) -> None:
+def _carry_out(rollout: Waves, watch: BoardWatch, request: UpdateRequest, changed: threading.Event) -> None:
     say = _Says(rollout, lambda text: print(text, file=sys.stderr, flush=True))
     while not rollout.over:
         seen = {board: watch.seen(board) for board in rollout.tracks}
@@ -156,7 +156,7 @@ def _carry_out(rollout: Rollout, watch: BoardWatch, request: UpdateRequest, chan
 class _Says:
     """A line when a wave begins, and when a board comes to another phase."""
 
-    def __init__(self, rollout: Rollout, say: Callable[[str], None]) -> None:
+    def __init__(self, rollout: Waves, say: Callable[[str], None]) -> None:
         self._rollout, self._say = rollout, say
         self._wave = -1
         self._told: dict[str, str] = {}
@@ -197,7 +197,7 @@ def _phase(track: Track) -> str:
 # -- the result
 
 
-def result(rollout: Rollout, others: Mapping[str, str]) -> dict[str, Any]:
+def result(rollout: Waves, others: Mapping[str, str]) -> dict[str, Any]:
     """As `--json` prints it."""
     boards = {
         board: {"result": track.ended, "why": track.why, "version": track.update.version if track.update else ""}
@@ -206,7 +206,7 @@ def result(rollout: Rollout, others: Mapping[str, str]) -> dict[str, Any]:
     return {"waves": rollout.waves, "boards": boards, "not_asked": dict(others), "stopped": rollout.stopped}
 
 
-def lines(rollout: Rollout, others: Mapping[str, str]) -> Sequence[str]:
+def lines(rollout: Waves, others: Mapping[str, str]) -> Sequence[str]:
     """For a terminal."""
     from edgert.cli._control import table
 

@@ -6,7 +6,7 @@
                                 └─ 2 pass
 
 Nothing of this costs anything while nothing raises, beside a copy of a few counters per batch. No row is given twice to
-an operator whose state may hold it already: see `Guard`.
+an operator whose state may hold it already: see `ErrorBoundary`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Attempt = tuple[Sequence[Emission], BaseException | None]
 """Emissions of an operator, and the exception that it raised instead."""
 
 
-class Guard:
+class ErrorBoundary:
     """Stands around the `process` of one operator. What it guarantees, in whatever batches rows come:
 
     - Repeatable operators (`Logic.repeatable`): only rows that raise by themselves are lost. Messages and counts of an
@@ -74,7 +74,7 @@ class Guard:
         self.newest_lost: tuple[str, object] = "", None
         """The row that was lost last, behind its reason."""
         self.errors: list[tuple[str, BaseException]] = []
-        """The last one and its operator, until somebody has taken it for the log. All guards of a line may share it."""
+        """The last error and its operator, until somebody takes it for the log. Boundaries of a line may share it."""
         self.held: list[Batch | RawBatch] = []
         """Batches for a later turn, in order: a row that raised and all rows behind it, or those for which this turn
         had no time. The caller of `process` takes them."""

@@ -14,7 +14,7 @@ from edgert.operators.models.predict import Predictions
 from edgert.operators.stateless import chain_of
 
 
-class Fused(Inlinable):
+class Chain(Inlinable):
     """Rows that fail a step are lost alone, and counted by operator and reason. State: models that came by message."""
 
     repeatable = True
@@ -37,9 +37,9 @@ class Fused(Inlinable):
         self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)
         self.generation += 1
 
-    def rest(self, at: int) -> Fused:
+    def rest(self, at: int) -> Chain:
         """The chain from its operator number `at` on, with the same models."""
-        made = Fused(self._nodes[at:], self._live)
+        made = Chain(self._nodes[at:], self._live)
         made.predictions.models = {n: m for n, m in self.predictions.models.items() if n in made.predictions.nodes}
         made._compile()
         return made

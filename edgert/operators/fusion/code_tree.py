@@ -28,7 +28,7 @@ class InlineStage(NamedTuple):
     """The input by which they come."""
 
 
-class Tree:
+class CodeTree:
     """A stage may have rows by lines from the first of those that feed it, in the order of stages; what the others give
     comes later, as it would without. `leaving`: stages of which something leaves the region."""
 
@@ -107,7 +107,7 @@ class Text:
 
 class _Writer:
     def __init__(
-        self, tree: Tree, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]
+        self, tree: CodeTree, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]
     ) -> None:
         self._tree, self._rows = tree, rows
         self.text = text = Text()

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from edgert.codecs.shapes import Body, Fusible, Value, fuses
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
-from edgert.operators.base.error_boundary import Guard
+from edgert.operators.base.error_boundary import ErrorBoundary
 from edgert.operators.base.inline import Fields
 from edgert.operators.base.logic import Emission, Logic, Now
-from edgert.operators.fusion.chain import Fused
-from edgert.operators.fusion.code_tree import Tree
+from edgert.operators.fusion.chain import Chain
+from edgert.operators.fusion.code_tree import CodeTree
 from edgert.operators.fusion.region import SAMPLED_S, Edge, Region, StageInput, Step
 from edgert.operators.sources.source import Source
 
@@ -28,7 +28,7 @@ APART_S: Final = 10 * SAMPLED_S
 """About so often a turn goes the ordinary way, in which its stages can be timed: it costs twice as much."""
 
 
-class Pipeline(Region):
+class CompiledRegion(Region):
     """All messages of a batch behind one that became a row become rows: none overtakes another."""
 
     misfits: Final = (TypeError, ArithmeticError)
@@ -43,7 +43,7 @@ class Pipeline(Region):
         self._source = source
         self.sampled_s = APART_S
         self._edges, self._leaving = edges, frozenset(stage for stage, _ in exits)
-        self._models = [stage for stage in stages if isinstance(stage, Fused) and stage.predictions.nodes]
+        self._models = [stage for stage in stages if isinstance(stage, Chain) and stage.predictions.nodes]
         self._generations: list[int] = []
         self._given: tuple[bool, float, dict[str, float]] = (True, 0.0, {})
         """True if all of this batch is to become rows, else `Source.limit` and `Source.recent`."""
@@ -55,15 +55,15 @@ class Pipeline(Region):
         self._known: dict[tuple[str, ...], dict[str, tuple[Any, ...]]] = {}
         """Values that follow from topics, by their kind."""
         # a message that went by the lines is there: then a batch in which the codec raises cannot be given again
-        head = Guard(source, self._head, repeatable=not fuses(source.codec))
-        self.guard_by((head, *self.guards[1:]))
+        head = ErrorBoundary(source, self._head, repeatable=not fuses(source.codec))
+        self.set_boundaries((head, *self.boundaries[1:]))
         self._renew()
         self._plan()
 
     @staticmethod
     def fits(stages: Sequence[Logic], edges: Sequence[Edge]) -> bool:
         """True if a region begins with a source, and goes on with a stage that has lines."""
-        return isinstance(stages[0], Source) and bool(Tree(stages, edges).entries)
+        return isinstance(stages[0], Source) and bool(CodeTree(stages, edges).entries)
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         if isinstance(batch, Batch):
@@ -71,7 +71,7 @@ class Pipeline(Region):
         if self._models and self._renew():
             self._plan()
         steps = self.steps(now)
-        head, process = steps[0].guard, steps[0].process
+        head, process = steps[0].boundary, steps[0].process
         # what is timed by stages has to go through them, and nothing overtakes what is held or comes one by one
         by_rows = steps is not self.ordinary or head.careful or bool(self.held)
         self._given = by_rows, self._source.limit(batch.wall), {}
@@ -95,7 +95,7 @@ class Pipeline(Region):
 
     def _plan(self) -> None:
         """Lines for the models that there are now: a large one may have none."""
-        tree = self.tree = Tree(self.stages, self._edges, self._leaving)
+        tree = self.tree = CodeTree(self.stages, self._edges, self._leaving)
         self._order = (0, *(stage for stage in tree.gives if stage))
         """The source, and the other stages that give rows."""
         self._rows = {stage: [] for stage in tree.gives}

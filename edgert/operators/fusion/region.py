@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch
-from edgert.operators.base.error_boundary import Guard, Process
+from edgert.operators.base.error_boundary import ErrorBoundary, Process
 from edgert.operators.base.logic import Emission, Logic, Now
 
 SAMPLED_S: Final = 0.5
@@ -34,7 +34,7 @@ class Step(NamedTuple):
     """The values of a stage that each turn needs."""
 
     stage: int
-    guard: Guard
+    boundary: ErrorBoundary
     logic: Logic
     process: Process
     to: Mapping[int, Sequence[tuple[int, int]]]
@@ -95,15 +95,15 @@ class Region(Logic):
         self.ordinary: tuple[Step, ...] = ()
         """Steps by stage."""
         self._timed: tuple[Step, ...] = ()
-        self.guard_by(tuple(map(Guard, self.stages)))
+        self.set_boundaries(tuple(map(ErrorBoundary, self.stages)))
 
-    def guard_by(self, guards: Sequence[Guard]) -> None:
+    def set_boundaries(self, boundaries: Sequence[ErrorBoundary]) -> None:
         """From now on these stand around its stages."""
-        self.guards = tuple(guards)
+        self.boundaries = tuple(boundaries)
         """Error boundaries by stage."""
         self.ordinary = tuple(
-            Step(stage, guard, guard.logic, guard.process, self._to[stage], self._exit[stage])
-            for stage, guard in enumerate(guards)
+            Step(stage, boundary, boundary.logic, boundary.process, self._to[stage], self._exit[stage])
+            for stage, boundary in enumerate(boundaries)
         )
         self._timed = tuple(step._replace(process=self._timing(step)) for step in self.ordinary)
 
@@ -164,7 +164,7 @@ class Region(Logic):
         out: list[Emission] = []
         held, took, gave = self.held, self.took, self.gave
         for step in (steps or self.ordinary)[min(waiting, default=0) :]:
-            stage, guard, logic, process, to, leaves = step
+            stage, boundary, logic, process, to, leaves = step
             if stage not in waiting:
                 continue
             for source, batch in waiting.pop(stage):
@@ -173,7 +173,7 @@ class Region(Logic):
                     continue
                 took[stage] += len(batch.payloads if isinstance(batch, RawBatch) else batch.rows)
                 emissions = process(batch, source, now)
-                if guard.held:
+                if boundary.held:
                     self.hold(stage, source)
                 if logic.messages:
                     self.take_messages(logic)
@@ -206,8 +206,8 @@ class Region(Logic):
 
     def hold(self, stage: int, source: int) -> None:
         """Keeps the batches that the error boundary of `stage` could not give to it yet."""
-        guard = self.guards[stage]
-        held, guard.held = guard.held, []
+        boundary = self.boundaries[stage]
+        held, boundary.held = boundary.held, []
         self.took[stage] -= sum(map(len, held))
         self.held[stage] = [(source, batch) for batch in held]
 
@@ -230,8 +230,8 @@ class Region(Logic):
     def flush(self, now: Now) -> Sequence[Emission]:
         out: list[Emission] = []
         for step in self.ordinary:
-            emissions = step.guard.flush(now)
-            self.take_messages(step.guard.logic)
+            emissions = step.boundary.flush(now)
+            self.take_messages(step.boundary.logic)
             self.gave[step.stage] += sum([len(emission.batch) for emission in emissions])
             waiting: dict[int, StageInput] = {}
             self.pass_on(step, emissions, waiting, out)

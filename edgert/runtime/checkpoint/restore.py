@@ -17,7 +17,7 @@ from edgert.core.packing import unpack
 from edgert.flow.graph import Flow
 from edgert.flow.plan import copy_name, uncopied
 from edgert.operators.base.logic import Emission, Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.fusion.region import Region, StageInput
 from edgert.operators.sources.source import Source
 from edgert.runtime.checkpoint.packing import unpack_parts, unpack_queues
@@ -110,7 +110,7 @@ def _state_of(name: str, state: Any, built: Built) -> Iterable[tuple[Stage, Any]
     """The stages that take over a state, each with its part. A chain's state is by operator, as its operators may be in
     different instances now."""
     stage = _stage(name, built)
-    if not isinstance(stage.logic, Fused) or not isinstance(state, dict):
+    if not isinstance(stage.logic, Chain) or not isinstance(state, dict):
         return [(stage, state)]
     copy = uncopied(name)[1]
     homes = {operator: _stage(copy_name(operator, copy), built) for operator in state}
@@ -139,7 +139,7 @@ def is_for(name: str, built: Built, mine: Container[str] | None) -> bool:
 def check_waiting(name: str, entries: Sequence[Entry], built: Built) -> None:
     """Raises `MisfitError` where what waited at the stage `name` has nowhere to wait now."""
     stage, at = _entrance(name, built)
-    inside = at and isinstance(stage.logic, Fused)
+    inside = at and isinstance(stage.logic, Chain)
     if not inside and any(not 0 <= entry.source < len(stage.entrances) for entry in entries):
         raise MisfitError(f"what waited at {name} came by an input that {stage.planned.name} does not have")
 
@@ -172,7 +172,7 @@ def _entrance(name: str, built: Built) -> tuple[Stage, int]:
 def _enter(stage: Stage, at: int, entry: Entry, now: Now) -> None:
     """Puts back what waited; if that was in the midst of what is a chain now, behind the rest of the chain."""
     instance, region = stage.instance, stage.instance.logic
-    if not at or not isinstance(stage.logic, Fused):
+    if not at or not isinstance(stage.logic, Chain):
         _stand(instance, stage.number, entry._replace(source=stage.entrances[entry.source]))
         return
     rest = stage.logic.rest(at)
@@ -196,7 +196,7 @@ def _enter(stage: Stage, at: int, entry: Entry, now: Now) -> None:
             target.instance.remote(target, batch)
     stage.logic.drops.update(rest.drops)
     stage.logic.lost += rest.lost
-    stage.guard.letters()
+    stage.boundary.letters()
     if isinstance(region, Region):
         region.take_messages(stage.logic)
 

@@ -11,11 +11,11 @@ from edgert.core.results.result_schema import Schema
 from edgert.flow.physical import fields_named, fields_needed
 from edgert.flow.plan import Output, PhysicalInstance, Plan, uncopied
 from edgert.flow.spec import Registry
-from edgert.operators.base.error_boundary import Guard, as_errors
+from edgert.operators.base.error_boundary import ErrorBoundary, as_errors
 from edgert.operators.base.inline import time_use
 from edgert.operators.base.logic import Build, Logic
-from edgert.operators.fusion.chain import Fused
-from edgert.operators.fusion.compiled_region import Pipeline
+from edgert.operators.fusion.chain import Chain
+from edgert.operators.fusion.compiled_region import CompiledRegion
 from edgert.operators.fusion.region import Edge, Region
 from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.source import Source
@@ -40,9 +40,9 @@ class Stage:
     """Index of the stage in its instance."""
 
     @property
-    def guard(self) -> Guard:
+    def boundary(self) -> ErrorBoundary:
         """Stands around its logic."""
-        return self.instance.guards[self.number]
+        return self.instance.boundaries[self.number]
 
     @property
     def rows_in(self) -> int:
@@ -137,8 +137,8 @@ def _stages(physical: Plan, instances: Mapping[str, Instance]) -> dict[str, Stag
         logics = instance.logic.stages if isinstance(instance.logic, Region) else (instance.logic,)
         for number, (one, logic) in enumerate(zip(planned.stages or (planned,), logics, strict=True)):
             stage = stages[one.name] = Stage(one, instance, logic, number)
-            stage.guard.flow, stage.guard.operator = physical.flow.name, one.name
-            stage.guard.policy = physical.flow.on_error
+            stage.boundary.flow, stage.boundary.operator = physical.flow.name, one.name
+            stage.boundary.policy = physical.flow.on_error
     return stages
 
 
@@ -178,11 +178,11 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: 
             for output in stage.outputs
             if output.instance in at
         ]
-        kind = Pipeline if Pipeline.fits(stages, edges) else Region
+        kind = CompiledRegion if CompiledRegion.fits(stages, edges) else Region
         return kind(stages, edges, planned.exits, len(planned.inputs))
     node = planned.nodes[0]
     if planned.kind == "stateless":
-        return Fused(planned.nodes, planned.live)
+        return Chain(planned.nodes, planned.live)
     make = registry[node.type].logic
     if make is None:
         raise TypeError(f"operator type {node.type} has no logic: its specification must say `logic=...`")

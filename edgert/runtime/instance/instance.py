@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edgert.core.batch import Batch, size_of
-from edgert.operators.base.error_boundary import FAILED, Guard
+from edgert.operators.base.error_boundary import FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.fusion.region import Region
 from edgert.operators.sinks import PublishSink
@@ -27,7 +27,7 @@ LOGGED_S: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One physical copy of an operator, or of several fused ones. Its pool guards queue, schedule and delivery; all
+    """One physical copy of an operator, or of several fused ones. Its pool protects queue, schedule and delivery; all
     else belongs to the thread that runs its turn."""
 
     name: str
@@ -48,8 +48,8 @@ class Instance:
     """Inputs by which rows come from outside; by the others come those that are tried again, or were restored."""
     region: Region | None = None
     """The logic, if it is one."""
-    guards: tuple[Guard, ...] = ()
-    """The error guards: of the logic, or of each stage of a region."""
+    boundaries: tuple[ErrorBoundary, ...] = ()
+    """The error boundaries: of the logic, or of each stage of a region."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """The last exception of each operator that raised, until the end of the turn."""
     quiet_until: float = 0.0
@@ -59,16 +59,16 @@ class Instance:
         if isinstance(self.logic, Region):
             self.region = self.logic
             self.entrances = self.logic.entrances(0)
-        self.guards = self.region.guards if self.region else (Guard(self.logic),)
-        if any(_waits(guard.logic) for guard in self.guards):
+        self.boundaries = self.region.boundaries if self.region else (ErrorBoundary(self.logic),)
+        if any(_waits(boundary.logic) for boundary in self.boundaries):
             self.schedule.waits, self.schedule.most_rows = True, 1
-        for guard in self.guards:
-            guard.errors = self.errors
+        for boundary in self.boundaries:
+            boundary.errors = self.errors
 
     @property
     def failures(self) -> int:
         """Returns how often an operator raised with a row by itself, or with a batch that cannot be taken apart."""
-        return sum(guard.failures for guard in self.guards)
+        return sum(boundary.failures for boundary in self.boundaries)
 
     @property
     def idle(self) -> bool:
@@ -85,11 +85,12 @@ class Instance:
         return self.counters.idle_s + (max(0.0, now - self.schedule.freed) if self.idle else 0.0)
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn[Instance]:
-        """Processes what was taken. An error of an operator costs the rows that made it (`Guard`), never the worker."""
+        """Processes what was taken. An error of an operator costs the rows that made it (`ErrorBoundary`), never the
+        worker."""
         turn: Turn[Instance] = Turn()
         outputs, watermarks = self.edges.outputs, self.edges.watermarks
-        region, guard = self.region, self.guards[0]
-        process = region.process if region else guard.process
+        region, boundary = self.region, self.boundaries[0]
+        process = region.process if region else boundary.process
         for at, entry in enumerate(entries):
             batch = entry.batch
             if watermarks and entry.source in watermarks and entry.producer != MERGED:
@@ -105,7 +106,7 @@ class Instance:
                     self._give_out(emissions, turn.out)
             except Exception as error:  # noqa: BLE001 - a row that cannot be divided; or a fault of our own
                 self._astray(error, len(batch))
-            held = self._held(entry) if (region.held if region else guard.held) else ()
+            held = self._held(entry) if (region.held if region else boundary.held) else ()
             rows = 0
             if region:
                 rows = region.left - before
@@ -115,10 +116,10 @@ class Instance:
                 turn.left.append((batch.arrival, rows))
             if held:
                 turn.back = [*held, *entries[at + 1 :]]
-                for guard in self.guards:
-                    turn.wait_s, guard.wait_s = max(turn.wait_s, guard.wait_s), 0.0
+                for boundary in self.boundaries:
+                    turn.wait_s, boundary.wait_s = max(turn.wait_s, boundary.wait_s), 0.0
                 break
-            if self.errors and self.guards[0].late(now):
+            if self.errors and self.boundaries[0].late(now):
                 turn.back = entries[at + 1 :]
                 break
         if outputs:
@@ -142,8 +143,8 @@ class Instance:
     def time_by(self, clock: Callable[[], float]) -> None:
         """From now on `clock`, seconds, tells how long a turn takes that has errors, and now and then the stages of a
         region."""
-        for guard in self.guards:
-            guard.clock = clock
+        for boundary in self.boundaries:
+            boundary.clock = clock
         if self.region:
             self.region.clock = clock
 
@@ -157,15 +158,15 @@ class Instance:
     def giver(self, message: PlainMessage) -> int:
         """Index of the stage that gave a message: a dead letter names it, other topics tell. For messages that are
         lost: too dear for all. Of stages that publish to the same topic the first."""
-        guards = self.guards
-        if len(guards) == 1:
+        boundaries = self.boundaries
+        if len(boundaries) == 1:
             return 0
         topic, *_, reason = message
         if reason:
-            gave = (n for n, guard in enumerate(guards) if reason.startswith(f"{guard.operator}: "))
+            gave = (n for n, boundary in enumerate(boundaries) if reason.startswith(f"{boundary.operator}: "))
         else:
-            ours = [n for n, g in enumerate(guards) if isinstance(g.logic, PublishSink) and g.logic.may_give(topic)]
-            gave = (n for n in ours or [n for n, guard in enumerate(guards) if foreign(guard.logic)])
+            ours = [n for n, g in enumerate(boundaries) if isinstance(g.logic, PublishSink) and g.logic.may_give(topic)]
+            gave = (n for n in ours or [n for n, boundary in enumerate(boundaries) if foreign(boundary.logic)])
         return next(gave, 0)
 
     def _astray(self, error: Exception, rows: int) -> None:
@@ -177,8 +178,8 @@ class Instance:
         if self.region:
             held = self.region.take_held()
         else:
-            guard = self.guards[0]
-            held, guard.held = [(entry.source, batch) for batch in guard.held], []
+            boundary = self.boundaries[0]
+            held, boundary.held = [(entry.source, batch) for batch in boundary.held], []
         for _, batch in held:
             if isinstance(batch, Batch) and not batch.size:
                 batch.size = size_of(batch.rows, self.counters.turns)
@@ -223,8 +224,8 @@ class Instance:
         return True
 
     def caught(self, fault: BaseException, entries: list[Entry], turn: Turn[Instance] | None) -> Turn[Instance]:
-        """A turn came to its end by a fault of our own, or by an operator's `KeyboardInterrupt`, which no guard keeps:
-        what of `entries` is not done (if there is no `turn` yet) is counted, and what is goes on."""
+        """A turn was ended by a fault of our own, or by an operator's `KeyboardInterrupt`, which no error boundary
+        keeps: what of `entries` is not done (if there is no `turn` yet) is counted, and what is goes on."""
         log.error("a turn of %s failed in a way that was not foreseen", self.name, exc_info=fault)
         if turn is None:
             self.logic.drops[FAILED] += sum(len(entry.batch) for entry in entries)
@@ -233,8 +234,8 @@ class Instance:
 
     def hurry(self) -> None:
         """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""
-        for guard in self.guards:
-            guard.patient = False
+        for boundary in self.boundaries:
+            boundary.patient = False
 
     def send_away(self, out: Outgoing[Instance]) -> Outgoing[Instance]:
         """Sends what is for other processes; returns the rest."""
@@ -263,7 +264,7 @@ class Instance:
         """Lets the logic give out what it still holds."""
         turn: Turn[Instance] = Turn()
         try:
-            emissions = self.region.flush(now) if self.region else self.guards[0].flush(now)
+            emissions = self.region.flush(now) if self.region else self.boundaries[0].flush(now)
             self._give_out(emissions, turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._astray(error, 1)

@@ -100,7 +100,7 @@ def drops_of(stage: Stage) -> dict[str, int]:
 def lost_of(stage: Stage) -> dict[str, str]:
     """The value of `Report.lost`."""
     found = {NOT_SENT: why} if (why := stage.instance.delivery.newest_unsent.get(stage.number)) else {}
-    why, row = stage.guard.newest_lost
+    why, row = stage.boundary.newest_lost
     if why:
         known = next((reason for reason in list(stage.logic.drops) if why.startswith(f"{reason}: ")), FAILED)
         found[known] = f"{why.removeprefix(f'{known}: ')[:200]}, in {show(row, 100)}"
@@ -129,9 +129,9 @@ def input_of(stage: Stage, now: float) -> dict[str, Any]:
 
 def report(stage: Stage, now: float) -> Report:
     """The report of a stage in this process, at `now` (monotonic seconds)."""
-    guard, memory = stage.guard, stage.logic.memory
+    boundary, memory = stage.boundary, stage.logic.memory
     found = Report(
-        stage.rows_in, stage.rows_out, guard.failures, guard.retries, guard.dead_letters, busy_s=stage.busy_s,
+        stage.rows_in, stage.rows_out, boundary.failures, boundary.retries, boundary.dead_letters, busy_s=stage.busy_s,
         drops=drops_of(stage), input=input_of(stage, now), at=now,
         lost=lost_of(stage),
         unusable={name: [count, show(value)] for name, (count, value) in stage.logic.unusable.copy().items()},

@@ -19,7 +19,7 @@ PROFILED_ROWS: Final = 100
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """Scheduling data of one instance. Its pool guards it; the thread that runs a turn counts it."""
+    """Scheduling data of one instance. Its pool locks it; the thread that runs a turn counts it."""
 
     number: int = -1
     """Given by the pool."""

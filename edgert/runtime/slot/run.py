@@ -24,7 +24,7 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import UnixLink
 from edgert.operators.base.logic import Now
-from edgert.operators.fusion.chain import Fused
+from edgert.operators.fusion.chain import Chain
 from edgert.operators.sinks import Ship
 from edgert.operators.sources.device_watermarks import HISTORY, Standing
 from edgert.operators.sources.source import Source
@@ -358,7 +358,7 @@ class SlotRun:
         mine = [
             stage.logic.predictions
             for stage in self.flow_run.stages.values()
-            if stage.instance.name in self.mine and isinstance(stage.logic, Fused)
+            if stage.instance.name in self.mine and isinstance(stage.logic, Chain)
         ]
         copies = [predictions for predictions in mine if operator in predictions.nodes]
         if copies:

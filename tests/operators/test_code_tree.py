@@ -20,8 +20,8 @@ from edgert.flow.check import check
 from edgert.operators.base.inline import Fields, Lines, alone
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion import code_tree
-from edgert.operators.fusion.chain import Fused
-from edgert.operators.fusion.compiled_region import APART_S, Pipeline
+from edgert.operators.fusion.chain import Chain
+from edgert.operators.fusion.compiled_region import APART_S, CompiledRegion
 from edgert.operators.fusion.region import Edge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import PublishSink
@@ -137,7 +137,7 @@ FLOWS = st.sampled_from(["json", "senml"]).flatmap(st.composite(documents))
 def offer(way: Way, model: dict[str, Any]) -> None:
     """A message brings it for all who predict."""
     for stage in way.run.stages.values():
-        if isinstance(stage.logic, Fused):
+        if isinstance(stage.logic, Chain):
             predictions = stage.logic.predictions
             for name, node in predictions.nodes.items():
                 if "h" in node.parameters["fields"] or model is TREE:
@@ -214,7 +214,7 @@ def test_parts_are_timed_in_turns_that_go_the_ordinary_way(pred: Way) -> None:
     (instance,) = pred.run.all
     instance.time_by(lambda: float(next(ticks)))
     region = instance.region
-    assert isinstance(region, Pipeline)
+    assert isinstance(region, CompiledRegion)
     for turn in range(5):
         pred.feed(["city/a/sense"] * 5, [PACK] * 5, 1.0 + turn * APART_S)
     assert len(region.sample) == len(region.stages)
@@ -264,13 +264,13 @@ def test_a_model_that_is_too_large_for_lines_is_used_all_the_same() -> None:
     predict = {"type": "predict", "input": "in", "model": "later", "fields": ["t"], "output": "k"}
     way = Way({"name": "f", "operators": ABOVE | {"a": predict, "b": {"input": "a", **SINKS[0]}}}, "full")
     region = way.run.all[0].region
-    assert isinstance(region, Pipeline)
+    assert isinstance(region, CompiledRegion)
     assert len(region.tree.entries) == 2
     model = {"kind": "decision_tree", "tree": split(0.0, 512.0, 9)}
     for moment in (0.0, 1.0):
         way.feed(["in/x/a"] * 5, [b'{"time": 1700000000, "t": 3.5}'] * 5, moment)
         offer_to = way.run.stages["a"].logic
-        assert isinstance(offer_to, Fused)
+        assert isinstance(offer_to, Chain)
         offer_to.predictions.offer("a", offer_to.predictions.checked_untrusted("a", model))
     assert region.tree.entries == []
     assert [json.loads(message)["k"] for _, message in way.letters] == [None] * 5 + [3.5] * 5
@@ -291,7 +291,7 @@ class Warmer(JsonCodec):
 def test_a_codec_that_builds_on_another_decodes_what_it_decodes() -> None:
     source = Source(TopicTemplate("{room}/{source}"), Warmer())
     sink = PublishSink(TopicTemplate("{source}", sink=True), JsonCodec())
-    made = Pipeline([source, sink], [Edge(0, 0, 1, 0)])
+    made = CompiledRegion([source, sink], [Edge(0, 0, 1, 0)])
     for moment in (0.0, 1.0):
         made.process(RawBatch(["x/a"] * 5, [b'{"time": 1, "t": 1}'] * 5, moment, WALL), 0, Now(moment, WALL))
     assert [json.loads(message.payload)["t"] for message in named(made.messages)] == [101] * 10

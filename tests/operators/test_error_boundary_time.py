@@ -12,10 +12,10 @@ from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.options.on_error import Action, OnError
-from edgert.operators.base.error_boundary import APART_S, FAILED, Guard
+from edgert.operators.base.error_boundary import APART_S, FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Now
 from tests.named import named
-from tests.operators.guard_rig import BATCHES, Driven, Fussy, batches_of
+from tests.operators.error_boundary_rig import BATCHES, Driven, Fussy, batches_of
 
 
 class Away(Fussy):
@@ -40,21 +40,21 @@ def test_a_turn_in_which_tries_take_long_ends_and_with_the_rest_it_goes_as_if_it
     policy = OnError(action, None if action == "drop" else TopicTemplate("bad", sink=True), 2, 0.5)
     clock = VirtualClock()
     driven = Driven(Away(repeatable, clock, try_s), policy, patient)
-    driven.guard.clock = clock.monotonic
+    driven.boundary.clock = clock.monotonic
     other = Driven(Fussy(repeatable), policy, patient)
     other.feed(batches_of(faults))
     waiting: list[Any] = list(batches_of(faults))
     while waiting:
         began, batch = clock.monotonic(), waiting.pop(0)
-        for _, some in driven.guard.process(batch, 0, Now(began, 0.0)):
+        for _, some in driven.boundary.process(batch, 0, Now(began, 0.0)):
             driven.out += [row["n"] for row in some.rows]
             driven.marks += [some.watermark] if some.watermark != NO_WATERMARK else []
         if patient:
             # one more try may be under way, that of the watermark behind it, and what began the turn
             assert clock.monotonic() - began <= APART_S + 3 * try_s
-        held, driven.guard.held = driven.guard.held, []
+        held, driven.boundary.held = driven.boundary.held, []
         assert patient or not held
-        driven.waits += [driven.guard.wait_s] if held and driven.guard.wait_s else []
+        driven.waits += [driven.boundary.wait_s] if held and driven.boundary.wait_s else []
         waiting = [*held, *waiting]
     assert (driven.out, driven.marks, driven.waits) == (other.out, other.marks, other.waits)
     assert driven.logic.state == other.logic.state
@@ -62,7 +62,7 @@ def test_a_turn_in_which_tries_take_long_ends_and_with_the_rest_it_goes_as_if_it
     letters = [[m.payload for m in named(d.logic.messages) if m.topic == "bad"] for d in (driven, other)]
     assert letters[0] == letters[1]
     for name in ("failures", "retries", "dead_letters"):
-        assert getattr(driven.guard, name) == getattr(other.guard, name)
+        assert getattr(driven.boundary, name) == getattr(other.boundary, name)
     if not repeatable:
         assert len(set(driven.logic.given)) == len(driven.logic.given)
 
@@ -70,14 +70,14 @@ def test_a_turn_in_which_tries_take_long_ends_and_with_the_rest_it_goes_as_if_it
 def test_where_nothing_passes_each_turn_comes_a_step_further() -> None:
     clock = VirtualClock()
     logic = Away(True, clock, 5.0)
-    guard = Guard(logic)
-    guard.clock = clock.monotonic
+    boundary = ErrorBoundary(logic)
+    boundary.clock = clock.monotonic
     waiting: list[Any] = batches_of([[10**6] * 8])
     turns = 0
     while waiting:
         turns += 1
-        emissions = guard.process(waiting.pop(0), 0, Now(clock.monotonic(), 0.0))
+        emissions = boundary.process(waiting.pop(0), 0, Now(clock.monotonic(), 0.0))
         assert sum(len(e.batch) for e in emissions) == 0
-        waiting, guard.held = [*guard.held, *waiting], []
-        assert guard.wait_s == 0.0
-    assert (turns, guard.failures, guard.retries, logic.drops[FAILED]) == (15, 8, 0, 8)
+        waiting, boundary.held = [*boundary.held, *waiting], []
+        assert boundary.wait_s == 0.0
+    assert (turns, boundary.failures, boundary.retries, logic.drops[FAILED]) == (15, 8, 0, 8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.options.on_error import OnError
-from edgert.operators.base.error_boundary import Guard
+from edgert.operators.base.error_boundary import ErrorBoundary
 from edgert.operators.base.logic import Emission, Logic, Message, Now
 
 NOW = Now(0.0, 0.0)
@@ -64,11 +64,16 @@ def batches_of(faults: list[list[int]]) -> list[Batch]:
 
 
 class Driven:
-    """A guard, its operator and what came out. What is held comes again before anything else."""
+    """A boundary, its operator and what came out. What is held comes again before anything else."""
 
     def __init__(self, logic: Fussy, policy: OnError, patient: bool = True) -> None:
-        self.logic, self.guard = logic, Guard(logic)
-        self.guard.flow, self.guard.operator, self.guard.policy, self.guard.patient = "f", "op", policy, patient
+        self.logic, self.boundary = logic, ErrorBoundary(logic)
+        self.boundary.flow, self.boundary.operator, self.boundary.policy, self.boundary.patient = (
+            "f",
+            "op",
+            policy,
+            patient,
+        )
         self.out: list[int] = []
         self.marks: list[float] = []
         self.waits: list[float] = []
@@ -76,10 +81,10 @@ class Driven:
     def feed(self, batches: Sequence[Batch]) -> None:
         waiting: list[Any] = list(batches)
         while waiting:
-            for _, batch in self.guard.process(waiting.pop(0), 0, NOW):
+            for _, batch in self.boundary.process(waiting.pop(0), 0, NOW):
                 self.out += [row["n"] for row in batch.rows]
                 if batch.watermark != NO_WATERMARK:
                     self.marks.append(batch.watermark)
-            if self.guard.held:
-                self.waits.append(self.guard.wait_s)
-            waiting, self.guard.held = [*self.guard.held, *waiting], []
+            if self.boundary.held:
+                self.waits.append(self.boundary.wait_s)
+            waiting, self.boundary.held = [*self.boundary.held, *waiting], []

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.options.on_error import Action, OnError
-from edgert.operators.base.error_boundary import CAREFUL_ROWS, FAILED, Guard, as_errors, dead_letter, repeats
+from edgert.operators.base.error_boundary import CAREFUL_ROWS, FAILED, ErrorBoundary, as_errors, dead_letter, repeats
 from edgert.operators.base.logic import Emission, Logic, Message, Now
 from edgert.operators.sinks import PublishSink, Ship
 from edgert.operators.sources.source import Source
 from edgert.operators.trackers import Kalman
 from edgert.operators.windows import TumblingWindow
 from tests.named import named
-from tests.operators.guard_rig import BATCHES, NOW, Driven, Fussy, batches_of, row_of
+from tests.operators.error_boundary_rig import BATCHES, NOW, Driven, Fussy, batches_of, row_of
 
 
 @given(BATCHES, st.sampled_from(["drop", "dead-letter"]))
@@ -36,14 +36,14 @@ def test_of_a_repeatable_operator_only_rows_at_fault_are_lost_and_nothing_is_sai
     topic = TopicTemplate("bad/{operator}/{source}", sink=True) if action == "dead-letter" else None
     driven = Driven(Fussy(True), OnError(action, topic))
     driven.feed(batches)
-    logic, guard = driven.logic, driven.guard
+    logic, boundary = driven.logic, driven.boundary
     assert driven.out == good == logic.state
     assert logic.drops == ({"values": len(good)} if good else {}) | ({FAILED: len(bad)} if bad else {})
     assert [m.topic for m in named(logic.messages) if m.topic.startswith("t/")] == [f"t/{n}" for n in good]
     letters = [m for m in named(logic.messages) if m.topic == "bad/op/a"]
     assert [json.loads(m.payload)["row"]["n"] for m in letters] == (sorted(bad) if topic else [])
-    assert guard.dead_letters == len(letters)
-    assert guard.failures == len(bad)
+    assert boundary.dead_letters == len(letters)
+    assert boundary.failures == len(bad)
     assert driven.marks == [float(n) for n in range(len(batches))], "a lost row does not take the watermark with it"
 
 
@@ -68,8 +68,8 @@ def test_a_row_is_tried_again_as_often_as_the_flow_says_and_nothing_overtakes_it
     assert driven.out == good == driven.logic.state
     assert driven.logic.drops[FAILED] == len(asked) - len(good)
     retries = [min(count, tries) for count in asked]
-    assert driven.guard.retries == sum(retries)
-    assert driven.guard.failures == sum(asked)
+    assert driven.boundary.retries == sum(retries)
+    assert driven.boundary.failures == sum(asked)
     assert driven.waits == ([0.5 * 2**n for count in retries for n in range(count)] if patient else [])
 
 
@@ -90,17 +90,17 @@ def test_each_row_has_its_own_tries_though_all_are_one_object(raw: bool, patient
             return ()
 
     left, passed = list(faults), list[int]()
-    guard = Guard(Away())
-    guard.policy, guard.patient = OnError("retry", None, 3, 0.5), patient
+    boundary = ErrorBoundary(Away())
+    boundary.policy, boundary.patient = OnError("retry", None, 3, 0.5), patient
     row, payload = row_of(1), b"x"
     count = len(faults)
     waiting = [RawBatch(["t"] * count, [payload] * count, 0.0, 0.0, count) if raw else Batch([row] * count, 0.0)]
     while waiting:
-        guard.process(waiting.pop(0), 0, NOW)
-        waiting, guard.held = [*guard.held, *waiting], []
-    assert (len(passed), left, guard.retries) == (count, [], sum(faults))
-    assert not guard.logic.drops
-    assert guard._stuck is None, "what has passed is kept no longer"
+        boundary.process(waiting.pop(0), 0, NOW)
+        waiting, boundary.held = [*boundary.held, *waiting], []
+    assert (len(passed), left, boundary.retries) == (count, [], sum(faults))
+    assert not boundary.logic.drops
+    assert boundary._stuck is None, "what has passed is kept no longer"
 
 
 @given(BATCHES, st.sampled_from(["drop", "dead-letter", "retry"]))
@@ -119,14 +119,14 @@ def test_an_operator_that_may_have_kept_part_of_a_batch_is_given_no_row_twice(
     assert driven.out == sorted(driven.out)
     letters = [json.loads(m.payload) for m in named(logic.messages) if m.topic == "bad"]
     assert sorted([letter["row"]["n"] for letter in letters] + driven.out) == (numbers if topic else driven.out)
-    assert driven.guard.retries == 0
+    assert driven.boundary.retries == 0
 
 
 def test_after_such_an_operator_has_raised_rows_come_one_by_one_for_a_while() -> None:
     driven = Driven(Fussy(False), OnError())
     driven.feed(batches_of([[0, 1, 0], [0, 1, 0, 1]]))
     assert driven.out == [3, 5], "the first time nobody knows how far it came; the second, only rows at fault are lost"
-    assert driven.guard.failures == 3
+    assert driven.boundary.failures == 3
     driven.feed([Batch([{"time": 0.0, "source": "a", "n": n, "faults": [0]} for n in range(CAREFUL_ROWS)], 0.0)])
     sizes: list[int] = []
     process = driven.logic.process
@@ -159,15 +159,15 @@ def test_what_is_no_exception_is_an_error_of_the_row_too(kind: type[BaseExceptio
 
     logic = Ends()
     logic.repeatable = repeatable
-    guard = Guard(logic)
-    guard.policy = OnError("dead-letter", TopicTemplate("bad", sink=True))
+    boundary = ErrorBoundary(logic)
+    boundary.policy = OnError("dead-letter", TopicTemplate("bad", sink=True))
     batches = [Batch([row_of(n) for n in numbers], 0.0, mark) for numbers, mark in (([2], 1.0), ([3, 5, 6], 7.0))]
-    out = [row["n"] for batch in batches for e in guard.process(batch, 0, NOW) for row in e.batch.rows]
+    out = [row["n"] for batch in batches for e in boundary.process(batch, 0, NOW) for row in e.batch.rows]
     assert out == [3], "with 6 comes the watermark on which it raises"
     assert logic.drops[FAILED] == len(logic.messages) == 3
     assert named(logic.messages)[0].reason.endswith(f"{kind.__name__}: as told")
-    failures = guard.failures
-    assert (guard.flush(NOW), guard.failures) == ((), failures + 1)
+    failures = boundary.failures
+    assert (boundary.flush(NOW), boundary.failures) == ((), failures + 1)
 
 
 def test_only_an_interrupt_is_raised() -> None:
@@ -176,7 +176,7 @@ def test_only_an_interrupt_is_raised() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Guard(Interrupted()).process(Batch([{"n": 1}], 0.0), 0, NOW)
+        ErrorBoundary(Interrupted()).process(Batch([{"n": 1}], 0.0), 0, NOW)
 
 
 def test_what_else_is_asked_of_an_operator_raises_only_exceptions() -> None:
@@ -218,15 +218,15 @@ def test_a_row_that_an_operator_itself_found_at_fault_is_a_dead_letter_too() -> 
             self.lost += [(row, "odd") for row in batch.rows if row["n"] % 2]
             return ()
 
-    guard = Guard(Finds())
-    guard.policy = OnError("dead-letter", TopicTemplate("bad/{flow}/{operator}", sink=True))
-    guard.flow, guard.operator = "f", "a+b"
-    guard.process(batches_of([[0, 0, 0, 0]])[0], 0, NOW)
-    assert [(m.topic, m.reason, json.loads(m.payload)["row"]["n"]) for m in named(guard.logic.messages)] == [
+    boundary = ErrorBoundary(Finds())
+    boundary.policy = OnError("dead-letter", TopicTemplate("bad/{flow}/{operator}", sink=True))
+    boundary.flow, boundary.operator = "f", "a+b"
+    boundary.process(batches_of([[0, 0, 0, 0]])[0], 0, NOW)
+    assert [(m.topic, m.reason, json.loads(m.payload)["row"]["n"]) for m in named(boundary.logic.messages)] == [
         ("bad/f/a_b", "a+b: odd", 1), ("bad/f/a_b", "a+b: odd", 3),
     ]  # fmt: skip
-    assert guard.failures == 0
-    assert not guard.logic.lost
+    assert boundary.failures == 0
+    assert not boundary.logic.lost
 
 
 def test_a_message_that_was_not_decoded_is_sent_on_as_it_came() -> None:
@@ -237,12 +237,12 @@ def test_a_message_that_was_not_decoded_is_sent_on_as_it_came() -> None:
                 raise MemoryError
             return (Emission(0, Batch([{**row_of(0), "p": p} for p in batch.payloads], 0.0)),)
 
-    guard = Guard(Chokes())
-    guard.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
-    guard.operator = "in"
-    emitted = guard.process(RawBatch(["x"] * 5, [b"1", b"2", b"bad", b"4", b"5"], 0.0, 0.0, 50), 0, NOW)
+    boundary = ErrorBoundary(Chokes())
+    boundary.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
+    boundary.operator = "in"
+    emitted = boundary.process(RawBatch(["x"] * 5, [b"1", b"2", b"bad", b"4", b"5"], 0.0, 0.0, 50), 0, NOW)
     assert [row["p"] for e in emitted for row in e.batch.rows] == [b"1", b"2", b"4", b"5"]
-    assert guard.logic.messages == [Message("bad/unknown", b"bad", 1, reason="in: MemoryError: ")]
+    assert boundary.logic.messages == [Message("bad/unknown", b"bad", 1, reason="in: MemoryError: ")]
 
 
 class Spiteful(Exception):
@@ -256,11 +256,11 @@ def test_whatever_an_error_says_a_dead_letter_can_be_written(error: Exception) -
         def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
             raise error
 
-    guard = Guard(Raises())
-    guard.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
+    boundary = ErrorBoundary(Raises())
+    boundary.policy = OnError("dead-letter", TopicTemplate("bad/{source}", sink=True))
     row: Row = {"time": 0.0, "source": "a/+#\0\ud800"}
-    assert guard.process(Batch([row], 0.0, 5.0), 0, NOW) == []
-    (message,) = named(guard.logic.messages)
+    assert boundary.process(Batch([row], 0.0, 5.0), 0, NOW) == []
+    (message,) = named(boundary.logic.messages)
     assert message.topic == "bad/a___\ufffd?"
     assert json.loads(message.payload)["error"].startswith(type(error).__name__)
     message.reason.encode()
@@ -303,14 +303,14 @@ class Lazy(Logic):
 def test_what_a_generator_raises_is_raised_in_its_guard(repeatable: bool) -> None:
     logic = Lazy()
     logic.repeatable = repeatable
-    guard = Guard(logic)
+    boundary = ErrorBoundary(logic)
     out: list[Emission] = []
     for batch in (Batch([row_of(n)], 0.0, float(n)) for n in range(5)):
-        out += guard.process(batch, 0, NOW)
-    out += guard.process(Batch([row_of(n) for n in range(5)], 0.0, 9.0), 0, NOW)
+        out += boundary.process(batch, 0, NOW)
+    out += boundary.process(Batch([row_of(n) for n in range(5)], 0.0, 9.0), 0, NOW)
     assert [row["n"] for emission in out for row in emission.batch.rows] == [0, 1, 2, 4, 0, 1, 2, 4]
-    assert (guard.failures, logic.drops[FAILED]) == (2, 2)
-    assert (guard.flush(NOW), guard.failures) == ((), 3)
+    assert (boundary.failures, logic.drops[FAILED]) == (2, 2)
+    assert (boundary.flush(NOW), boundary.failures) == ((), 3)
 
 
 def odd(rows: Any, arrival: Any = 0.0, watermark: Any = 0.0) -> Batch:
@@ -333,8 +333,8 @@ def test_what_is_no_emission_costs_the_rows_for_which_it_was_returned(returned: 
         def flush(self, now: Now) -> Any:
             return returned
 
-    guard = Guard(Odd())
-    assert list(guard.process(Batch([row_of(1)], 0.0), 0, NOW)) == []
-    assert list(guard.flush(NOW)) == []
-    assert (guard.failures, guard.logic.drops[FAILED]) == (2, 2)
-    assert "expected a" in str(guard.errors)
+    boundary = ErrorBoundary(Odd())
+    assert list(boundary.process(Batch([row_of(1)], 0.0), 0, NOW)) == []
+    assert list(boundary.flush(NOW)) == []
+    assert (boundary.failures, boundary.logic.drops[FAILED]) == (2, 2)
+    assert "expected a" in str(boundary.errors)
