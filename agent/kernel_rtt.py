@@ -39,7 +39,7 @@ WAIT_S: Final = 0.5
 READ_BYTES: Final = 1 << 16
 
 
-class Connection(NamedTuple):
+class TcpConnection(NamedTuple):
     """An established TCP connection of this board."""
 
     ours: Endpoint
@@ -47,7 +47,7 @@ class Connection(NamedTuple):
     rtt_s: float
 
 
-def connections() -> Iterator[Connection]:
+def connections() -> Iterator[TcpConnection]:
     """Connections with a round-trip time, IPv4 before IPv6. Raises OSError where the kernel does not tell."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as door:
@@ -65,12 +65,12 @@ def _question(family: int) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, DUMP, 1, 0) + body
 
 
-def parse(family: int, data: bytes) -> tuple[list[Connection], bool]:
+def parse(family: int, data: bytes) -> tuple[list[TcpConnection], bool]:
     """The connections of one part of an answer, and whether more parts follow. What is cut off is left out.
 
     Raises OSError for the kernel's error.
     """
-    found: list[Connection] = []
+    found: list[TcpConnection] = []
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, at)
@@ -86,7 +86,7 @@ def parse(family: int, data: bytes) -> tuple[list[Connection], bool]:
     return found, bool(data)
 
 
-def _connection(family: int, body: bytes) -> Connection | None:
+def _connection(family: int, body: bytes) -> TcpConnection | None:
     if len(body) < _ANSWER.size:
         return None
     our_port, their_port, ours, theirs = _ANSWER.unpack_from(body)
@@ -101,7 +101,7 @@ def _connection(family: int, body: bytes) -> Connection | None:
             if not 0 < rtt_us < UNKNOWN:
                 return None
             here, there = _address(family, ours), _address(family, theirs)
-            return Connection((here, int.from_bytes(our_port)), (there, int.from_bytes(their_port)), rtt_us / 1e6)
+            return TcpConnection((here, int.from_bytes(our_port)), (there, int.from_bytes(their_port)), rtt_us / 1e6)
         at += -(-length // 4) * 4
     return None
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
-from agent.drivers.recent import Recent
+from agent.drivers.recent import RecentSums
 from edgert.core.errors import EdgertError, show
 
 COUNTERS: Final = ("rows_in", "rows_out", "busy_s")
@@ -21,7 +21,7 @@ LEVELS: Final = {"queue_rows": "queue_size", "head_since_arrival_s": "head_age_s
 """Field of an instance -> metric."""
 
 
-class Client(Protocol):
+class SocketClient(Protocol):
     """The asking end of a control socket: `edgert.control.client.ControlClient`."""
 
     async def call(self, verb: str, args: Mapping[str, Any] | None = None) -> Any: ...
@@ -34,12 +34,12 @@ class EdgertDriver:
 
     name = "edgert"
 
-    def __init__(self, socket: str, client: Client | None = None) -> None:
+    def __init__(self, socket: str, client: SocketClient | None = None) -> None:
         if client is None:
             from edgert.control.client import ControlClient
 
             client = ControlClient(socket)
-        self._socket, self._client, self._recent = socket, client, Recent()
+        self._socket, self._client, self._recent = socket, client, RecentSums()
         self._flows: Mapping[str, Any] = {}
         """Flows of the last figures."""
 
@@ -89,7 +89,7 @@ def owned_as(socket: str) -> Callable[[int], bool]:
     return owned
 
 
-def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool]) -> EngineReport:
+def report_untrusted(figures: Any, recent: RecentSums, owned: Callable[[int], bool]) -> EngineReport:
     """The report that the answer to `figures` gives. Raises `DriverError` for one of another form."""
     try:
         return _report(figures, recent, owned)
@@ -97,7 +97,7 @@ def report_untrusted(figures: Any, recent: Recent, owned: Callable[[int], bool])
         raise DriverError(f"gateway: expected figures, got {show(figures)} ({error!r})") from error
 
 
-def _report(figures: Mapping[str, Any], recent: Recent, owned: Callable[[int], bool]) -> EngineReport:
+def _report(figures: Mapping[str, Any], recent: RecentSums, owned: Callable[[int], bool]) -> EngineReport:
     threads, foreign = _threads_by_slot(figures["threads"], owned)
     operators: dict[str, Operator] = {}
     counters: dict[str, dict[str, float]] = {}

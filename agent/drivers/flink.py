@@ -15,7 +15,7 @@ from typing import Any, Final
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
-from agent.drivers.recent import Recent
+from agent.drivers.recent import RecentSums
 from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.flink.runtime.taskexecutor.TaskManagerRunner",)
@@ -39,7 +39,7 @@ class FlinkDriver:
         self.name = "flink"
         self._get = get or Rest("flink", address, "http://127.0.0.1:8081").get
         self._names = threads or jvm.ThreadNames(MAIN_CLASSES)
-        self._recent = Recent()
+        self._recent = RecentSums()
         self._asked: set[tuple[str, str]] = set()
 
     async def report(self) -> EngineReport:
@@ -74,7 +74,7 @@ def report_untrusted(
     details: Sequence[Mapping[str, Any]],
     figures: Mapping[tuple[str, str], Any],
     find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
-    recent: Recent,
+    recent: RecentSums,
     at_s: float,
 ) -> EngineReport:
     """The report from `/jobs/<id>` of each job, and the metrics of each vertex: (job id, vertex id) -> answer. Jobs of

@@ -11,7 +11,7 @@ HALF_LIFE_S: Final = 5.0
 FORGOTTEN: Final = 1e-6
 
 
-class Recent:
+class RecentSums:
     """Turns counters since a start into sums over the recent past, one for each counter and operator."""
 
     def __init__(self, half_life_s: float = HALF_LIFE_S) -> None:

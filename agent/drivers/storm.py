@@ -21,7 +21,7 @@ from urllib.parse import quote
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
-from agent.drivers.recent import Recent
+from agent.drivers.recent import RecentSums
 from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.storm.daemon.worker", "org.apache.storm.daemon.worker.Worker")
@@ -43,7 +43,7 @@ _THREAD: Final = re.compile(r"Thread-\d+-(.*-executor\[-?\d+),? (-?\d+\].*)", re
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class StormInput:
     """A subscription of a component."""
 
     sender: str
@@ -53,10 +53,10 @@ class Input:
 
 
 @dataclass(slots=True)
-class Known:
+class SeenTopology:
     """Answers about a topology that are kept from look to look."""
 
-    inputs: Mapping[str, Sequence[Input]] | None = None
+    inputs: Mapping[str, Sequence[StormInput]] | None = None
     """Component -> its subscriptions. They are fixed when a topology is submitted."""
     executors: dict[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """Component -> first and last task of each executor. Tasks are fixed too, so these follow from their number."""
@@ -67,11 +67,11 @@ class Known:
 
 
 class Topology(NamedTuple):
-    """The answers about one topology at one look; see `Known`."""
+    """The answers about one topology at one look; see `SeenTopology`."""
 
     page: Mapping[str, Any]
     """`/topology/<id>` with counters since the start."""
-    inputs: Mapping[str, Sequence[Input]]
+    inputs: Mapping[str, Sequence[StormInput]]
     executors: Mapping[str, Sequence[tuple[int, int]]]
     lately: Mapping[str, Mapping[str, Any]]
     streams: Mapping[str, Mapping[str, float]]
@@ -92,8 +92,8 @@ class StormDriver:
         self.name, self.wait_s = "storm", wait_s
         self._get = get or Rest("storm", address, "http://127.0.0.1:8080", TIMEOUT_S).get
         self._names = threads or jvm.ThreadNames(MAIN_CLASSES, scope=scope, plain=plain_name)
-        self._recent, self._now_s = Recent(), now_s
-        self._known: dict[str, Known] = {}
+        self._recent, self._now_s = RecentSums(), now_s
+        self._known: dict[str, SeenTopology] = {}
         self._thread = ThreadPoolExecutor(1, "storm")
         self._looking: Future[EngineReport] | None = None
         self._last: EngineReport | None = None
@@ -128,7 +128,7 @@ class StormDriver:
     def _look(self, name: str) -> Topology:
         """The topology with the id `name`."""
         path = f"/api/v1/topology/{quote(name, safe='')}"
-        known = self._known.setdefault(name, Known())
+        known = self._known.setdefault(name, SeenTopology())
         page = self._get(f"{path}?{ALL_TIME}")
         if known.inputs is None:
             known.inputs = edges(self._get(f"{path}/visualization?{ALL_TIME}"))
@@ -148,7 +148,7 @@ class StormDriver:
 def report_untrusted(
     topologies: Sequence[Topology],
     find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
-    recent: Recent,
+    recent: RecentSums,
     at_s: float,
 ) -> EngineReport:
     """The report from the answers about each topology.
@@ -210,11 +210,11 @@ def components(page: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: of for name, of in found.items() if not name.startswith("__")}
 
 
-def edges(answer: Mapping[str, Any]) -> dict[str, list[Input]]:
+def edges(answer: Mapping[str, Any]) -> dict[str, list[StormInput]]:
     """Component -> its subscriptions, from `/topology/<id>/visualization`."""
     return {
         component: [
-            Input(str(told[":component"]), str(told[":stream"]), told[":grouping"] == "all")
+            StormInput(str(told[":component"]), str(told[":stream"]), told[":grouping"] == "all")
             for told in of[":inputs"]
             if not str(told[":component"]).startswith("__")
         ]
@@ -239,7 +239,7 @@ def transferred(answer: Mapping[str, Any]) -> dict[str, float]:
     return {str(told["stream"]): float(told["transferred"] or 0) for told in answer["outputStats"]}
 
 
-def divided(inputs: Mapping[str, Sequence[Input]]) -> list[str]:
+def divided(inputs: Mapping[str, Sequence[StormInput]]) -> list[str]:
     """Components of which several streams are subscribed to: their counters have to be divided."""
     streams: dict[str, set[str]] = {}
     for each in (each for of in inputs.values() for each in of):

@@ -31,7 +31,7 @@ DAMPING: Final = 0.98
 short ramp predicts loads that never come."""
 
 
-class Parameters(NamedTuple):
+class SmoothingWeights(NamedTuple):
     """Weights of the newest observation: in the level (α), in the trend (β), in the season (γ)."""
 
     level: float
@@ -44,7 +44,9 @@ class Smoothing:
 
     __slots__ = ("damping", "level", "parameters", "season", "steps", "trend")
 
-    def __init__(self, values: Sequence[float], season: int, parameters: Parameters, damping: float = DAMPING) -> None:
+    def __init__(
+        self, values: Sequence[float], season: int, parameters: SmoothingWeights, damping: float = DAMPING
+    ) -> None:
         first, second = sum(values[:season]) / season, sum(values[season : 2 * season]) / season
         self.trend = (second - first) / season
         # at the last step before the first observation
@@ -150,11 +152,11 @@ class HoltWinters:
 
 def fit(values: Sequence[float], season: int) -> Smoothing:
     """The smoothing with the least squared error on `values`, as it is after them."""
-    start = Smoothing(values, season, Parameters(0.0, 0.0, 0.0))
+    start = Smoothing(values, season, SmoothingWeights(0.0, 0.0, 0.0))
     squares = cache(partial(_squares, start, values))
-    best = Parameters(GRID[1], GRID[0], GRID[1])
+    best = SmoothingWeights(GRID[1], GRID[0], GRID[1])
     for _ in range(ROUNDS):
-        for name in Parameters._fields:
+        for name in SmoothingWeights._fields:
             best = min((best._replace(**{name: value}) for value in GRID), key=squares)
     found = Smoothing(values, season, best)
     for value in values:
@@ -162,7 +164,7 @@ def fit(values: Sequence[float], season: int) -> Smoothing:
     return found
 
 
-def _squares(start: Smoothing, values: Sequence[float], parameters: Parameters) -> float:
+def _squares(start: Smoothing, values: Sequence[float], parameters: SmoothingWeights) -> float:
     """Sum of the squared errors one step ahead. The recursion of `observe` once more, as many of these are tried."""
     (alpha, beta, gamma), damping = parameters, start.damping
     level, trend, found = start.level, start.trend, 0.0

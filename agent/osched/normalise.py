@@ -55,7 +55,7 @@ def log_min_max(priorities: Sequence[float], low: float, high: float) -> list[fl
     return min_max([math.log(p) for p in shifted(priorities)], low, high)
 
 
-class Smoothing:
+class PrioritySmoothing:
     """Exponential smoothing of priorities from period to period: `part` of a new value, the rest of the old one.
 
     0 < part <= 1; 1 passes every value on. A key without an old value is passed on; one that is gone is forgotten.

@@ -39,7 +39,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SchedulingRule:
     """`choice`, unless `measure` is given: then only while `measure` is above (or below) `bound`, else `otherwise`."""
 
     choice: Choice
@@ -64,12 +64,12 @@ class Rule:
         return [c.period_s or usual_s for c in both]
 
 
-def parse(text: str) -> Rule:
+def parse(text: str) -> SchedulingRule:
     """The rule that `text` says. Raises `RuleError`."""
     if condition := _WHEN.fullmatch(text.strip()):
         measure, sign, percent, then, other = condition.groups()
-        return Rule(_choice(then, text), measure, sign == ">", float(percent) / 100, _choice(other, text))
-    return Rule(_choice(text, text))
+        return SchedulingRule(_choice(then, text), measure, sign == ">", float(percent) / 100, _choice(other, text))
+    return SchedulingRule(_choice(text, text))
 
 
 def _choice(part: str, whole: str) -> Choice:

@@ -11,9 +11,9 @@ from agent.drivers.entities import EngineReport, EntityError, Operator, Thread, 
 from agent.osched.cooperation.shared import held_back
 from agent.osched.kernel.actions import Action
 from agent.osched.kernel.clusters import Clusters
-from agent.osched.normalise import Smoothing
+from agent.osched.normalise import PrioritySmoothing
 from agent.osched.policy.metric_graph import MetricError, MetricProvider
-from agent.osched.policy.policies import Policy, Random
+from agent.osched.policy.policies import Draw, PriorityPolicy
 from agent.osched.transformation import groups_by_query, logical_to_physical, physical_to_threads, units_of
 from agent.osched.translate import to_cores, to_groups, to_nice, to_slices, to_weights
 
@@ -41,7 +41,7 @@ class Mechanism:
 
 
 @dataclass(slots=True)
-class Schedule:
+class PeriodSchedule:
     """The decisions of one period."""
 
     policy: str = ""
@@ -63,17 +63,17 @@ class Schedule:
 
 def decide(
     reports: Sequence[EngineReport],
-    policy: Policy,
+    policy: PriorityPolicy,
     how: Mechanism,
-    random: Random,
-    smoothing: Smoothing | None = None,
+    random: Draw,
+    smoothing: PrioritySmoothing | None = None,
     over: Sequence[float] = (),
-) -> Schedule:
+) -> PeriodSchedule:
     """The schedule of `policy` for all reports. A report that lacks a metric is left out, and said in `errors`.
 
     `over`: priorities on other boards, on whose scale those of this board are.
     """
-    schedule = Schedule(policy.name)
+    schedule = PeriodSchedule(policy.name)
     used: list[EngineReport] = []
     for report in reports:
         try:
@@ -99,7 +99,9 @@ def decide(
     return schedule
 
 
-def _priorities(report: EngineReport, policy: Policy, random: Random, schedule: Schedule) -> dict[str, float]:
+def _priorities(
+    report: EngineReport, policy: PriorityPolicy, random: Draw, schedule: PeriodSchedule
+) -> dict[str, float]:
     """Priorities of the report's physical operators. One that is no finite number is left out, and said in `errors`."""
     provider = MetricProvider(report)
     given = {name: provider.get(name) for name in policy.metrics}
@@ -114,7 +116,7 @@ def _priorities(report: EngineReport, policy: Policy, random: Random, schedule: 
     return found
 
 
-def _smooth(schedule: Schedule, smoothing: Smoothing) -> None:
+def _smooth(schedule: PeriodSchedule, smoothing: PrioritySmoothing) -> None:
     """All engines in one call: what a call does not name is forgotten."""
     whole = {(driver, name): p for driver, of in schedule.priorities.items() for name, p in of.items()}
     for (driver, name), priority in smoothing.smooth(whole).items():
@@ -124,7 +126,7 @@ def _smooth(schedule: Schedule, smoothing: Smoothing) -> None:
 def _translate(
     threads: Mapping[Thread, float],
     operators: Sequence[Operator],
-    policy: Policy,
+    policy: PriorityPolicy,
     how: Mechanism,
     over: Sequence[float],
 ) -> list[Action]:

@@ -15,12 +15,12 @@ from agent.drivers.procfs import CpuTimes
 from agent.osched.cooperation.exchange import Cooperation, Peers
 from agent.osched.kernel.actions import SetGroup, SetWeights
 from agent.osched.kernel.cpus import on_by_default
-from agent.osched.kernel.door import Door, Outcome
+from agent.osched.kernel.door import AppliedActions, Door
 from agent.osched.kernel.grouping import incomparable
-from agent.osched.normalise import Smoothing
-from agent.osched.policy.policies import NONE, POLICIES, Random
+from agent.osched.normalise import PrioritySmoothing
+from agent.osched.policy.policies import NONE, POLICIES, Draw
 from agent.osched.rules import Choice, RuleError, common_period_s, parse
-from agent.osched.schedule import Mechanism, Schedule, decide
+from agent.osched.schedule import Mechanism, PeriodSchedule, decide
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.settings.agent import Sched
@@ -45,7 +45,7 @@ class Scheduler:
         drivers: Sequence[Driver],
         door: Door,
         clock: Clock,
-        random: Random,
+        random: Draw,
         peers: Peers | None = None,
     ) -> None:
         """`peers`: the agents of other boards; None: this board is alone."""
@@ -69,9 +69,9 @@ class Scheduler:
             door.able.clusters if wanted else None, quotas(settings),
         )  # fmt: skip
         self.running = Choice(NONE)
-        self.schedule = Schedule()
+        self.schedule = PeriodSchedule()
         self.reports: dict[str, EngineReport] = {}
-        self.outcome = Outcome()
+        self.outcome = AppliedActions()
         self.measures: dict[str, float] = {}
         self.errors: dict[str, str] = {}
         """Driver -> why it could not be asked."""
@@ -89,7 +89,7 @@ class Scheduler:
         self._before: tuple[float, dict[Thread, CpuTimes], tuple[float, float]] = (0.0, {}, (0.0, 0.0))
         self._compared: tuple[list[int], float] = ([], 0.0)
         """The processes whose sessions and groups were compared last, and when."""
-        self._smoothing = Smoothing(settings.smoothing)
+        self._smoothing = PrioritySmoothing(settings.smoothing)
         self._weights: dict[str, Mapping[str, float]] = {}
         self._looking = asyncio.Lock()
 
@@ -161,7 +161,7 @@ class Scheduler:
             if self.peers is not None:
                 self.cooperation.hear(self.peers.told(), self._clock.monotonic())
             if self.running.policy == NONE:
-                self.schedule, self.outcome = Schedule(NONE), Outcome()
+                self.schedule, self.outcome = PeriodSchedule(NONE), AppliedActions()
                 await asyncio.to_thread(self.door.undo)
                 await self._weigh({})
             else:
@@ -208,7 +208,7 @@ class Scheduler:
             log.warning("osched: %s", text, exc_info=None if isinstance(error, EdgertError) else error)
         self.errors[name] = text
 
-    def decide(self, policy: str, smoothing: Smoothing | None = None) -> Schedule:
+    def decide(self, policy: str, smoothing: PrioritySmoothing | None = None) -> PeriodSchedule:
         """The schedule of `policy` for what was reported last; nothing is changed."""
         reports = self.cooperation.completed(list(self.reports.values()))
         over = self.cooperation.span(policy)
@@ -231,7 +231,7 @@ class Scheduler:
         if payload is not None:
             self.peers.tell(payload)
 
-    def _root_group(self, schedule: Schedule) -> None:
+    def _root_group(self, schedule: PeriodSchedule) -> None:
         """All scheduled threads into one group, where their nice values would not compare otherwise.
 
         Its share is as many default shares as there are processes: together they get what they got apart.

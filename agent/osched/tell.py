@@ -11,7 +11,7 @@ from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, Set
 from agent.osched.kernel.clusters import cores
 from agent.osched.policy.metric_graph import METRICS, MetricError, MetricProvider
 from agent.osched.policy.policies import NONE, POLICIES
-from agent.osched.schedule import Schedule
+from agent.osched.schedule import PeriodSchedule
 from agent.osched.scheduler import Scheduler
 from edgert.core.errors import EdgertError
 
@@ -54,7 +54,7 @@ def cooperation(scheduler: Scheduler) -> dict[str, Any]:
     }
 
 
-def _rows(scheduler: Scheduler, schedule: Schedule) -> list[dict[str, Any]]:
+def _rows(scheduler: Scheduler, schedule: PeriodSchedule) -> list[dict[str, Any]]:
     nice, slices = _by_thread(schedule.actions)
     fast = {a.thread: a.cores for a in schedule.actions if isinstance(a, SetCores)}
     shares = {t: a.share for a in schedule.actions if isinstance(a, SetGroup) and a.group for t in a.threads}
@@ -118,7 +118,7 @@ def dry_run(scheduler: Scheduler, policy: str) -> dict[str, Any]:
     }
 
 
-def _scale(scheduler: Scheduler, policy: str, schedule: Schedule) -> list[str]:
+def _scale(scheduler: Scheduler, policy: str, schedule: PeriodSchedule) -> list[str]:
     """How other boards count for a schedule; for people."""
     notes, cooperation = [], scheduler.cooperation
     if span := cooperation.span(policy):

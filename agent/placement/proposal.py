@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from agent.placement.heuristics.registry import place
 from agent.placement.problem.budget import Budget, Draw
-from agent.placement.problem.build import Figures, Profile, Rule, build
-from agent.placement.problem.cost import Evaluation, Rank, Terms
-from agent.placement.problem.model import Placement, Problem
+from agent.placement.problem.build import Figures, PlacementRule, Profile, build
+from agent.placement.problem.cost import CostTerms, Evaluation, Rank
+from agent.placement.problem.model import Placement, PlacementProblem
 from edgert.flow.plan import copy_name, uncopied
 
 Reading = tuple[Figures, Figures]
@@ -28,7 +28,7 @@ class Score:
     """The judgement of a placement."""
 
     rank: Rank
-    terms: Terms
+    terms: CostTerms
 
     def plain(self) -> dict[str, float]:
         """Returns the proposal as JSON types."""
@@ -67,7 +67,7 @@ def propose(
     rtt_s: Callable[[str, str], float],
     budget: Budget,
     draw: Draw,
-    rules: Mapping[str, Rule] | None = None,
+    rules: Mapping[str, PlacementRule] | None = None,
 ) -> Proposal:
     """`readings` by gateway; `on`: where the flow's operator copies run; `fleet`: names of flows that run on several
     gateways; `keep`: operators (copies, or all copies of one) that stay. Operators that are fused move together.
@@ -102,15 +102,15 @@ def _kept(copies: Iterable[str], keep: Collection[str]) -> bool:
     return any(copy in keep or uncopied(copy)[0] in keep for copy in copies)
 
 
-def _held(problem: Problem, placement: Placement, movable: Collection[str]) -> Problem:
+def _held(problem: PlacementProblem, placement: Placement, movable: Collection[str]) -> PlacementProblem:
     """Returns the problem in which all but the movable operators are pinned to where they are."""
     operators = [
         o if o.name in movable else replace(o, gateways=frozenset({placement[o.name]}), labels=frozenset())
         for o in problem.operators
     ]
-    return Problem(tuple(operators), problem.edges, problem.boards, problem.latency_ms, problem.limit)
+    return PlacementProblem(tuple(operators), problem.edges, problem.boards, problem.latency_ms, problem.limit)
 
 
-def _score(problem: Problem, placement: Placement) -> Score:
+def _score(problem: PlacementProblem, placement: Placement) -> Score:
     evaluation = Evaluation(problem, problem.assignment(placement))
     return Score(evaluation.rank, evaluation.terms)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.placement.heuristics.registry import HEURISTICS
-from agent.placement.problem.build import Rule
+from agent.placement.problem.build import PlacementRule
 from edgert.core.errors import EdgertError, show
 from edgert.flow.plan import uncopied
 
@@ -93,12 +93,14 @@ class Rules:
         pin, needed = self.pin_of(copy), self.labels_of(copy)
         return any(pin in (None, gateway) and needed <= has for gateway, has in takers.items())
 
-    def for_problem(self, flow: str, takers: Takers) -> dict[str, Rule]:
+    def for_problem(self, flow: str, takers: Takers) -> dict[str, PlacementRule]:
         """As `agent.placement.problem.build` takes them. Pins of single copies are not among them: such a copy is kept
         where it is; nor is what no board can obey now (`held_back`)."""
         names = {n for n in (*self.pins, *self.labels) if not uncopied(n)[1] and self._has_board(n, takers)}
         return {
-            f"{flow}/{name}": Rule(frozenset({self.pins[name]} if name in self.pins else ()), self.labels_of(name))
+            f"{flow}/{name}": PlacementRule(
+                frozenset({self.pins[name]} if name in self.pins else ()), self.labels_of(name)
+            )
             for name in names
         }
 

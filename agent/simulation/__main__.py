@@ -17,9 +17,9 @@ from typing import Any, Final
 from agent.placement.heuristics.registry import HEURISTICS
 from agent.simulation import report
 from agent.simulation.described.description import Description, read
-from agent.simulation.described.events import Event, drawn
-from agent.simulation.run import Job, Outcome, document_of, simulate
-from agent.simulation.shape import Shapes
+from agent.simulation.described.events import FleetEvent, drawn
+from agent.simulation.run import FleetOutcome, SimulationJob, document_of, simulate
+from agent.simulation.shape import PlanShapes
 from edgert.core.errors import EdgertError
 from edgert.flow.document import from_plain
 from edgert.operators.registry import with_installed
@@ -67,7 +67,7 @@ def _run(asked: Mapping[str, Any]) -> int:
     return _verdict(outcomes)
 
 
-def _events(asked: Mapping[str, Any], description: Description) -> tuple[Event, ...]:
+def _events(asked: Mapping[str, Any], description: Description) -> tuple[FleetEvent, ...]:
     """Events of the file, and the drawn ones."""
     names = [board.name for board in description.boards]
     draw = Random(f"{asked['seed']} events").random
@@ -82,22 +82,24 @@ def _heuristics(name: str) -> list[str]:
     return known if name == ALL else [name]
 
 
-def _job(asked: Mapping[str, Any], description: Description, events: tuple[Event, ...], heuristic: str) -> Job:
+def _job(
+    asked: Mapping[str, Any], description: Description, events: tuple[FleetEvent, ...], heuristic: str
+) -> SimulationJob:
     known, _ = with_installed()
     profiles = {name: Profile(*told) for name, told in asked["operators"].items()}
-    shapes = Shapes(from_plain(asked["document"], known), known, profiles, asked["row_bytes"])
+    shapes = PlanShapes(from_plain(asked["document"], known), known, profiles, asked["row_bytes"])
     names = [board.name for board in description.boards]
     for what, name in (("--at", asked["at"]), *(("--pin", board) for board in asked["pins"].values())):
         if name and name not in names:
             raise UsageError(f"{what}: expected a board of {asked['fleet']}, one of {', '.join(names)}, got {name!r}")
     at = asked["at"] or names[0]
-    return Job(
+    return SimulationJob(
         description, shapes, asked["rate"], asked["seed"], asked["seconds"], events, at, asked["pins"],
         "" if heuristic == NONE else heuristic,
     )  # fmt: skip
 
 
-def _progress(job: Job) -> Callable[[float], None]:
+def _progress(job: SimulationJob) -> Callable[[float], None]:
     began = told = time.monotonic()
 
     def progress(at_s: float) -> None:
@@ -111,7 +113,7 @@ def _progress(job: Job) -> Callable[[float], None]:
     return progress
 
 
-def _tell(outcomes: list[Outcome]) -> None:
+def _tell(outcomes: list[FleetOutcome]) -> None:
     if len(outcomes) > 1:
         print(report.table(outcomes))
         return
@@ -129,7 +131,7 @@ def _write(path: str, document: Mapping[str, Any]) -> None:
         raise EdgertError(f"--json: {path}: expected a file that can be written: {error.strerror or error}") from error
 
 
-def _verdict(outcomes: list[Outcome]) -> int:
+def _verdict(outcomes: list[FleetOutcome]) -> int:
     """1 where an operator had two owners."""
     wrong = [outcome for outcome in outcomes if outcome.violations]
     for outcome in wrong:

@@ -18,13 +18,12 @@ from agent.membership.transport import RequestError
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import VirtualAgent, cores_of
 from agent.simulation.described.description import Description
-from agent.simulation.described.events import COORDINATOR
-from agent.simulation.described.events import Event as Fault
+from agent.simulation.described.events import COORDINATOR, FleetEvent
 from agent.simulation.gateway import Disk, VirtualGateway
 from agent.simulation.loop import LoopClock
 from agent.simulation.network import MembershipNetwork, address_of, stream_bytes
-from agent.simulation.rows import Rows, Working
-from agent.simulation.shape import Shapes
+from agent.simulation.rows import SimulatedRows, Working
+from agent.simulation.shape import PlanShapes
 from agent.simulation.watch import PartSeen, Watch
 from edgert.core.packing import pack
 
@@ -47,7 +46,7 @@ class VirtualFleet(MembershipNetwork):
     """To be used on a `VirtualLoop`."""
 
     def __init__(
-        self, description: Description, shapes: Shapes, rows: Rows, seed: int,
+        self, description: Description, shapes: PlanShapes, rows: SimulatedRows, seed: int,
         gateway: type[VirtualGateway] = VirtualGateway,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -211,10 +210,10 @@ class VirtualFleet(MembershipNetwork):
 
     # -- faults
 
-    def apply(self, fault: Fault) -> None:
+    def apply(self, fault: FleetEvent) -> None:
         """Lets an event of the description happen now."""
         boards = tuple(self._named(name) for name in fault.boards)
-        self.watch.say(f"* {Fault(fault.at_s, fault.kind, boards, fault.for_s, fault.one_way, fault.by_s)}")
+        self.watch.say(f"* {FleetEvent(fault.at_s, fault.kind, boards, fault.for_s, fault.one_way, fault.by_s)}")
         first, name = boards[0], boards[0]
         if fault.kind in ("kill", "card"):
             until = inf if fault.for_s is None else self.now + fault.for_s

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent.simulation.rows import Counted
-from agent.simulation.shape import Instance, Shape, Shapes
+from agent.simulation.shape import PlanShape, PlanShapes, SimulatedInstance
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
-from edgert.flow.part_states import Event, PartState, after, event_of, state_of
+from edgert.flow.part_states import PartEvent, PartState, after, event_of, state_of
 
 PATIENCE_S: Final = 60.0
 """As `gateway.flows.stopped` has it."""
@@ -61,7 +61,7 @@ class Run:
     """A part in memory, with its counters since this plan began here."""
 
     part: Part
-    shape: Shape
+    shape: PlanShape
     counted: dict[str, Counted]
     """Counters by instance on this gateway."""
     stopped: bool = False
@@ -71,7 +71,7 @@ class Run:
     suspended: bool = False
     """Stopped by the agent of its board, until that one says otherwise."""
 
-    def here(self, gateway: str) -> list[Instance]:
+    def here(self, gateway: str) -> list[SimulatedInstance]:
         return [instance for instance in self.shape.instances if instance.gateway == gateway]
 
 
@@ -86,7 +86,7 @@ OF_COORDINATORS: Final = frozenset(
 class VirtualGateway:
     """One life of a gateway: from its start until the board dies. `changed` is called whenever what runs changes."""
 
-    def __init__(self, name: str, disk: Disk, shapes: Shapes, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(self, name: str, disk: Disk, shapes: PlanShapes, clock: Clock, changed: Callable[[], None]) -> None:
         self.name, self.path = name, f"the control socket of {name}"
         self.disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
         self._busy = asyncio.Lock()
@@ -206,7 +206,7 @@ class VirtualGateway:
     async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         flow = args["document"]["name"]
         self.fence(flow, args["fence"])
-        self._step(flow, Event.CHANGE)
+        self._step(flow, PartEvent.CHANGE)
         self._rules(flow, args)
         await asyncio.sleep(STEP_S)
         version = self.disk.parts[flow].version + 1 if flow in self.disk.parts else 1
@@ -217,7 +217,7 @@ class VirtualGateway:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         if self._state(flow) is not PartState.SUSPENDED:  # such a guest ships what it holds, and takes nothing more
-            self._step(flow, Event.CHANGE)
+            self._step(flow, PartEvent.CHANGE)
         await asyncio.sleep(STEP_S)
         removed = self.runs.pop(flow, None) is not None
         self.disk.parts.pop(flow, None)
@@ -231,7 +231,7 @@ class VirtualGateway:
             prepared=flow in self.disk.prepared, committed=False,
         )  # fmt: skip
 
-    def _step(self, flow: str, event: Event, plan: int = 0) -> tuple[PartState, PartState]:
+    def _step(self, flow: str, event: PartEvent, plan: int = 0) -> tuple[PartState, PartState]:
         """Works as that of `gateway.registry.plan_changes`."""
         prepared = self.disk.prepared[flow].plan if flow in self.disk.prepared else None
         runs_by, before = self.runs[flow].part.plan if flow in self.runs else None, self._state(flow)
@@ -240,7 +240,7 @@ class VirtualGateway:
     async def _copy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Operators have no state here."""
         self.fence(args["flow"], args["fence"])
-        self._step(args["flow"], Event.CHANGE)
+        self._step(args["flow"], PartEvent.CHANGE)
         return {"token": "", "states": []}
 
     async def _ahead(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -251,7 +251,7 @@ class VirtualGateway:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            before, then = self._step(flow, Event.STOP)
+            before, then = self._step(flow, PartEvent.STOP)
             if before is not then:
                 await asyncio.sleep(STOP_S)
                 run = self.runs[flow]
@@ -264,7 +264,7 @@ class VirtualGateway:
 
     async def _suspend(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         async with self._busy:
-            before, then = self._step(args["flow"], Event.SUSPEND)
+            before, then = self._step(args["flow"], PartEvent.SUSPEND)
             if before is not then:
                 await asyncio.sleep(STOP_S)
                 run = self.runs[args["flow"]]
@@ -274,7 +274,7 @@ class VirtualGateway:
 
     async def _resume(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         async with self._busy:
-            before, then = self._step(args["flow"], Event.RESUME)
+            before, then = self._step(args["flow"], PartEvent.RESUME)
             if before is not then:
                 self._go_on(self.runs[args["flow"]])
             return {}
@@ -298,7 +298,7 @@ class VirtualGateway:
         return not any(told["source"] and on[name] == self.name for name, told in self._shapes.operators.items())
 
     def _impatient(self, flow: str, run: Run) -> None:
-        if self.runs.get(flow) is run and self._step(flow, Event.PATIENCE_ENDS)[1] is PartState.RUNNING:
+        if self.runs.get(flow) is run and self._step(flow, PartEvent.PATIENCE_ENDS)[1] is PartState.RUNNING:
             self._go_on(run)
 
     async def _export(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -313,7 +313,7 @@ class VirtualGateway:
         self.fence(flow, args["fence"])
         self._rules(flow, args)
         async with self._busy:
-            self._step(flow, Event.PREPARE, args["plan"])
+            self._step(flow, PartEvent.PREPARE, args["plan"])
             await asyncio.sleep(STEP_S)
             version = self.runs[flow].part.version if flow in self.runs else 1
             self.write_prepared(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
@@ -328,7 +328,7 @@ class VirtualGateway:
         flow, plan = args["flow"], args["plan"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            if self._step(flow, Event.COMMIT, plan)[1] is not PartState.COMMITTED:
+            if self._step(flow, PartEvent.COMMIT, plan)[1] is not PartState.COMMITTED:
                 return {"pause_s": 0.0}  # told twice
             await asyncio.sleep(STEP_S)
             run = self.runs.get(flow)
@@ -339,7 +339,7 @@ class VirtualGateway:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         async with self._busy:
-            before, then = self._step(flow, Event.ABORT, args["plan"])
+            before, then = self._step(flow, PartEvent.ABORT, args["plan"])
             if before is not then and before in (PartState.JOINING, PartState.PREPARED):
                 await asyncio.sleep(STEP_S)
                 del self.disk.prepared[flow]

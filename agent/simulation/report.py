@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent.simulation.described.events import Event
-from agent.simulation.run import Outcome, Score
+from agent.simulation.described.events import FleetEvent
+from agent.simulation.run import FleetOutcome, Score
 
 TERMS: Final = ("latency_ms", "boards", "edges", "rows")
-"""Terms of the score, as `agent.placement.problem.cost.Terms` names them."""
+"""Terms of the score, as `agent.placement.problem.cost.CostTerms` names them."""
 
 
-def plan(events: Sequence[Event]) -> str:
+def plan(events: Sequence[FleetEvent]) -> str:
     """One line for each event."""
     if not events:
         return "nothing goes wrong (--kills, --cuts, --clock-jumps, [[events]])"
     return "\n".join(f"{event.at_s:8.1f} s  {event}" for event in events)
 
 
-def timeline(outcome: Outcome) -> str:
+def timeline(outcome: FleetOutcome) -> str:
     return "\n".join(
         f"{line.at_s:8.1f} s  {f'{line.board}: ' if line.board else ''}{line.text}" for line in outcome.lines
     )
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: FleetOutcome) -> str:
     return "\n".join(f"{f'{name}:':24} {told}" for name, told in _summary(outcome))
 
 
-def _summary(o: Outcome) -> Iterator[tuple[str, str]]:
+def _summary(o: FleetOutcome) -> Iterator[tuple[str, str]]:
     yield "availability", f"{o.availability:.3%} of {o.seconds:g} s"
     for state in dict.fromkeys(outage.state for outage in o.outages):
         some = [outage.seconds for outage in o.outages if outage.state == state]
@@ -63,7 +63,7 @@ def _score(score: Score) -> str:
     return f"score {score['score']:.4g} ({terms}), limits violated by {score['violation']:.2f}"
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[FleetOutcome]) -> str:
     """Heuristics on the same events."""
     first_line = (
         f"{'heuristic':20} {'available':>10} {'longest s':>10} {'changes':>8} {'moves':>6} {'score start':>12}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from agent.simulation.shape import Instance
+from agent.simulation.shape import SimulatedInstance
 
 LEAST: Final = 1e-9
 PASSES: Final = 8
@@ -31,7 +31,7 @@ class Counted:
 class Working(NamedTuple):
     """An instance that runs now. `cores`: of its board; `speed`: of one of them."""
 
-    instance: Instance
+    instance: SimulatedInstance
     counted: Counted
     cores: float
     speed: float
@@ -41,7 +41,7 @@ Way = Callable[[str, str], float]
 """(gateway, gateway) -> bytes per second between them: infinity without a limit, 0 while the way is cut."""
 
 
-class Rows:
+class SimulatedRows:
     """The rows of one flow. `sources`: heads of its source instances."""
 
     def __init__(self, rate: float, row_bytes: float, sources: Iterable[str]) -> None:

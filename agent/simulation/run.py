@@ -14,12 +14,12 @@ from agent.fleet import local_gateway
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import BOARD, check_settings
 from agent.simulation.described.description import Description
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.loop import VirtualLoop
-from agent.simulation.rows import Rows
-from agent.simulation.shape import Shapes
+from agent.simulation.rows import SimulatedRows
+from agent.simulation.shape import PlanShapes
 from agent.simulation.watch import Line, Outage, Watch
 from edgert.core.errors import EdgertError
 
@@ -35,15 +35,15 @@ Score = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimulationJob:
     """The job of a simulation. `seconds`: from the deployment on; `asked`: the board at which the flow is deployed."""
 
     description: Description
-    shapes: Shapes
+    shapes: PlanShapes
     rate: float
     seed: int
     seconds: float
-    events: Sequence[Event]
+    events: Sequence[FleetEvent]
     asked: str
     pins: Mapping[str, str] = field(default_factory=dict)
     heuristic: str = "hybrid"
@@ -52,7 +52,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Outcome:
+class FleetOutcome:
     """Result of a simulation."""
 
     heuristic: str
@@ -88,7 +88,7 @@ class Outcome:
         return max(self.outages, key=lambda outage: outage.seconds, default=None)
 
 
-def simulate(job: Job, progress: Callable[[float], None] = lambda at_s: None) -> Outcome:
+def simulate(job: SimulationJob, progress: Callable[[float], None] = lambda at_s: None) -> FleetOutcome:
     """Runs the job to its end. `progress` is called with the seconds since the deployment. Raises `EdgertError` where
     the flow cannot be deployed."""
     check_settings(job.description.boards)
@@ -96,9 +96,9 @@ def simulate(job: Job, progress: Callable[[float], None] = lambda at_s: None) ->
         return runner.run(_run(job, progress))
 
 
-async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
+async def _run(job: SimulationJob, progress: Callable[[float], None]) -> FleetOutcome:
     sources = (name for name, told in job.shapes.operators.items() if told["source"])
-    rows = Rows(job.rate, job.shapes.row_bytes, sources)
+    rows = SimulatedRows(job.rate, job.shapes.row_bytes, sources)
     fleet = VirtualFleet(job.description, job.shapes, rows, job.seed, job.gateway)
     await asyncio.sleep(MEET_S)
     with _heard(fleet.watch):
@@ -120,7 +120,7 @@ async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
         end = await _score(fleet, job)
     watch, boards = fleet.watch, len(job.description.boards)
     await fleet.stop()
-    return Outcome(
+    return FleetOutcome(
         job.heuristic, job.seed, job.seconds, watch.lines, watch.outages, watch.violations, watch.changes, watch.moves,
         watch.deaths_known_s, watch.false_deaths, sent / boards / job.seconds, requests / boards / job.seconds,
         carried / boards / job.seconds, statistics.median(errors) if errors else None, await start, end,
@@ -128,7 +128,7 @@ async def _run(job: Job, progress: Callable[[float], None]) -> Outcome:
     )  # fmt: skip
 
 
-async def _deploy(fleet: VirtualFleet, job: Job) -> None:
+async def _deploy(fleet: VirtualFleet, job: SimulationJob) -> None:
     args = {"document": job.shapes.flow.document, "pins": job.pins, "labels": {}, "heuristic": job.heuristic}
     for tried in range(DEPLOY_TRIES):
         agent = fleet.agents[job.asked]
@@ -146,7 +146,7 @@ async def _deploy(fleet: VirtualFleet, job: Job) -> None:
     fleet.watch.say(f"the flow is deployed at {job.asked}; its coordinator is {told}")
 
 
-async def _score(fleet: VirtualFleet, job: Job, after_s: float = 0.0) -> Score:
+async def _score(fleet: VirtualFleet, job: SimulationJob, after_s: float = 0.0) -> Score:
     """Score of the placement that runs, as its coordinator sees it; empty where it does not say it in time."""
     await asyncio.sleep(after_s)
     chosen = [agent for name, agent in fleet.agents.items() if agent.flows.coordinates(fleet.flow)]
@@ -193,7 +193,7 @@ def _heard(watch: Watch) -> Iterator[None]:
         logger.propagate = propagate
 
 
-def document_of(outcome: Outcome) -> dict[str, Any]:
+def document_of(outcome: FleetOutcome) -> dict[str, Any]:
     """For JSON."""
     longest = outcome.longest
     return {

@@ -18,7 +18,7 @@ FREE = Profile(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class SimulatedInstance:
     """One instance of a plan."""
 
     name: str
@@ -37,20 +37,20 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PlanShape:
     """The instances of a plan, each after all that feed it."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[SimulatedInstance, ...]
     heads: Mapping[str, str]
     """Operator copy -> head of the instance in which it runs."""
 
 
-class Shapes:
+class PlanShapes:
     """The shapes of one flow, by assignment. `profiles`: of each operator copy."""
 
     def __init__(self, flow: Flow, registry: Registry, profiles: Mapping[str, Profile], row_bytes: float) -> None:
         self.flow, self._registry, self._profiles, self.row_bytes = flow, registry, profiles, row_bytes
-        self._made: dict[frozenset[tuple[str, str]], Shape] = {}
+        self._made: dict[frozenset[tuple[str, str]], PlanShape] = {}
         self.operators = self._checked()
 
     def _checked(self) -> dict[str, dict[str, Any]]:
@@ -66,14 +66,14 @@ class Shapes:
             for copy in copies[name]
         }
 
-    def of(self, assignment: Mapping[str, str]) -> Shape:
+    def of(self, assignment: Mapping[str, str]) -> PlanShape:
         """The instances where operator copies run on these gateways."""
         key = frozenset(assignment.items())
         if key not in self._made:
             self._made[key] = self._make(assignment)
         return self._made[key]
 
-    def _make(self, assignment: Mapping[str, str]) -> Shape:
+    def _make(self, assignment: Mapping[str, str]) -> PlanShape:
         located = {copy: Location(gateway) for copy, gateway in assignment.items()}
         physical = plan(self.flow, self._registry, "full", assignment=located)
         made = model(physical, {stage.name: self._profile(stage) for i in physical.instances.values() for stage in
@@ -88,9 +88,11 @@ class Shapes:
             fed = dict.fromkeys(output.instance for output in one.outputs)
             gives = tuple((to, head[to], at[to], made.gives[n, number[to]] / alike[to]) for to in fed)
             cost_s = made.profiles[n].cost_s
-            instances.append(Instance(name, one.operators, head[name], one.kind, at[name], cost_s, gives, made.ends[n]))
+            instances.append(
+                SimulatedInstance(name, one.operators, head[name], one.kind, at[name], cost_s, gives, made.ends[n])
+            )
         heads = {copy_name(o, i.copy): head[name] for name, i in physical.instances.items() for o in i.operators}
-        return Shape(tuple(instances), heads)
+        return PlanShape(tuple(instances), heads)
 
     def _profile(self, stage: PhysicalInstance) -> Profile:
         """Returns the profile of operators that follow each other in one stage."""

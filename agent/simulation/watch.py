@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from edgert.core.ids import short
 
-State = Literal["runs", "lacks a board", "is cut", "changes its plan"]
+FlowState = Literal["runs", "lacks a board", "is cut", "changes its plan"]
 AGAIN_S: Final = 60.0
 """After so long without one, a false death gets a line again."""
 TOLD_S: Final = 1.0
@@ -32,7 +32,7 @@ class Outage(NamedTuple):
 
     began_s: float
     seconds: float
-    state: State
+    state: FlowState
     why: str
 
 
@@ -71,7 +71,7 @@ class Watch:
         """Changes of plan, and operator copies that went to another board by them."""
         self.coordinators: dict[str, str] = {}
         """Board -> the board that it takes for the coordinator."""
-        self._state: State = "runs"
+        self._state: FlowState = "runs"
         self._why = ""
         self._since: float | None = None
         self._deaths: dict[str, Death] = {}
@@ -108,7 +108,7 @@ class Watch:
         self.changes += 1
         self.moves += len(moved)
 
-    def _judge(self, parts: Mapping[str, PartSeen], living: Collection[str]) -> tuple[State, str]:
+    def _judge(self, parts: Mapping[str, PartSeen], living: Collection[str]) -> tuple[FlowState, str]:
         newest = self._newest
         boards = sorted(set(newest.assignment.values()))
         if gone := [board for board in boards if board not in living]:
@@ -121,7 +121,7 @@ class Watch:
             return "is cut", f"{apart[0][0]} and {apart[0][1]} do not hear each other"
         return "runs", ""
 
-    def _becomes(self, state: State, why: str) -> None:
+    def _becomes(self, state: FlowState, why: str) -> None:
         now, since = self._now(), self._since or 0.0
         if self._state != "runs" and now > since:
             self.outages.append(Outage(since, now - since, self._state, self._why))

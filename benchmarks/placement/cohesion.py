@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from edgert.scheduling.locality_fairness import Placement, even, locality_fairness
+from edgert.scheduling.locality_fairness import SlotPlacement, even, locality_fairness
 
 NEAR, FAR = 1.0, 1.0 / 40.0
 """Closeness (1 / distance) of two instances in one process, and in two (section 3)."""
@@ -22,7 +22,7 @@ PUBLISHED: Final = {
 """Shape → (copies of eight operators in a row, gain in cohesion over `even` on eight slots in %; section 4.2)."""
 
 
-def cohesion(placement: Placement, edges: Sequence[tuple[str, str]]) -> float:
+def cohesion(placement: SlotPlacement, edges: Sequence[tuple[str, str]]) -> float:
     """Σ over edges and over the upstream operator's instances of the closeness to the closest downstream one (equation
     1; it is printed with min, the text and the published figures say closest). More is better."""
     return sum(
@@ -30,7 +30,7 @@ def cohesion(placement: Placement, edges: Sequence[tuple[str, str]]) -> float:
     )
 
 
-def coupling(placement: Placement) -> float:
+def coupling(placement: SlotPlacement) -> float:
     """Σ over instances of the closeness to the closest copy of the same operator (equation 2). Less is fairer."""
     total = 0.0
     for slots in placement.values():
@@ -46,7 +46,7 @@ def in_a_row(counts: Sequence[int]) -> tuple[dict[str, int], list[tuple[str, str
     return dict(zip(names, counts, strict=True)), list(pairwise(names))
 
 
-def gain(ours: Placement, spread: Placement, edges: Sequence[tuple[str, str]]) -> float:
+def gain(ours: SlotPlacement, spread: SlotPlacement, edges: Sequence[tuple[str, str]]) -> float:
     """Gain in cohesion of one placement over another, in %."""
     return (cohesion(ours, edges) / cohesion(spread, edges) - 1) * 100
 

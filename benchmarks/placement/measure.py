@@ -10,7 +10,7 @@ from typing import Final
 from agent.placement.heuristics.registry import HEURISTICS, place
 from agent.placement.problem.budget import Budget, Draw
 from agent.placement.problem.cost import PAPER, Evaluation
-from agent.placement.problem.model import Problem
+from agent.placement.problem.model import PlacementProblem
 from benchmarks.bars import draw
 from benchmarks.placement.cohesion import PUBLISHED, gains
 from benchmarks.placement.topologies import SEED, SHAPES, large, topology
@@ -58,7 +58,7 @@ def measure(options: Options, report: Report) -> None:
             report.add(f"{operators} operators on {boards} boards, hybrid", spent * 1e3, "ms", limit=seconds * 1e3)
 
 
-def _compare(report: Report, what: str, problem: Problem, repetitions: int) -> None:
+def _compare(report: Report, what: str, problem: PlacementProblem, repetitions: int) -> None:
     """Scores of all heuristics, and the hybrid's beside the best single one's."""
     for repetition in range(repetitions):
         found = {}

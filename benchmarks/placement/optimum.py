@@ -7,7 +7,7 @@ from typing import NamedTuple
 import highspy
 
 from agent.placement.problem.cost import PAPER
-from agent.placement.problem.model import Problem
+from agent.placement.problem.model import PlacementProblem
 
 
 class Bound(NamedTuple):
@@ -19,7 +19,7 @@ class Bound(NamedTuple):
     """The solver found a placement as good as that."""
 
 
-def optimum(problem: Problem, seconds: float) -> Bound | None:
+def optimum(problem: PlacementProblem, seconds: float) -> Bound | None:
     """The optimum, or the best bound known after `seconds`; None if there is no placement within the limits."""
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
@@ -48,7 +48,7 @@ def optimum(problem: Problem, seconds: float) -> Bound | None:
 
 
 def _crossing(
-    problem: Problem, solver: highspy.Highs, on: list[list[highspy.highs_var]]
+    problem: PlacementProblem, solver: highspy.Highs, on: list[list[highspy.highs_var]]
 ) -> highspy.highs_linear_expression:
     """The terms for edges and rows between boards, and the limits of the boards' links."""
     boards = range(len(problem.boards))

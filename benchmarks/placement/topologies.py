@@ -12,7 +12,7 @@ import random
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from agent.placement.problem.model import Board, Edge, Operator, Problem
+from agent.placement.problem.model import CandidateBoard, PlacedEdge, PlacedOperator, PlacementProblem
 
 SEED: Final = 3141592653589793238
 """The first 19 digits of π, as the paper's."""
@@ -46,12 +46,12 @@ CORES_AND_MB: Final = (
 OPERATOR_MB: Final = 64
 
 
-def fleet(rng: random.Random, boards: int = 11) -> tuple[tuple[Board, ...], tuple[tuple[float, ...], ...]]:
+def fleet(rng: random.Random, boards: int = 11) -> tuple[tuple[CandidateBoard, ...], tuple[tuple[float, ...], ...]]:
     """Boards like the paper's in a tree of switches with links of 1 to 4 ms."""
     machines = []
     for n in range(boards):
         cores, megabytes = CORES_AND_MB[n % len(CORES_AND_MB)]
-        machines.append(Board(f"w{n + 1}", cores, megabytes * 1e6, bandwidth=12.5e6))
+        machines.append(CandidateBoard(f"w{n + 1}", cores, megabytes * 1e6, bandwidth=12.5e6))
     link = [rng.uniform(1, 4) for _ in range(boards)]
     switch = [n // 4 for n in range(boards)]
     trunk = [rng.uniform(1, 4) for _ in range(switch[-1] + 1)]
@@ -85,14 +85,14 @@ def graph(shape: Shape, rng: random.Random) -> list[tuple[int, int]]:
     return edges
 
 
-def topology(name: str, load: float, seed: int = SEED) -> Problem:
+def topology(name: str, load: float, seed: int = SEED) -> PlacementProblem:
     """`load`: part of the fleet's CPU that the topology needs."""
     rng = random.Random(f"{seed}/{name}")
     shape = SHAPES[name]
     return problem(shape, graph(shape, rng), load, rng, fleet(rng))
 
 
-def large(operators: int, boards: int, load: float, seed: int = SEED) -> Problem:
+def large(operators: int, boards: int, load: float, seed: int = SEED) -> PlacementProblem:
     """A random topology of so many operators on so many boards."""
     rng = random.Random(f"{seed}/{operators}/{boards}")
     shape = Shape(operators // 2 + 1)
@@ -104,8 +104,8 @@ def problem(
     edges: list[tuple[int, int]],
     load: float,
     rng: random.Random,
-    where: tuple[tuple[Board, ...], tuple[tuple[float, ...], ...]],
-) -> Problem:
+    where: tuple[tuple[CandidateBoard, ...], tuple[tuple[float, ...], ...]],
+) -> PlacementProblem:
     """Rows flow from the source by selectivity (a split doubles them; a way back gets a tenth), and set the costs."""
     boards, delays = where
     copies = [1 if n < 2 else shape.copies for n in range(shape.operations)]
@@ -123,12 +123,14 @@ def problem(
     scale = load * sum(board.cpu for board in boards) / total
     most = 0.9 * max(board.cpu for board in boards)
     operators = tuple(
-        Operator(f"{n}#{k}", min(most, rows[n] * cost[n] * scale / copies[n]), OPERATOR_MB * 1e6, copy_of=str(n))
+        PlacedOperator(f"{n}#{k}", min(most, rows[n] * cost[n] * scale / copies[n]), OPERATOR_MB * 1e6, copy_of=str(n))
         for n in range(shape.operations)
         for k in range(copies[n])
     )
     links = []
     for a, b in edges:
         each = rows[a] * selectivity[a] / copies[a] / copies[b]
-        links += [Edge(f"{a}#{i}", f"{b}#{k}", each, each * 60) for i in range(copies[a]) for k in range(copies[b])]
-    return Problem(operators, tuple(links), boards, delays)
+        links += [
+            PlacedEdge(f"{a}#{i}", f"{b}#{k}", each, each * 60) for i in range(copies[a]) for k in range(copies[b])
+        ]
+    return PlacementProblem(operators, tuple(links), boards, delays)

@@ -19,7 +19,7 @@ from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.operators.base.logic import Emission, Now
 from edgert.operators.fusion.compiled_region import CompiledRegion
-from edgert.operators.fusion.region import Region, StageInput, Step
+from edgert.operators.fusion.region import Region, StageInput, StageStep
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.turn import Turn
@@ -66,7 +66,7 @@ def uncount(region: Region) -> None:
         region.body = uncounted  # type: ignore[method-assign]
         region._plan()
 
-    def through(waiting: dict[int, StageInput], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
+    def through(waiting: dict[int, StageInput], now: Now, steps: Sequence[StageStep] = ()) -> list[Emission]:
         out: list[Emission] = []
         for step in region.ordinary[min(waiting, default=0) :]:
             if step.stage not in waiting:

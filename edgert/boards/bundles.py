@@ -11,13 +11,13 @@ from typing import Any, Final, Literal
 
 from edgert.boards import files
 from edgert.boards.authority import Authority, Issued
-from edgert.boards.table import OF_THE_CA, Board, Document
+from edgert.boards.table import OF_THE_CA, BoardLine, Document
 from edgert.core.errors import EdgertError
 from edgert.core.text_files import ENCODING
 from edgert.core.toml import to_toml
 
 FILE: Final = "edgert.toml"
-State = Literal["made", "updated", "kept", "refused"]
+BundleState = Literal["made", "updated", "kept", "refused"]
 """made: with a new certificate; updated: with the same one; kept: nothing had changed."""
 
 
@@ -27,7 +27,7 @@ class Result:
 
     board: str
     line: int
-    state: State
+    state: BundleState
     file: str = ""
     bytes: int = 0
     error: str = ""
@@ -35,7 +35,7 @@ class Result:
 
 def provision(
     authority: Authority,
-    boards: Sequence[Board],
+    boards: Sequence[BoardLine],
     out: Path,
     now: datetime,
     life: timedelta,
@@ -55,7 +55,7 @@ def provision(
     return results
 
 
-def _one(authority: Authority, board: Board, folder: Path, now: datetime, life: timedelta) -> Result:
+def _one(authority: Authority, board: BoardLine, folder: Path, now: datetime, life: timedelta) -> Result:
     path = folder / FILE
     before = path.read_bytes() if path.exists() else b""
     identity, state = _identity(authority, board.name, before, now), "updated"

@@ -29,7 +29,7 @@ MOST_LINES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class BoardLine:
     """A line of the table."""
 
     line: int
@@ -60,7 +60,7 @@ def common_untrusted(text: str, where: str, fleet: str) -> Document:
     return document
 
 
-def boards_untrusted(text: str, common: Document, fleet: str) -> tuple[list[Board], list[Problem]]:
+def boards_untrusted(text: str, common: Document, fleet: str) -> tuple[list[BoardLine], list[Problem]]:
     """The boards of a table, and what is wrong in the lines that are none. Raises `DocumentError` where the head cannot
     be understood."""
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
@@ -69,7 +69,7 @@ def boards_untrusted(text: str, common: Document, fleet: str) -> tuple[list[Boar
     number, head = lines[0]
     separator = ";" if ";" in head and "," not in head else ","
     columns = _columns([cell.strip() for cell in head.split(separator)], number)
-    boards: list[Board] = []
+    boards: list[BoardLine] = []
     problems: list[Problem] = []
     taken: dict[tuple[str, str], int] = {}
     for number, line in lines[1 : MOST_LINES + 1]:
@@ -106,7 +106,7 @@ def _columns(names: Sequence[str], line: int) -> list[tuple[str, SettingEntry]]:
 
 def _board(
     line: int, text: str, separator: str, columns: Sequence[tuple[str, SettingEntry]], common: Document, fleet: str
-) -> Board | list[Problem]:
+) -> BoardLine | list[Problem]:
     try:
         cells = next(csv.reader([text], delimiter=separator, strict=True))
     except csv.Error as error:
@@ -128,7 +128,7 @@ def _board(
     if not problems:
         whole = [*_faults(document), *_of_all(document, fleet)]
         problems = [Problem(f"line {line}, {one.path}", one.expected, one.got) for one in whole]
-    return problems or Board(line, document["gateway"]["id"], document)
+    return problems or BoardLine(line, document["gateway"]["id"], document)
 
 
 def _value(entry: SettingEntry, cell: str, where: str, problems: list[Problem]) -> Any:
@@ -180,7 +180,7 @@ def _of_all(document: Mapping[str, Mapping[str, Any]], fleet: str) -> list[Probl
     return problems
 
 
-def _again(board: Board, taken: dict[tuple[str, str], int]) -> list[Problem]:
+def _again(board: BoardLine, taken: dict[tuple[str, str], int]) -> list[Problem]:
     """Names and fixed addresses stand once. Notes those of the board."""
     address = board.settings.get("network", {}).get("address", "").partition("/")[0]
     keys = [("gateway.id", board.name), *([("network.address", address)] if address else [])]

@@ -134,7 +134,7 @@ def fuses(codec: object) -> bool:
     return "fuse" in vars(type(codec))
 
 
-class Rows:
+class RowTail:
     """The tail of a codec by itself: each message becomes a row."""
 
     misfits = ()
@@ -280,7 +280,7 @@ class Shapes(Generic[Shape]):
     becomes of the values."""
 
     def __init__(self, compile_shape: Callable[[Shape, frozenset[str], Tail], Run]) -> None:
-        self._tail: Tail = Rows()
+        self._tail: Tail = RowTail()
         self._compile = compile_shape
         self._seen: dict[Shape, int] = {}
         self._compiled: dict[Shape, _Compiled] = {}
@@ -373,7 +373,7 @@ class Shapes(Generic[Shape]):
 
     def _make(self, shape: Shape, captured: frozenset[str]) -> _Compiled:
         def by_rows() -> Run:
-            return self._compile(shape, captured, Rows())
+            return self._compile(shape, captured, RowTail())
 
         try:
             run = self._compile(shape, captured, self._tail)

@@ -25,7 +25,7 @@ UNITS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class SensorValue:
     """One quantity of one part of the machine at one moment."""
 
     source: str
@@ -67,12 +67,12 @@ class Snapshot:
     """Read, written; all disks together."""
 
 
-def measurements(host: str, before: Snapshot, now: Snapshot) -> Iterator[Measurement]:
+def measurements(host: str, before: Snapshot, now: Snapshot) -> Iterator[SensorValue]:
     """Everything that two snapshots tell, with the time of the later one. Rates need both; a counter that went back
     (a card that was unplugged, a driver loaded anew) gives none this time."""
 
-    def one(part: str, quantity: str, unit: str, value: float) -> Measurement:
-        return Measurement(name(f"{host}-{part}"), quantity, unit, value, now.time)
+    def one(part: str, quantity: str, unit: str, value: float) -> SensorValue:
+        return SensorValue(name(f"{host}-{part}"), quantity, unit, value, now.time)
 
     for core, percent in enumerate(now.cpu_busy_percent):
         yield one(f"cpu{core}", "busy", "%", percent)

@@ -12,8 +12,8 @@ from edgert.expr.tree import (
     Comparison,
     Expression,
     Field,
+    InList,
     Literal,
-    Membership,
     Not,
     Value,
     join,
@@ -118,7 +118,7 @@ class Term:
 
     def is_in(self, options: Iterable[float | str | bool]) -> Term:
         """A condition: the value equals one of the constants."""
-        return Term(Membership(self.expression, tuple(Literal(o) for o in options)))
+        return Term(InList(self.expression, tuple(Literal(o) for o in options)))
 
     def is_null(self) -> Term:
         """A condition: the value is null, or the field absent."""

@@ -32,9 +32,9 @@ from edgert.expr.tree import (
     Comparison,
     Expression,
     Field,
+    InList,
     Literal,
     LogicalOperation,
-    Membership,
     Negation,
     Not,
 )
@@ -157,7 +157,7 @@ class Scope:
                 return guards, arithmetic(e, codes, numbers), known
             case Comparison():
                 return self._comparison(e, known)
-            case Membership():
+            case InList():
                 guards, code, known = self.strict(e.operand, known)
                 return guards, membership(e, code), known
             case Call() if not FUNCTIONS[e.function].special:

@@ -11,7 +11,7 @@ from operator import ge, gt, le, lt
 from typing import Any, Final
 
 from edgert.expr.functions import Type
-from edgert.expr.tree import Arithmetic, Comparison, Expression, Literal, Membership
+from edgert.expr.tree import Arithmetic, Comparison, Expression, InList, Literal
 from edgert.expr.types import type_of_shallow
 
 Known = frozenset[str]
@@ -96,7 +96,7 @@ def equality(operator: str, parts: Sequence[Expression], codes: Sequence[str], k
     return f"({plain} and {same})" if operator == "==" else f"({plain} or not {same})"
 
 
-def membership(e: Membership, code: str) -> str:
+def membership(e: InList, code: str) -> str:
     options = [option.value for option in e.options]
     booleans = [option for option in options if isinstance(option, bool)]
     if type_of_shallow(e.operand) is not Type.ANY or not (booleans or _booleans_like(options)):

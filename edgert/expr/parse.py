@@ -22,7 +22,7 @@ from typing import Final
 
 from edgert.core.errors import show
 from edgert.expr import tree
-from edgert.expr.tree import Arithmetic, Call, Comparison, Expression, Field, Literal, Membership, Not
+from edgert.expr.tree import Arithmetic, Call, Comparison, Expression, Field, InList, Literal, Not
 from edgert.expr.types import TypeFault, demand_boolean, type_of
 
 MAX_LENGTH: Final = 4096
@@ -212,7 +212,7 @@ class _Parser:
         negated, word = self.take("not"), self.take("in")
         if word:
             options = self.constants()
-            return self.make(column, lambda: Membership(operands[0], options, negated is not None))
+            return self.make(column, lambda: InList(operands[0], options, negated is not None))
         if negated:
             raise self.fault("in")
         operators = []

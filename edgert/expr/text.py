@@ -9,9 +9,9 @@ from edgert.expr.tree import (
     Comparison,
     Expression,
     Field,
+    InList,
     Literal,
     LogicalOperation,
-    Membership,
     Negation,
     Not,
 )
@@ -43,7 +43,7 @@ def _write(expression: Expression) -> tuple[str, int]:
             parts = [_inside(o, _SUM) for o in expression.operands]
             chain = "".join(f" {op} {part}" for op, part in zip(expression.operators, parts[1:], strict=True))
             return parts[0] + chain, _COMPARE
-        case Membership():
+        case InList():
             options = ", ".join(_literal(o.value) for o in expression.options)
             word = "not in" if expression.negated else "in"
             return f"{_inside(expression.operand, _SUM)} {word} [{options}]", _COMPARE

@@ -105,7 +105,7 @@ class Comparison(Expression):
 
 
 @dataclass(frozen=True)
-class Membership(Expression):
+class InList(Expression):
     """`operand in [...]`; the options are constants other than null."""
 
     operand: Expression

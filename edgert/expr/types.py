@@ -14,9 +14,9 @@ from edgert.expr.tree import (
     Call,
     Comparison,
     Expression,
+    InList,
     Literal,
     LogicalOperation,
-    Membership,
     Negation,
     Not,
 )
@@ -47,7 +47,7 @@ def type_of(expression: Expression) -> Type:
         case Comparison():
             _comparison(expression)
             return Type.BOOLEAN
-        case Membership():
+        case InList():
             _membership(expression)
             return Type.BOOLEAN
         case LogicalOperation():
@@ -65,7 +65,7 @@ def type_of(expression: Expression) -> Type:
 def type_of_shallow(e: Expression) -> Type:
     """BOOLEAN or NUMBER where the node alone says so; ANY otherwise (constant time, unlike `type_of`)."""
     match e:
-        case Comparison() | Membership() | LogicalOperation() | Not():
+        case Comparison() | InList() | LogicalOperation() | Not():
             return Type.BOOLEAN
         case Negation() | Arithmetic():
             return Type.NUMBER
@@ -113,7 +113,7 @@ def _comparison(expression: Comparison) -> None:
             types[i + 1] = left
 
 
-def _membership(expression: Membership) -> None:
+def _membership(expression: InList) -> None:
     wanted = type_of(expression.operand)
     if wanted is Type.NULL:
         raise TypeFault(expression.operand, "a value before in", "null")

@@ -40,7 +40,7 @@ class PartState(StrEnum):
         return PartState.PREPARED.value if self in (PartState.JOINING, PartState.COMMITTED) else self.value
 
 
-class Event(StrEnum):
+class PartEvent(StrEnum):
     """A request, or what happens at the gateway."""
 
     CHANGE = "another change"
@@ -80,26 +80,26 @@ class Refusal(StrEnum):
 
 _G, _R, _S, _U, _J, _P, _C = PartState
 _HERE, _BUSY, _RUNS, _MADE, _PLAN = Refusal
-_GRID: Final[Mapping[Event, tuple[PartState | Refusal | None, ...]]] = {
+_GRID: Final[Mapping[PartEvent, tuple[PartState | Refusal | None, ...]]] = {
     # in this state:        gone       running    stopped    suspended  joining    prepared   committed
-    Event.CHANGE:          (_G,        _R,        _BUSY,     _BUSY,     _BUSY,     _BUSY,     _BUSY),
-    Event.SUSPEND:         (_HERE,     _U,        _S,        _U,        _J,        _P,        _C),
-    Event.RESUME:          (_G,        _R,        _S,        _R,        _J,        _P,        _C),
-    Event.STOP:            (_HERE,     _S,        _S,        _S,        _BUSY,     _BUSY,     _BUSY),
-    Event.PATIENCE_ENDS:   (None,      None,      _R,        _U,        None,      _P,        _C),
-    Event.PREPARE:         (_J,        _RUNS,     _P,        _P,        _J,        _P,        _MADE),
-    Event.PREPARE_OTHER:   (None,      None,      None,      None,      _J,        _BUSY,     _MADE),
-    Event.ABORT:           (_G,        _R,        _R,        _R,        _G,        _R,        _MADE),
-    Event.ABORT_OTHER:     (None,      None,      None,      None,      _J,        _P,        _MADE),
-    Event.COMMIT:          (None,      None,      None,      None,      _C,        _C,        _C),
-    Event.COMMIT_PAST:     (_G,        _R,        _S,        _U,        None,      None,      None),
-    Event.COMMIT_OTHER:    (None,      _PLAN,     _PLAN,     _PLAN,     _PLAN,     _PLAN,     _PLAN),
-    Event.STAYS:           (None,      None,      None,      None,      None,      None,      _R),
-    Event.LEAVES:          (None,      None,      None,      None,      None,      None,      _G),
-    Event.START:           (_G,        _R,        _R,        _R,        _J,        _P,        None),
-    Event.START_AS_GUEST:  (None,      _U,        _U,        _U,        None,      _P,        None),
+    PartEvent.CHANGE:          (_G,        _R,        _BUSY,     _BUSY,     _BUSY,     _BUSY,     _BUSY),
+    PartEvent.SUSPEND:         (_HERE,     _U,        _S,        _U,        _J,        _P,        _C),
+    PartEvent.RESUME:          (_G,        _R,        _S,        _R,        _J,        _P,        _C),
+    PartEvent.STOP:            (_HERE,     _S,        _S,        _S,        _BUSY,     _BUSY,     _BUSY),
+    PartEvent.PATIENCE_ENDS:   (None,      None,      _R,        _U,        None,      _P,        _C),
+    PartEvent.PREPARE:         (_J,        _RUNS,     _P,        _P,        _J,        _P,        _MADE),
+    PartEvent.PREPARE_OTHER:   (None,      None,      None,      None,      _J,        _BUSY,     _MADE),
+    PartEvent.ABORT:           (_G,        _R,        _R,        _R,        _G,        _R,        _MADE),
+    PartEvent.ABORT_OTHER:     (None,      None,      None,      None,      _J,        _P,        _MADE),
+    PartEvent.COMMIT:          (None,      None,      None,      None,      _C,        _C,        _C),
+    PartEvent.COMMIT_PAST:     (_G,        _R,        _S,        _U,        None,      None,      None),
+    PartEvent.COMMIT_OTHER:    (None,      _PLAN,     _PLAN,     _PLAN,     _PLAN,     _PLAN,     _PLAN),
+    PartEvent.STAYS:           (None,      None,      None,      None,      None,      None,      _R),
+    PartEvent.LEAVES:          (None,      None,      None,      None,      None,      None,      _G),
+    PartEvent.START:           (_G,        _R,        _R,        _R,        _J,        _P,        None),
+    PartEvent.START_AS_GUEST:  (None,      _U,        _U,        _U,        None,      _P,        None),
 }  # fmt: skip
-TABLE: Final[Mapping[tuple[PartState, Event], PartState | Refusal]] = {
+TABLE: Final[Mapping[tuple[PartState, PartEvent], PartState | Refusal]] = {
     (state, event): cell for event, row in _GRID.items() for state, cell in zip(PartState, row, strict=True) if cell
 }
 """All pairs that can be."""
@@ -114,18 +114,18 @@ def state_of(*, part: bool, stands: bool, suspended: bool, prepared: bool, commi
     return PartState.RUNNING if part else PartState.GONE
 
 
-def event_of(request: Event, plan: int, prepared: int | None, runs_by: int | None) -> Event:
+def event_of(request: PartEvent, plan: int, prepared: int | None, runs_by: int | None) -> PartEvent:
     """The event that a request is which names a plan. `prepared`: the plan that is prepared here; `runs_by`: that of
     the part."""
-    if request is Event.COMMIT and plan != prepared:
+    if request is PartEvent.COMMIT and plan != prepared:
         past = prepared is None and (runs_by is None or runs_by >= plan)
-        return Event.COMMIT_PAST if past else Event.COMMIT_OTHER
+        return PartEvent.COMMIT_PAST if past else PartEvent.COMMIT_OTHER
     if prepared is None or plan == prepared:
         return request
-    return {Event.PREPARE: Event.PREPARE_OTHER, Event.ABORT: Event.ABORT_OTHER}.get(request, request)
+    return {PartEvent.PREPARE: PartEvent.PREPARE_OTHER, PartEvent.ABORT: PartEvent.ABORT_OTHER}.get(request, request)
 
 
-def after(flow: str, state: PartState, event: Event, plan: int = 0, prepared: int | None = None) -> PartState:
+def after(flow: str, state: PartState, event: PartEvent, plan: int = 0, prepared: int | None = None) -> PartState:
     """The state after the event. Raises `EdgertError` where the state does not allow it. `plan`: the one that was asked
     for; `prepared`: the one that is prepared here."""
     found = TABLE[state, event]
@@ -139,7 +139,7 @@ def markdown() -> str:
     lines = ["```"]
     for state in PartState:
         steps: dict[PartState, list[str]] = {}
-        for event in Event:
+        for event in PartEvent:
             to = TABLE.get((state, event))
             if isinstance(to, PartState) and to is not state:
                 steps.setdefault(to, []).append(event)
@@ -147,7 +147,7 @@ def markdown() -> str:
             lines.append(f"{'' if number else state:<9} ── {', '.join(events)} ──▶ {to}")
     lines += ["```", "", "| refused | in state | answer |", "|---|---|---|"]
     for refusal in Refusal:
-        for event in Event:
+        for event in PartEvent:
             states = [state for state in PartState if TABLE.get((state, event)) is refusal]
             if states:
                 answer = refusal.format(flow="air", shown="'air'", plan=9, prepared=8)

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from edgert.core.text.model_topic import model_topic
 from edgert.core.text.revoked_topic import revoked_topic
 
-Rule = tuple[str, str]
+AccessRule = tuple[str, str]
 """("read" or "write", topic filter)."""
 
 
-def gateway_rules(fleet: str, gateway: str) -> list[Rule]:
+def gateway_rules(fleet: str, gateway: str) -> list[AccessRule]:
     """A gateway writes under its own name only, and reads what is meant for it. `gateway`: its name, or `%u`."""
     own = f"edgert/v1/{fleet}/{gateway}"
     reads = ("config", "flows/+", "models/+", "cmd/+")
@@ -30,7 +30,7 @@ def gateway_rules(fleet: str, gateway: str) -> list[Rule]:
     ]
 
 
-def central_rules(fleet: str) -> list[Rule]:
+def central_rules(fleet: str) -> list[AccessRule]:
     """Collectors and central jobs: they alone acknowledge."""
     base = f"edgert/v1/{fleet}"
     return [
@@ -44,7 +44,7 @@ def central_rules(fleet: str) -> list[Rule]:
     ]
 
 
-def operator_rules(fleet: str) -> list[Rule]:
+def operator_rules(fleet: str) -> list[AccessRule]:
     """People and programs that deploy: they see all, and write what gateways answer to."""
     base = f"edgert/v1/{fleet}"
     writes = ("config", "flows/+", "models/+", "cmd/+")
@@ -73,9 +73,9 @@ _ACL_HEAD = """\
 """
 
 
-def _user(name: str, rules: Iterable[Rule]) -> str:
+def _user(name: str, rules: Iterable[AccessRule]) -> str:
     return f"user {name}\n{_lines('topic', rules)}"
 
 
-def _lines(word: str, rules: Iterable[Rule]) -> str:
+def _lines(word: str, rules: Iterable[AccessRule]) -> str:
     return "".join(f"{word} {how} {topic}\n" for how, topic in rules)

@@ -12,7 +12,7 @@ from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.aggregate_calls import Aggregate, aggregate_named, all_aggregates
-from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Aggregates, Slots, compile_function
+from edgert.operators.state.aggregates import SKETCH_MEMORY_BYTES, Accumulator, Aggregates, compile_function
 from edgert.operators.state.bounded_keys import MAX_KEYS, MEMORY_BYTES, SLOT_BYTES, ByKey
 from edgert.operators.state.columns import check_names
 from edgert.operators.state.keys import CONSTANTS, key_source, may_fail
@@ -63,7 +63,7 @@ class CountWindow(Inlinable):
         self.unusable = self.aggregates.unusable
         self._at = len(self.aggregates.initial())
         """The last slot. (Python finds it at once by its number, by -1 it does not.)"""
-        self._by_key: ByKey[Slots] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * (self._at + 1))
+        self._by_key: ByKey[Accumulator] = ByKey("open", WINDOW_BYTES + SLOT_BYTES * (self._at + 1))
         self.memory = self._by_key.memory
         self.open = self._by_key.kept
         self._keys = tuple(keys)
@@ -137,7 +137,7 @@ class CountWindow(Inlinable):
         limit = self.aggregates.sketch_limit_bytes
         return None if held <= limit else len(self.open) * limit // held
 
-    def _full(self, time: float, source: str, key: Any, acc: Slots) -> None:
+    def _full(self, time: float, source: str, key: Any, acc: Accumulator) -> None:
         """The key's rows are complete: the result has the time and the source of the last of them."""
         head: Row = {"time": time, "source": source}
         values = (key,) if len(self._keys) == 1 else key
@@ -150,7 +150,7 @@ class CountWindow(Inlinable):
         self._incomplete(self.open.values())
         return ()
 
-    def _incomplete(self, windows: Iterable[Slots]) -> None:
+    def _incomplete(self, windows: Iterable[Accumulator]) -> None:
         if rows := sum(acc[-1] for acc in windows):
             self.drops["incomplete window"] += rows
 

@@ -22,10 +22,10 @@ from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
 from edgert.operators.base.logic import Build, Emission, Now
 from edgert.operators.state.aggregate_calls import FUNCTIONS, Aggregate, aggregate_named, all_aggregates
-from edgert.operators.state.aggregates import Aggregates, Slots, compile_function
+from edgert.operators.state.aggregates import Accumulator, Aggregates, compile_function
 from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
 from edgert.operators.state.columns import check_names, check_table
-from edgert.operators.state.groups import Groups, Key, Room, make_source
+from edgert.operators.state.groups import GroupRoom, Groups, Key, make_source
 from edgert.operators.state.keys import AS_KEY, CONSTANTS, key_source, may_fail
 from edgert.operators.state.wrong_clock import TAKEN_BACK, is_taken_back
 
@@ -87,7 +87,7 @@ class TumblingWindow(Inlinable):
         self.unusable = self.aggregates.unusable
         self.windows = Groups("windows", "gone", self.aggregates)
         self.emitted = Groups("emitted", "forgotten", self.aggregates)
-        self._room = Room(self.windows, self.emitted)
+        self._room = GroupRoom(self.windows, self.emitted)
         self.memory = self._room.memory
         self.watermark = NO_WATERMARK
         self._watermarks = [NO_WATERMARK] * max(1, inputs)
@@ -179,7 +179,7 @@ class TumblingWindow(Inlinable):
             self.watermark = max(before, min(self._watermarks))
         return self._close(batch.arrival, self.watermark, self.watermark > before)
 
-    def _open(self, window: float) -> dict[Key, Slots] | None:
+    def _open(self, window: float) -> dict[Key, Accumulator] | None:
         """The accumulators of a window; None when its rows come too late."""
         if window not in self.windows and (window + 1) * self.size_s + self.lateness_s <= self.watermark:
             if not self.ships_late:
@@ -221,7 +221,12 @@ class TumblingWindow(Inlinable):
         return (watermark - self.lateness_s) // size * size if math.isfinite(watermark) else watermark
 
     def _emit(
-        self, window: float, accs: dict[Key, Slots], watermark: float, results: list[Row], contributions: list[Row]
+        self,
+        window: float,
+        accs: dict[Key, Accumulator],
+        watermark: float,
+        results: list[Row],
+        contributions: list[Row],
     ) -> None:
         start, end = window * self.size_s, (window + 1) * self.size_s
         keeps = RESULT in self.ports and self.lateness_s > 0 and end + self.lateness_s > watermark

@@ -23,7 +23,7 @@ from edgert.flow.plan import Assignment, Location, PhysicalInstance, Plan, uncop
 from edgert.flow.spec import Registry
 from edgert.operators.base.error_boundary import as_errors
 from edgert.operators.base.logic import Now
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.operators.sinks import Ship
 from edgert.runtime.checkpoint import restore
 from edgert.runtime.checkpoint.capture import Captured, StoredSize
@@ -76,7 +76,7 @@ class FlowRun:
         self.fusion, self.fission = fusion, fission
         self.gateway, self.assignment = gateway, assignment
         self.plan: Plan = plan(flow, registry, fusion, fission=fission, assignment=assignment, number=plan_number)
-        self.memory = Memory()
+        self.memory = MemoryBudget()
         """Its budget for what the operators in this process keep by key; the host makes it a part of its own."""
         self._build(here or (lambda location: True))
         self.schema = schema_of(self.plan) if self._ships_here() else None

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-Placement = Mapping[str, Sequence[int]]
+SlotPlacement = Mapping[str, Sequence[int]]
 """Slot of each instance, by operator."""
 
 
-def even(instances: Mapping[str, int], slots: int) -> Placement:
+def even(instances: Mapping[str, int], slots: int) -> SlotPlacement:
     """Instance i of all goes to slot i mod `slots`. `instances`: how many of each operator, in order of the flow."""
     placed: dict[str, list[int]] = {}
     at = 0
@@ -48,7 +48,7 @@ def pipelines(instances: Mapping[str, int], edges: Sequence[tuple[str, str]]) ->
     return found
 
 
-def locality_fairness(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:
+def locality_fairness(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> SlotPlacement:
     """Pipelines on slots. Where the paper deals them out in turn, so that copies can meet in one slot although another
     has none, each goes to the slot that has the fewest copies of its operators, and among these the fewest instances.
 
@@ -65,7 +65,7 @@ def locality_fairness(instances: Mapping[str, int], edges: Sequence[tuple[str, s
     return placed
 
 
-def even_placement(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> Placement:
+def even_placement(instances: Mapping[str, int], edges: Sequence[tuple[str, str]], slots: int) -> SlotPlacement:
     """The placement of `even`, with the arguments of `locality_fairness`."""
     return even(instances, slots)
 

@@ -38,7 +38,7 @@ from gateway.flows.flows import Flows
 log = logging.getLogger(__name__)
 
 
-Answer = Callable[[str, bytes, "MqttRequest | None"], None]
+Reply = Callable[[str, bytes, "MqttRequest | None"], None]
 """(topic, payload, request that it answers: without one it is retained)."""
 
 
@@ -50,7 +50,7 @@ class MqttApi:
     fleet: str
     gateway: str
     flows: Flows
-    answer: Answer
+    answer: Reply
     apply_settings: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
     """Takes a partial settings document; returns what the answer shall add, or raises `DocumentError`."""
     commands: Mapping[str, Command] = field(default_factory=dict)

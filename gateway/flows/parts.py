@@ -31,7 +31,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.graph import Flow
-from edgert.flow.part_states import Event, PartState
+from edgert.flow.part_states import PartEvent, PartState
 from edgert.flow.plan import Assignment
 from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint import restore
@@ -181,7 +181,7 @@ class Parts:
     async def stop(self, flow: str) -> dict[str, Any]:
         """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
         async with self._busy:
-            before, after = self._changes.step(flow, Event.STOP)
+            before, after = self._changes.step(flow, PartEvent.STOP)
             stopped = await self.stopped.stop(self._run(flow)) if before is PartState.RUNNING else self.stopped[flow]
             if before is not after:  # a coordinator that reaches a suspended part belongs to the fleet
                 stopped.suspended = False
@@ -192,7 +192,7 @@ class Parts:
         """The part stands still at a committed checkpoint until `resume`. False where its plan is being changed, which
         its coordinator ends."""
         async with self._busy:
-            before, after = self._changes.step(flow, Event.SUSPEND)
+            before, after = self._changes.step(flow, PartEvent.SUSPEND)
             if before is not after:
                 (await self.stopped.stop(self._run(flow))).suspended = True
             return after is PartState.SUSPENDED
@@ -200,7 +200,7 @@ class Parts:
     async def resume(self, flow: str) -> None:
         """A suspended part goes on."""
         async with self._busy:
-            before, after = self._changes.step(flow, Event.RESUME)
+            before, after = self._changes.step(flow, PartEvent.RESUME)
             if before is not after:
                 self.stopped.go_on(flow)
 
@@ -237,7 +237,7 @@ class Parts:
         async with self._busy, self._flows.flow_registry.changing:
             # refused where another plan is prepared and a part stands: that has left the flow, was not told so, and
             # what it holds is not what the flow has now
-            self._changes.step(flow.name, Event.PREPARE, plan)
+            self._changes.step(flow.name, PartEvent.PREPARE, plan)
             old = self.stopped.by_flow.get(flow.name)
             if old is not None and old.run.flow.document != flow.document:
                 raise EdgertError(f"flow {flow.name} is of another version here: deploy it before its plan is changed")
@@ -263,7 +263,7 @@ class Parts:
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
         """The part runs by the next plan. Returns for how long it stood still, and how many rows waited meanwhile."""
         async with self._busy:
-            _, after = self._changes.step(flow, Event.COMMIT, plan)
+            _, after = self._changes.step(flow, PartEvent.COMMIT, plan)
             if after is not PartState.COMMITTED:
                 return {"pause_s": 0.0, "rows_delayed": 0}  # told twice, or of a change before the last one
             prepared, stopped = self.prepared[flow], self.stopped.by_flow.get(flow)
@@ -281,7 +281,7 @@ class Parts:
     async def abort(self, flow: str, plan: int) -> None:
         """The part goes on by the plan that it had."""
         async with self._busy:
-            before, after = self._changes.step(flow, Event.ABORT, plan)
+            before, after = self._changes.step(flow, PartEvent.ABORT, plan)
             if before is after:
                 return
             if before in (PartState.JOINING, PartState.PREPARED):

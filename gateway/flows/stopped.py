@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from edgert.core.errors import EdgertError, show
-from edgert.flow.part_states import Event, PartState
+from edgert.flow.part_states import PartEvent, PartState
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows.flows import Flows
 from gateway.flows.precopy import Precopy
@@ -77,7 +77,7 @@ class StoppedParts:
         stopped.patience = asyncio.get_running_loop().call_later(self.patience_s, self._impatient, flow)
 
     def _impatient(self, flow: str) -> None:
-        _, after = self._changes.step(flow, Event.PATIENCE_ENDS)
+        _, after = self._changes.step(flow, PartEvent.PATIENCE_ENDS)
         if after is PartState.RUNNING:
             log.warning("flow %s goes on: its coordinator said nothing for %.0f s", flow, self.patience_s)
             self.go_on(flow)

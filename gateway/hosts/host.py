@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.checkpoint.position import Position
 from edgert.operators.base.logic import PlainMessage
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.figures import Figures
 from edgert.runtime.instance.instance import Instance
@@ -154,7 +154,7 @@ class Host(Protocol):
 
     weights: Weights
     """The weights of operators of the host's flows."""
-    memory: Memory
+    memory: MemoryBudget
     """The budget for what operators of all flows keep by key; what is held in slots is not in it."""
 
     @property

@@ -13,7 +13,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
 from edgert.operators.base.logic import Now
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime import flow_run
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
@@ -130,7 +130,7 @@ class InProcess:
     def __init__(self, pool: Pool, clock: Clock, state_limit_bytes: float = math.inf) -> None:
         """`state_limit_bytes`: for what operators of all flows keep by key."""
         self.pool = pool
-        self.memory = Memory(state_limit_bytes)
+        self.memory = MemoryBudget(state_limit_bytes)
         self.weights = Weights()
         self._clock = clock
         self._runs: dict[FlowRun, None] = {}

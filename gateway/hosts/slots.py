@@ -23,7 +23,7 @@ from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.frames import TooLarge, frame
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import Report
@@ -62,7 +62,7 @@ class Slots:
         state_limit_bytes: float = math.inf,
     ) -> None:
         """`state_limit_bytes`: for what operators of all flows keep by key; each slot has an even share."""
-        self.memory = Memory(state_limit_bytes)
+        self.memory = MemoryBudget(state_limit_bytes)
         self._clock = clock
         self._send, self._recovery = send, recovery
         self._offline_runs = OfflineRuns(registry, clock, recovery)

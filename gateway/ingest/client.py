@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.clients.credentials import read_password, tls_context
-from edgert.mqtt.clients.transport import Address, Handlers, MqttClient, Tls
+from edgert.mqtt.clients.transport import BrokerAddress, Handlers, MqttClient, Tls
 from edgert.mqtt.session.session import SessionOptions
 
 
 def sensors_client(settings: Sensors, client_id: str, handlers: Handlers) -> MqttClient:
     """Raises `EdgertError` naming the file at fault: better at the start than once a second in the log."""
     return MqttClient(
-        Address(settings.host, settings.port, _tls(settings)),
+        BrokerAddress(settings.host, settings.port, _tls(settings)),
         SessionOptions(
             client_id,
             protocol=settings.protocol,

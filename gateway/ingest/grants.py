@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 LEFT_OUT: Final = "it hangs up at it, so it is left out and tried again now and then (its access rules?)"
 
 
-class Grants:
+class FilterGrants:
     """Bookkeeping by filter. A fault is logged when it is new, and known until the broker answers otherwise."""
 
     def __init__(self) -> None:

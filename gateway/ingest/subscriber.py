@@ -15,7 +15,7 @@ from edgert.mqtt.packets.packets import reason_text
 from edgert.mqtt.session.events import Subscribed
 from gateway.base.tasks import Tasks
 from gateway.ingest.broker_drops import BrokerDrops
-from gateway.ingest.grants import Grants
+from gateway.ingest.grants import FilterGrants
 from gateway.ingest.routes import Routes
 from gateway.ingest.subscriptions import Subscriptions
 
@@ -40,7 +40,7 @@ class Subscriber:
         tasks: Tasks,
         save: Callable[[str], Awaitable[None]],
     ) -> None:
-        self.subscriptions, self.drops, self.grants = subscriptions, drops, Grants()
+        self.subscriptions, self.drops, self.grants = subscriptions, drops, FilterGrants()
         self.routes = Routes(subscriptions)
         self.by_id = False
         """The broker tells by which subscription a message came."""

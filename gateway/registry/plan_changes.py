@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from edgert.flow.part_states import Event, PartState, after, event_of, state_of
+from edgert.flow.part_states import PartEvent, PartState, after, event_of, state_of
 from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
@@ -86,7 +86,7 @@ class PlanChanges:
             prepared=flow in self.prepared, committed=flow in self.committed,
         )  # fmt: skip
 
-    def step(self, flow: str, event: Event, plan: int = 0) -> tuple[PartState, PartState]:
+    def step(self, flow: str, event: PartEvent, plan: int = 0) -> tuple[PartState, PartState]:
         """The states of the part before and after an event, by the table; the caller makes it so. Raises `EdgertError`
         where the state does not allow it. `plan`: the one that a coordinator asks for."""
         prepared = self.prepared[flow].plan if flow in self.prepared else None
@@ -96,4 +96,4 @@ class PlanChanges:
 
     def check_free(self, flow: str) -> None:
         """Raises where the flow's plan is being changed: nothing else may change it meanwhile."""
-        self.step(flow, Event.CHANGE)
+        self.step(flow, PartEvent.CHANGE)

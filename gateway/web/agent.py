@@ -30,7 +30,7 @@ async def no_agent(verb: str) -> dict[str, Any]:
     return {"agent": False}
 
 
-class Agent:
+class AgentClient:
     """Asks the agent that serves the socket at `path`."""
 
     def __init__(self, path: str) -> None:

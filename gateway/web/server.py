@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import uvicorn
 
-from gateway.web.agent import Agent, no_agent
+from gateway.web.agent import AgentClient, no_agent
 from gateway.web.app import Results, make, no_results
 from gateway.web.connections import Connection
 
@@ -60,7 +60,7 @@ class WebServer:
         """`agent_socket`: of this board's agent; empty: it has none."""
         self._host = settings.host
         self._port = settings.port
-        self._agent = Agent(agent_socket) if agent_socket else None
+        self._agent = AgentClient(agent_socket) if agent_socket else None
         ask = self._agent.ask if self._agent else no_agent
         self._app, self._events = make(status, settings.host, results=results, agent=ask)
         self._server: _Server | None = None

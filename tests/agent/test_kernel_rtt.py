@@ -34,7 +34,7 @@ def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield opened, taken
 
 
-def asked() -> list[kernel_rtt.Connection]:
+def asked() -> list[kernel_rtt.TcpConnection]:
     try:
         return list(kernel_rtt.connections())
     except OSError as error:

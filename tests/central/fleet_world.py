@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from edgert.central.fleet.job import FleetJob
 from edgert.central.landing.landing import Landing
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.central.tables.query import query
 from edgert.core.settings.central import FleetJob as Settings
 from tests.central.results_examples import FLOW, START, Gateway, contribution
@@ -40,7 +40,7 @@ class World:
 
     def run(self) -> None:
         # A busy machine may take longer than a lease lasts.
-        FleetJob(self.spark, str(self.root), Settings(), Lease(str(self.root), "fleet", "test", 600.0)).run_once()
+        FleetJob(self.spark, str(self.root), Settings(), TableLease(str(self.root), "fleet", "test", 600.0)).run_once()
 
     def fleet(self, flow: str = FLOW) -> list[dict[str, Any]]:
         table = query(DeltaTable(str(self.root / "fleet" / flow)))

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from edgert.central.alerts.job import MOST_UNSAID, READER, AlertJob
-from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, parse
+from edgert.central.alerts.rules import OUTSIDE, SILENT, AlertRule, parse
 from edgert.central.alerts.streams import widened
 from edgert.central.alerts.table import CLEARED, RAISED, TABLE, Alerts, KeyVerdict
 from edgert.central.landing.landing import Landing
@@ -43,7 +43,7 @@ GUIDE = (DOCS / "alerts.md").read_text(encoding="utf-8")
 RULES = parse(EXAMPLE)
 
 
-def make_job(root: Path, publication: Publication | None = None, rules: Sequence[Rule] = RULES) -> AlertJob:
+def make_job(root: Path, publication: Publication | None = None, rules: Sequence[AlertRule] = RULES) -> AlertJob:
     """One without a session: no flow has landed, so it starts no stream."""
     return AlertJob(cast(Any, None), str(root), rules, Settings(), publication)
 
@@ -64,7 +64,7 @@ def test_bounds_are_wider_by_a_part_of_what_lies_between() -> None:
     assert widened(parse('[rules.a]\nflow="a"\nkind="outside-quantile"\ncolumn="t"\nlow=0.1')[0], [7.0]) == (7.0, None)
 
 
-def raise_alert(root: Path, rule: Rule, key: str = '{"source":"a"}') -> None:
+def raise_alert(root: Path, rule: AlertRule, key: str = '{"source":"a"}') -> None:
     assert len(Alerts(str(root)).take(rule, [KeyVerdict(key, 700_000_000, 100_000_000)])) == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgert.central.alerts.rules import OUTSIDE, SILENT, Rule, load, parse
+from edgert.central.alerts.rules import OUTSIDE, SILENT, AlertRule, load, parse
 from edgert.core.errors import DocumentError, EdgertError
 
 QUIET = """
@@ -33,8 +33,8 @@ def faults(text: str) -> dict[str, tuple[str, str]]:
 
 def test_short_rules_have_defaults_for_all_else() -> None:
     assert parse(QUIET + ODD) == [
-        Rule("quiet-sensor", "city-air", SILENT, keys=("source",), after_s=600, patience_s=3600.0),
-        Rule("odd-value", "city-air", OUTSIDE, column="t", high=0.99, windows=3, least=100, days=1.0, margin=0.0),
+        AlertRule("quiet-sensor", "city-air", SILENT, keys=("source",), after_s=600, patience_s=3600.0),
+        AlertRule("odd-value", "city-air", OUTSIDE, column="t", high=0.99, windows=3, least=100, days=1.0, margin=0.0),
     ]
 
 

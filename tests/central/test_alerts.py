@@ -9,11 +9,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.alerts.rules import SILENT, Rule
+from edgert.central.alerts.rules import SILENT, AlertRule
 from edgert.central.alerts.table import CLEARED, RAISED, Alert, Alerts, KeyVerdict, settle
 
-RULE = Rule("quiet", "air", SILENT, keys=("source",), after_s=10)
-OTHER = Rule("lost", "air", SILENT, keys=("source",), after_s=10)
+RULE = AlertRule("quiet", "air", SILENT, keys=("source",), after_s=10)
+OTHER = AlertRule("lost", "air", SILENT, keys=("source",), after_s=10)
 S = 1_000_000
 A, B = '{"source":"a"}', '{"source":"b"}'
 

@@ -23,7 +23,7 @@ from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.spark.stream_reader import position
 from edgert.central.spark.streams import FAILURE, NEW_COLUMNS
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.central.tables.readers import Readers
 from edgert.central.tables.table import Table
 from edgert.core.results.result_schema import Schema
@@ -103,7 +103,7 @@ class World:
 
     @contextmanager
     def running(self, rules: str) -> Iterator[AlertJob]:
-        lease = Lease(self.root, "alerts", "test", 600.0)
+        lease = TableLease(self.root, "alerts", "test", 600.0)
         job = AlertJob(self.spark, self.root, parse(rules), Settings(trigger_s=1.0), None, lease)
         job.tell_s = 1.0
         job.start()

@@ -16,7 +16,7 @@ from edgert.central.collector.flow_backoff import QUIET_S, WAIT_MOST_S, WAIT_S, 
 from edgert.central.collector.inbox import ResultMessage
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
-from edgert.central.tables.table import Conflict, Table, TableError, told
+from edgert.central.tables.table import CommitConflict, Table, TableError, told
 from edgert.core.clock import VirtualClock
 from edgert.core.results.results import EpochHello, RefusedBatch, pack_result, results_topic
 from tests.central.results_examples import Gateway, contribution
@@ -84,7 +84,7 @@ def test_an_error_of_a_table_is_one_line_without_the_stack_of_native_code(tmp_pa
 
 def test_a_conflict_is_told_without_the_stack_of_native_code_too() -> None:
     stack = "\n   0: <unknown>\n   1: start_thread\n             at ./nptl/pthread_create.c:442:8\n"
-    with pytest.raises(Conflict, match=r"^version 3 is there$"), told("t", "expected a write"):
+    with pytest.raises(CommitConflict, match=r"^version 3 is there$"), told("t", "expected a write"):
         raise CommitFailedError("version 3 is there" + stack)
 
 

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from edgert.central.fleet.job import FleetJob
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.streams import NEW_COLUMNS
-from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.lease import LeaseLost, TableLease
 from edgert.central.upkeep.table import KeptTable
 from edgert.cli.main import main
 from edgert.core.errors import EdgertError
@@ -176,7 +176,7 @@ def test_new_aggregate_widens_the_fleet_table(world: World) -> None:
 @pytest.fixture
 def running(world: World) -> Iterator[FleetJob]:
     """The job as it runs for good, in a thread of its own."""
-    lease = Lease(str(world.root), "fleet", "running", 600.0)
+    lease = TableLease(str(world.root), "fleet", "running", 600.0)
     job = FleetJob(world.spark, str(world.root), Settings(trigger_s=0.2), lease)
     thread = threading.Thread(target=job.run)
     thread.start()
@@ -215,7 +215,7 @@ def test_running_job_finds_new_tables_survives_new_columns_and_compaction(world:
     wait_for_spark(world.spark, lambda: shows(FLOW, (1.0, None), (4.0, 4.0), (5.0, 5.0)), "a window after compaction")
 
     with pytest.raises(LeaseLost, match="held by"):
-        FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "another")).run_once()
+        FleetJob(world.spark, str(world.root), Settings(), TableLease(str(world.root), "fleet", "another")).run_once()
 
 
 def test_job_that_lost_its_lease_commits_nothing(world: World) -> None:
@@ -226,7 +226,7 @@ def test_job_that_lost_its_lease_commits_nothing(world: World) -> None:
     before = DeltaTable(str(world.root / "fleet" / FLOW)).version()
 
     now = [time.time() + 1]
-    mine = Lease(str(world.root), "fleet", "mine", wall=lambda: now[0])
+    mine = TableLease(str(world.root), "fleet", "mine", wall=lambda: now[0])
     job = FleetJob(world.spark, str(world.root), Settings(), mine)
     hold = mine.hold
 
@@ -235,7 +235,7 @@ def test_job_that_lost_its_lease_commits_nothing(world: World) -> None:
         mine.hold = hold  # type: ignore[method-assign]
         hold()
         now[0] += 61
-        Lease(str(world.root), "fleet", "other", wall=lambda: now[0]).acquire()
+        TableLease(str(world.root), "fleet", "other", wall=lambda: now[0]).acquire()
 
     mine.hold = lose_it  # type: ignore[method-assign]
     world.ship(g, 1, "a", 2.0)
@@ -263,7 +263,7 @@ def test_a_damaged_table_of_a_flow_keeps_no_other_from_being_processed_once(worl
     assert first.endswith("from a copy")
     assert second.endswith("from a copy")
     assert [row["n"] for row in world.fleet()] == [1]
-    job = FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "test", 600.0))
+    job = FleetJob(world.spark, str(world.root), Settings(), TableLease(str(world.root), "fleet", "test", 600.0))
     with pytest.raises(EdgertError, match=r"^fleet/aaa: could not be made anew: \[FAILED_READ_FILE.*from a copy$"):
         list(job.rebuild("aaa"))
 

@@ -18,7 +18,7 @@ from edgert.central.landing.hourly_budget import HOUR_S
 from edgert.central.landing.landing import LATER_TABLES, Landing
 from edgert.central.landing.lineage import Cut, Epoch, Opening, counted
 from edgert.central.landing.rounds import key_of
-from edgert.central.tables.table import Conflict, Table, TableError, list_tables
+from edgert.central.tables.table import CommitConflict, Table, TableError, list_tables
 from edgert.core.results.result_schema import Schema
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
 from tests.central.worlds import read
@@ -294,7 +294,7 @@ def test_versions_back_and_forth_by_several_collectors_that_end_at_any_commit(
         if fate < 0.16:
             raise KeyboardInterrupt
         if fate < 0.2:
-            raise Conflict("as if another came first")
+            raise CommitConflict("as if another came first")
 
     collectors = [Landing(str(tmp_path)) for _ in range(2)]
     openings: list[Opening] = []

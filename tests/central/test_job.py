@@ -13,7 +13,7 @@ import pytest
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import without_lost_calls
 from edgert.central.spark.streams import Streams
-from edgert.central.tables.lease import RELEASED, Lease, LeaseLost, claims
+from edgert.central.tables.lease import RELEASED, LeaseLost, TableLease, claims
 
 LOG = logging.getLogger("edgert.central.fleet")
 
@@ -70,7 +70,7 @@ class Others:
 
 
 def test_the_lease_is_given_back_when_sparks_process_dies(tmp_path: Path) -> None:
-    job = Idle(Lease(str(tmp_path), "fleet", "me"), LOG, Dead())
+    job = Idle(TableLease(str(tmp_path), "fleet", "me"), LOG, Dead())
     with pytest.raises(ConnectionError):
         job.run()
     assert [claim.expires for claim in claims(str(tmp_path))] == [RELEASED]
@@ -78,7 +78,7 @@ def test_the_lease_is_given_back_when_sparks_process_dies(tmp_path: Path) -> Non
 
 def test_a_standby_says_once_for_whom_it_waits(caplog: pytest.LogCaptureFixture) -> None:
     lease = Others("a", "a", "a", "b", "b")
-    job = Idle(cast(Lease, lease), LOG, Streams())
+    job = Idle(cast(TableLease, lease), LOG, Streams())
     job.retry_s = 0.0
     lease.stop = job.stop
     job.run()
@@ -87,7 +87,7 @@ def test_a_standby_says_once_for_whom_it_waits(caplog: pytest.LogCaptureFixture)
 
 def test_a_job_that_lost_its_lease_says_so_once_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     lease = Others()
-    job = Idle(cast(Lease, lease), LOG, Streams())
+    job = Idle(cast(TableLease, lease), LOG, Streams())
     job.retry_s = 0.0
     job._wait_for_lease()
     lease.holders = ["b", "b", "b"]

@@ -17,7 +17,7 @@ from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.query import query
-from edgert.central.tables.table import Conflict, Table, TableError
+from edgert.central.tables.table import CommitConflict, Table, TableError
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import GapBatch, RefusedBatch, RowsBatch
 from tests.central.results_examples import FLOW, SCHEMA, Gateway, contribution
@@ -279,7 +279,7 @@ def test_stale_handle_conflicts_only_over_the_same_stream(tmp_path: Path) -> Non
     two.append(data, {"b": 1})
     one.refresh()
     one.append(data, {"b": 2})
-    with pytest.raises(Conflict):
+    with pytest.raises(CommitConflict):
         two.append(data, {"b": 2})
 
 

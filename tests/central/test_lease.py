@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from edgert.central.fleet.merge import WindowMerge
-from edgert.central.tables.lease import Lease, LeaseLost, own_name
+from edgert.central.tables.lease import LeaseLost, TableLease, own_name
 from edgert.central.tables.table import TableError
 from edgert.core.clock import VirtualClock
 from tests.central.results_examples import SCHEMA
 from tests.waiting import wait_until
 
 
-def lease(root: Path, holder: str, clock: VirtualClock, duration_s: float = 60.0) -> Lease:
-    return Lease(str(root), "fleet", holder, duration_s, clock.wall, clock.monotonic)
+def lease(root: Path, holder: str, clock: VirtualClock, duration_s: float = 60.0) -> TableLease:
+    return TableLease(str(root), "fleet", holder, duration_s, clock.wall, clock.monotonic)
 
 
 def test_second_one_waits_until_the_first_ran_out(tmp_path: Path) -> None:

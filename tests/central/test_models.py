@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.central.tables import models
-from edgert.central.tables.models import KEPT, Registry, Version, current, rolled_back, with_new
+from edgert.central.tables.models import KEPT, ModelRegistry, ModelVersion, current, rolled_back, with_new
 from edgert.core.errors import EdgertError
 from tests.central.worlds import WHEN, version
 
@@ -19,7 +19,7 @@ from tests.central.worlds import WHEN, version
 @given(st.lists(st.one_of(st.booleans(), st.just("back"), st.integers(1, 12)), max_size=30))
 def test_whatever_comes_one_version_is_published_and_none_is_lost(steps: list[bool | str | int]) -> None:
     """True: a good one; False: a rejected one; "back": a rollback; a number: a rollback to that."""
-    versions: list[Version] = []
+    versions: list[ModelVersion] = []
     used: list[int] = []  # one after the other; without those that a rollback went back behind
     for step in steps:
         before = current(versions)
@@ -93,7 +93,7 @@ def test_a_rollback_says_what_there_is() -> None:
 
 
 def test_what_was_written_is_read_by_everybody(tmp_path: Path) -> None:
-    registry, other = Registry(str(tmp_path)), Registry(str(tmp_path))
+    registry, other = ModelRegistry(str(tmp_path)), ModelRegistry(str(tmp_path))
     assert (registry.names(), registry.versions("air"), registry.current("air")) == ([], [], None)
     with pytest.raises(EdgertError, match="none yet"):
         registry.known("air")
@@ -111,17 +111,17 @@ def test_what_was_written_is_read_by_everybody(tmp_path: Path) -> None:
 
 def test_of_two_at_the_same_time_neither_is_lost(tmp_path: Path) -> None:
     root = str(tmp_path)
-    Registry(root).add("air", lambda known: version(1))
+    ModelRegistry(root).add("air", lambda known: version(1))
 
     def add() -> None:
         for _ in range(4):
-            Registry(root).add("air", lambda known: version(1 + max(v.version for v in known)))
+            ModelRegistry(root).add("air", lambda known: version(1 + max(v.version for v in known)))
 
     threads = [threading.Thread(target=add) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    versions = Registry(root).versions("air")
+    versions = ModelRegistry(root).versions("air")
     assert [v.version for v in versions] == list(range(9, 0, -1))
     assert current(versions) == versions[0]

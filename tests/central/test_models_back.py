@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from edgert.central.tables.models import Registry
+from edgert.central.tables.models import ModelRegistry
 from edgert.central.training.document import parse
 from edgert.central.training.mllib import PREDICTION
 from edgert.central.training.publication import Publication
@@ -216,7 +216,7 @@ def test_a_worse_model_stays_away_a_rollback_brings_the_older_one_and_who_was_aw
         assert main(["central", "rollback", "air", "--root", root, "--broker", broker, "--fleet", FLEET]) == 0
         assert json.loads(answers.get(timeout=60))["version"] == 1
         assert predictions(rig, rows) == mllib_says(spark, first, rows)
-    states = {v.version: (v.state, v.pinned) for v in Registry(root).versions("air")}
+    states = {v.version: (v.state, v.pinned) for v in ModelRegistry(root).versions("air")}
     assert states == {1: ("published", True), 2: ("rejected", False), 3: ("rolled back", False)}
     assert main(["central", "models", "--root", root]) == 0
     assert "rolled back" in capsys.readouterr().out

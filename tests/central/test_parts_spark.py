@@ -12,7 +12,7 @@ import pytest
 from edgert.central.fleet import table as fleet_table
 from edgert.central.fleet.job import FleetJob
 from edgert.central.fleet.merge import WindowMerge
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.core.errors import EdgertError
 from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
@@ -34,7 +34,7 @@ def test_of_many_windows_those_that_begin_as_known_ones_do_are_merged_and_the_ot
     world.run()
     world.ship(second, 1, "b", 3.0)
     world.ship(first, 2, None, 4.0)
-    job = FleetJob(world.spark, str(world.root), Settings(), Lease(str(world.root), "fleet", "test", 600.0))
+    job = FleetJob(world.spark, str(world.root), Settings(), TableLease(str(world.root), "fleet", "test", 600.0))
     job.run_once()
     world.check()
     fence = ["WRITE"]

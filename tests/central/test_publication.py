@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.ports import free_port
 from edgert.central.tables import models
-from edgert.central.tables.lease import Lease, LeaseLost
-from edgert.central.tables.models import Registry
+from edgert.central.tables.lease import LeaseLost, TableLease
+from edgert.central.tables.models import ModelRegistry
 from edgert.central.training.publication import NotPublished, Publication, changing
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.integration
 
 def publish(root: Path, publication: Publication) -> list[str]:
     with changing(str(root), "air") as lease:
-        return publication.publish(Registry(str(root)), "air", lease)
+        return publication.publish(ModelRegistry(str(root)), "air", lease)
 
 
 def test_the_published_version_stands_where_its_gateways_look(mosquitto: Callable[..., Broker], tmp_path: Path) -> None:
-    broker, registry = mosquitto(), Registry(str(tmp_path))
+    broker, registry = mosquitto(), ModelRegistry(str(tmp_path))
     publication = Publication(Connection(port=broker.port), "f")
     publication.start()
     publication.wait()
@@ -53,7 +53,7 @@ def test_a_broker_that_forbids_it_says_so(mosquitto: Callable[..., Broker], tmp_
     rules.write_text("topic read #\n")
     rules.chmod(0o700)
     broker = mosquitto(settings=f"acl_file {rules}")
-    Registry(str(tmp_path)).add("air", lambda known: version(1))
+    ModelRegistry(str(tmp_path)).add("air", lambda known: version(1))
     publication = Publication(Connection(port=broker.port), "f")
     publication.start()
     publication.wait()
@@ -71,7 +71,7 @@ def test_a_topic_that_the_broker_refuses_keeps_no_other_gateway_from_its_model(
     rules.write_text("topic read #\ntopic end\ntopic edgert/v1/f/g2/#\ntopic edgert/v1/f/g4/#\n")
     rules.chmod(0o700)
     broker = mosquitto(settings=f"acl_file {rules}")
-    Registry(str(tmp_path)).add("air", lambda known: replace(version(1), gateways="g1,g2,g3,g4"))
+    ModelRegistry(str(tmp_path)).add("air", lambda known: replace(version(1), gateways="g1,g2,g3,g4"))
     publication = Publication(Connection(port=broker.port), "f")
     publication.start()
     publication.wait()
@@ -88,7 +88,7 @@ def test_over_tls_with_a_password(mosquitto: Callable[..., Broker], certificates
     settings = Connection(
         port=broker.port, tls=True, ca_file=certificates.path("ca.crt"), username="central", password_file=str(password)
     )
-    Registry(str(tmp_path)).add("air", lambda known: version(1))
+    ModelRegistry(str(tmp_path)).add("air", lambda known: version(1))
     publication = Publication(settings, "f")
     publication.start()
     publication.wait()
@@ -114,4 +114,4 @@ def test_only_one_at_a_time_changes_a_model(tmp_path: Path) -> None:
         with pytest.raises(LeaseLost), changing(str(tmp_path), "air", patience_s=0):
             pass
         lease.hold()
-    Lease(str(tmp_path), "model air", "somebody").acquire()
+    TableLease(str(tmp_path), "model air", "somebody").acquire()

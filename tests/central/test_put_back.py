@@ -12,7 +12,7 @@ import pytest
 
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.lineage import counted
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.central.tables.table import Table, TableError
 from edgert.core.clock import VirtualClock
 from edgert.core.results.results import RowsBatch
@@ -84,7 +84,7 @@ def test_a_table_is_looked_at_anew_after_whatever_failed(tmp_path: Path, ask: st
 
 def test_a_lease_whose_table_was_removed_is_taken_again(tmp_path: Path) -> None:
     clock = VirtualClock()
-    lease = Lease(str(tmp_path), "fleet", "me", 60.0, clock.wall, clock.monotonic)
+    lease = TableLease(str(tmp_path), "fleet", "me", 60.0, clock.wall, clock.monotonic)
     lease.acquire()
     for _ in range(3):
         clock.advance(40.0)

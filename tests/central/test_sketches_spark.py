@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from edgert.central.fleet.job import FleetJob
 from edgert.central.landing.landing import Landing
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.central.tables.query import query
 from edgert.core.results.result_schema import QUANTILES, Schema, row_columns
 from edgert.core.settings.central import FleetJob as Settings
@@ -35,7 +35,7 @@ def row(source: str, values: list[float], window: int = 0) -> list[Any]:
 
 def fleet_job(spark: SparkSession, root: Path) -> FleetJob:
     """With a lease that a slow machine's first query does not outlive."""
-    return FleetJob(spark, str(root), Settings(), Lease(str(root), "fleet", "test", duration_s=600.0))
+    return FleetJob(spark, str(root), Settings(), TableLease(str(root), "fleet", "test", duration_s=600.0))
 
 
 def windows(root: Path) -> dict[str, dict[str, Any]]:

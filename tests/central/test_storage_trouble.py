@@ -23,7 +23,7 @@ from edgert.central.fleet import job as fleet_job
 from edgert.central.landing.landing import Landing
 from edgert.central.spark.streams import FAILURE
 from edgert.central.tables import table as tables
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.central.tables.table import Table, TableError, list_tables
 from edgert.central.upkeep.table import KeptTable
 from edgert.core.clock import VirtualClock
@@ -121,7 +121,7 @@ def test_opening_row_that_a_stranger_wrote_is_an_error_of_its_table_each_time(tm
 class Storage:
     """A lease on a storage that can be switched off."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: TableLease) -> None:
         self._lease = lease
         self.away = True
         self.tried = 0
@@ -156,8 +156,8 @@ class NoStreams:
 
 def test_fleet_job_outlives_a_storage_that_is_away(tmp_path: Path) -> None:
     """At its start, while it holds its lease, and when a stream cannot be started."""
-    storage = Storage(Lease(str(tmp_path), "fleet", "me"))
-    job = fleet_job.FleetJob(cast(Any, NoStreams()), str(tmp_path), Settings(), cast(Lease, storage))
+    storage = Storage(TableLease(str(tmp_path), "fleet", "me"))
+    job = fleet_job.FleetJob(cast(Any, NoStreams()), str(tmp_path), Settings(), cast(TableLease, storage))
     job.look_s = job.retry_s = 0.01
     job.streams.on_failure = lambda: None
     thread = threading.Thread(target=job.run, daemon=True)

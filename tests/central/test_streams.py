@@ -25,13 +25,13 @@ from edgert.central.spark.streams import (
     TRIES,
     AllGivenUp,
     BatchFailed,
+    BatchGate,
     CannotStart,
-    Door,
     RunningQuery,
     Streams,
 )
 from edgert.central.tables.lease import LeaseLost
-from edgert.central.tables.table import Conflict, TableError
+from edgert.central.tables.table import CommitConflict, TableError
 from edgert.core.errors import EdgertError
 
 CHANGED = "[STREAM_FAILED] Query terminated: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change"
@@ -68,7 +68,7 @@ class Starts:
         if self.refuse:
             raise self.refuse
         self.queries.append(Query())
-        return RunningQuery(cast(Any, self.queries[-1]), Door())
+        return RunningQuery(cast(Any, self.queries[-1]), BatchGate())
 
     @property
     def now(self) -> Query:
@@ -111,7 +111,7 @@ def test_a_stream_with_new_columns_goes_on_at_once(supervisor: Streams, caplog: 
 
 
 def test_a_stream_whose_batch_hangs_says_for_how_long(supervisor: Streams) -> None:
-    door, goes_on, hangs = Door(), threading.Event(), threading.Event()
+    door, goes_on, hangs = BatchGate(), threading.Event(), threading.Event()
 
     def work() -> None:
         hangs.set()
@@ -222,7 +222,7 @@ def test_what_is_no_failure_of_a_stream_is_for_the_caller(supervisor: Streams) -
     assert not supervisor.restarts
 
 
-@pytest.mark.parametrize("error", [TableError("its checkpoint could not be read"), Conflict("another wrote")])
+@pytest.mark.parametrize("error", [TableError("its checkpoint could not be read"), CommitConflict("another wrote")])
 def test_what_one_stream_reads_may_be_broken_and_the_others_are_started(
     supervisor: Streams, clock: Clock, error: Exception
 ) -> None:
@@ -284,7 +284,7 @@ def test_in_turn_a_stream_begins_when_the_one_before_has_done_a_batch(clock: Clo
 
 
 def test_a_door_passes_on_what_failed_in_a_line_and_lets_nobody_in_once_closed() -> None:
-    door, done = Door(), []
+    door, done = BatchGate(), []
 
     def break_down() -> None:
         raise ValueError("line\n" * 1000)
@@ -335,7 +335,7 @@ class Walk(RuleBasedStateMachine):
     @rule(
         name=st.sampled_from(["a", "b"]),
         refuses=st.booleans(),
-        error=st.sampled_from([CannotStart("not now"), TableError("not to be read"), Conflict("another wrote")]),
+        error=st.sampled_from([CannotStart("not now"), TableError("not to be read"), CommitConflict("another wrote")]),
     )
     def refuse(self, name: str, refuses: bool, error: Exception) -> None:
         self.starts[name].refuse = error if refuses else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from edgert.central.tables.table import Conflict, Table
+from edgert.central.tables.table import CommitConflict, Table
 
 ROWS = pa.table({"day": pa.array([dt.date(2026, 1, 1)] * 3), "n": pa.array([1, 2, 3])})
 
@@ -26,7 +26,7 @@ def test_a_table_is_created_by_one_of_two_and_the_other_conflicts(tmp_path: Path
         try:
             table.append(ROWS, {"g1/f/1/0": 5})
             answers.append("created")
-        except Conflict:
+        except CommitConflict:
             assert table.refresh()
             answers.append(f"found {table.version('g1/f/1/0')}")
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from edgert.central.tables import models
-from edgert.central.tables.models import Registry
+from edgert.central.tables.models import ModelRegistry
 from edgert.central.training.document import parse
 from edgert.central.training.publication import NotPublished
 from edgert.central.training.schedule import TrainingSchedule, is_due, judged
@@ -72,7 +72,7 @@ ON_COMMON_ROWS, ON_OWN_ROWS, NOT_AT_ALL = "there", "on its own", "cannot be comp
     ],
 )
 def test_a_model_is_published_only_if_it_was_found_to_be_no_worse(
-    figure: float, there: tuple[float, float] | None, now: models.Version | None, good: bool, why: str
+    figure: float, there: tuple[float, float] | None, now: models.ModelVersion | None, good: bool, why: str
 ) -> None:
     found = there and tuple(TrainingFigures(10, rmse=rmse) for rmse in there)
     trained: Any = SimpleNamespace(
@@ -99,7 +99,7 @@ class Refusing:
         self.refused = refused
         self.told: list[str] = []
 
-    def publish(self, _registry: Registry, name: str, _lease: Any) -> list[str]:
+    def publish(self, _registry: ModelRegistry, name: str, _lease: Any) -> list[str]:
         if name in self.refused:
             raise self.refused[name]
         self.told.append(name)
@@ -111,7 +111,7 @@ def test_a_model_that_cannot_be_told_keeps_no_other_untold_and_is_tried_again(
 ) -> None:
     trainer = TrainingSchedule(cast(Any, None), str(tmp_path), [], Connection(), "f")
     for name in "abc":
-        Registry(str(tmp_path)).add(name, lambda _, name=name: version(1, name=name))  # type: ignore[misc]
+        ModelRegistry(str(tmp_path)).add(name, lambda _, name=name: version(1, name=name))  # type: ignore[misc]
     broker = Refusing({"a": NotPublished("too large for the broker"), "b": TypeError("a row of somebody else's")})
     monkeypatch.setattr(trainer, "_publication", broker)
     trainer.say()
@@ -176,7 +176,7 @@ def test_by_command(mosquitto: Callable[..., Broker], tmp_path: Path, root: Path
 
     broker.stop()
     done = central("train", str(file), *where)
-    assert (done.returncode, len(Registry(str(root)).versions("air"))) == (1, 4)
+    assert (done.returncode, len(ModelRegistry(str(root)).versions("air"))) == (1, 4)
     assert f"edgert: no connection to 127.0.0.1:{broker.port}: Connection refused; no model was changed" in done.stderr
 
 
@@ -227,5 +227,5 @@ def test_on_a_schedule(
     assert "by-hand.toml: expected every_s in a document of training.files" in log
     assert "model air: version 1 is published" in log
     assert "Traceback" not in log
-    assert [v.state for v in Registry(str(root)).versions("air")] == ["published"]
-    assert Registry(str(root)).names() == ["air"]
+    assert [v.state for v in ModelRegistry(str(root)).versions("air")] == ["published"]
+    assert ModelRegistry(str(root)).names() == ["air"]

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.landing import Landing
 from edgert.central.landing.rounds import key_of
-from edgert.central.tables.lease import Lease, LeaseLost
-from edgert.central.tables.models import Registry
+from edgert.central.tables.lease import LeaseLost, TableLease
+from edgert.central.tables.models import ModelRegistry
 from edgert.central.upkeep import table as upkeep_table
 from edgert.central.upkeep.table import FIRST_DAY, KeptTable
 from edgert.central.upkeep.upkeep import REST_S, Upkeep, UpkeepSchedule, Work
@@ -262,7 +262,7 @@ def test_a_first_day_that_is_none_is_an_error_that_names_the_table(site: Site) -
 
 
 def test_one_upkeep_at_a_time(site: Site) -> None:
-    other = Lease(str(site.root), "upkeep", "other", wall=site.wall)
+    other = TableLease(str(site.root), "upkeep", "other", wall=site.wall)
     other.acquire()
     with pytest.raises(LeaseLost, match="held by other"):
         list(site.upkeep.round(thorough=False))
@@ -282,7 +282,7 @@ def test_what_is_wrong_with_a_table_is_told_and_the_others_are_kept(site: Site) 
 
 
 def test_leases_and_the_register_are_kept_small_too(site: Site) -> None:
-    lease = Lease(str(site.root), "fleet", "me", wall=site.wall, monotonic=site.wall)
+    lease = TableLease(str(site.root), "fleet", "me", wall=site.wall, monotonic=site.wall)
     lease.acquire()
     for n in range(1, 6):
         for _ in range(15):
@@ -329,7 +329,7 @@ def test_what_nobody_foresaw_is_told_and_the_next_round_comes(
 
 
 def test_the_table_of_models_of_which_each_training_writes_all_versions_stays_small(tmp_path: Path) -> None:
-    registry = Registry(str(tmp_path))
+    registry = ModelRegistry(str(tmp_path))
     for number in range(1, 31):
         registry.add("air", lambda _, number=number: model_version(number))  # type: ignore[misc]
     done = {w.table: w for w in Upkeep(str(tmp_path), Settings(), keep_s=-60.0).round(thorough=True)}

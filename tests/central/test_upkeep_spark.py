@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from edgert.central.fleet.job import FleetJob
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.central.tables.readers import Reach, Readers
 from edgert.central.upkeep.upkeep import REST_S, Upkeep, Work
 from edgert.core.settings.central import FleetJob as JobSettings
@@ -60,7 +60,7 @@ def test_a_running_stream_lives_while_its_tables_are_kept_and_they_level_off(
     # The job's own MERGE into the fleet table is in no register: elsewhere what is removed stays for an hour at least.
     Readers(str(world.root)).begin("merge", FLEET)
     job = FleetJob(
-        world.spark, str(world.root), JobSettings(trigger_s=0.2), Lease(str(world.root), "fleet", "me", 600.0)
+        world.spark, str(world.root), JobSettings(trigger_s=0.2), TableLease(str(world.root), "fleet", "me", 600.0)
     )
     job.tell_s = 0.5
     thread = threading.Thread(target=job.run)
@@ -193,7 +193,7 @@ def test_retention_waits_for_a_stream_that_reads_all_again_since_its_checkpoint_
     checkpoint = world.root / "_spark" / "fleet" / FLOW
     shutil.rmtree(checkpoint)
     settings = JobSettings(trigger_s=0.2, max_files_per_trigger=1)
-    job = FleetJob(world.spark, str(world.root), settings, Lease(str(world.root), "fleet", "me", 600.0))
+    job = FleetJob(world.spark, str(world.root), settings, TableLease(str(world.root), "fleet", "me", 600.0))
     job.tell_s = 0.5
     thread = threading.Thread(target=job.run)
     thread.start()
@@ -229,8 +229,8 @@ def test_a_fleet_table_is_kept_small_and_a_rebuild_finds_it_as_it_was(world: Wor
     for _ in range(2):
         keep(world)
     list(
-        FleetJob(world.spark, str(world.root), JobSettings(), Lease(str(world.root), "fleet", "me", 600.0)).rebuild(
-            FLOW
-        )
+        FleetJob(
+            world.spark, str(world.root), JobSettings(), TableLease(str(world.root), "fleet", "me", 600.0)
+        ).rebuild(FLOW)
     )
     world.check()

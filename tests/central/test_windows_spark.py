@@ -25,9 +25,9 @@ from edgert.central.fleet.table import FleetTable
 from edgert.central.fleet.table import _settings as settings_of
 from edgert.central.fleet.touched_windows import Touched
 from edgert.central.spark.session import set_for
-from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.lease import LeaseLost, TableLease
 from edgert.central.tables.query import query
-from edgert.central.tables.table import Conflict
+from edgert.central.tables.table import CommitConflict
 from edgert.core.results.result_schema import Schema
 from edgert.core.settings.central import FleetJob as Settings
 from tests.central.fleet_world import World
@@ -46,7 +46,7 @@ def test_a_day_that_is_written_often_is_compacted(world: World, monkeypatch: pyt
     monkeypatch.setattr(windows_table, "_COMPACT_AFTER", 2)
     gateway = Gateway("g1")
     world.landing.land([gateway.open()])
-    lease = Lease(str(world.root), "fleet", "test", 600.0)
+    lease = TableLease(str(world.root), "fleet", "test", 600.0)
     job = FleetJob(world.spark, str(world.root), Settings(max_files_per_trigger=1), lease)
     for window in (0, 1, 1440, 2):
         world.ship(gateway, window, "a", 1.0)
@@ -80,7 +80,7 @@ def a_window(spark: SparkSession, n: int) -> DataFrame:
     )
 
 
-class Losing(Lease):
+class Losing(TableLease):
     holds = 1_000
     """So often it is held yet."""
 
@@ -90,7 +90,7 @@ class Losing(Lease):
         self.holds -= 1
 
 
-class Confident(Lease):
+class Confident(TableLease):
     def hold(self) -> None:
         pass
 
@@ -160,7 +160,7 @@ def test_what_an_older_token_is_about_to_write_when_a_newer_one_comes_has_no_eff
         return number
 
     monkeypatch.setattr(zombie, "_next", too_late)
-    with pytest.raises((LeaseLost, Conflict), match=r"was left out|Concurrent"):
+    with pytest.raises((LeaseLost, CommitConflict), match=r"was left out|Concurrent"):
         WRITES[name](zombie, a_window(world.spark, 2))
     assert [row["n"] for row in world.fleet()] == [1] * known
 
@@ -170,7 +170,7 @@ def test_windows_replace_delete_and_join_what_the_table_says(world: World, how: 
     """Also: keys that are null, not a number, or alike once they stand side by side; few new ones get a file."""
     keys = (("text", "string"), ("other", "string"), ("Number", "double"), ("yes", "boolean"))
     schema = Schema(60.0, keys, (("n", "count"),))
-    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease = TableLease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     table = WindowMerge(str(world.root / "fleet" / FLOW), lease)
     table.widen(schema)
@@ -225,14 +225,14 @@ def test_a_small_batch_is_written_by_this_process_and_a_time_of_the_far_future_d
 
 
 def test_a_batch_beside_another_commit_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease = TableLease(str(world.root), "fleet", "me", 600.0)
     table = FleetTable(str(world.root), FLOW, lease)
     tries: list[object] = []
 
     def conflicts(batch: object) -> None:
         tries.append(batch)
         if len(tries) < 3:
-            raise Conflict("another came first")
+            raise CommitConflict("another came first")
 
     monkeypatch.setattr(table, "_update", conflicts)
     table.update(world.spark.range(1), 0)
@@ -242,7 +242,7 @@ def test_a_batch_beside_another_commit_is_tried_again(world: World, monkeypatch:
 def test_a_table_of_an_older_version_gets_columns_and_properties(world: World) -> None:
     uri = str(world.root / "fleet" / FLOW)
     world.spark.sql(f"CREATE TABLE delta.`{uri}` (window_start TIMESTAMP, day DATE) USING delta PARTITIONED BY (day)")
-    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease = TableLease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     WindowMerge(uri, lease).widen(SCHEMA)
     made = DeltaTable(uri)
@@ -251,7 +251,7 @@ def test_a_table_of_an_older_version_gets_columns_and_properties(world: World) -
 
 
 def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world: World) -> None:
-    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease = TableLease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     uri = str(world.root / "fleet" / FLOW)
     old, new = WindowMerge(uri, lease), WindowMerge(uri, lease)
@@ -266,7 +266,7 @@ def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world:
 
 def test_a_stream_that_starts_again_under_the_same_token_goes_on_writing(world: World) -> None:
     """As after new columns, or a batch that failed: its table is known anew, and the lease is the same."""
-    lease = Lease(str(world.root), "fleet", "me", 600.0)
+    lease = TableLease(str(world.root), "fleet", "me", 600.0)
     lease.acquire()
     for n in range(1, 3):
         table = WindowMerge(str(world.root / "fleet" / FLOW), lease)

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from edgert.central.tables import fsync, models
-from edgert.central.tables.models import Version
+from edgert.central.tables.models import ModelVersion
 from edgert.central.tables.query import query
 from tests.brokers import Broker
 from tests.central.results_examples import FLOW
@@ -36,8 +36,8 @@ def landed_rows(root: Path) -> list[tuple[Any, ...]]:
 WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 
-def version(number: int, state: str = models.PUBLISHED, name: str = "air") -> Version:
-    return Version(
+def version(number: int, state: str = models.PUBLISHED, name: str = "air") -> ModelVersion:
+    return ModelVersion(
         name=name, version=number, state=state, reason="rmse 1 on the holdout", pinned=False, kind="linear_regression",
         label="t", trained=WHEN + dt.timedelta(hours=number), since=WHEN, until=WHEN, rows=10, holdout_rows=2,
         left_out=0, rmse=1.0, r2=None, accuracy=None, holdout_rmse=1.5, holdout_r2=0.5, holdout_accuracy=None,

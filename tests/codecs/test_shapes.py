@@ -12,7 +12,7 @@ from edgert.codecs.shapes import (
     Body,
     Payloads,
     Reached,
-    Rows,
+    RowTail,
     Run,
     Shapes,
     Tail,
@@ -23,7 +23,7 @@ from edgert.codecs.shapes import (
 from edgert.core.batch import Row
 
 
-class Refusing(Rows):
+class Refusing(RowTail):
     """A tail that takes none of the payloads in `refused`."""
 
     def __init__(self, *refused: bytes) -> None:
@@ -138,7 +138,7 @@ def test_another_tail_takes_over_with_the_next_sighting() -> None:
     assert run(shapes, [b"a0"]) == (1, [True])
 
 
-class Never(Rows):
+class Never(RowTail):
     """A tail that refuses every message, as generated code does."""
 
     def body(self, values: Mapping[str, Value]) -> Body:

@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from edgert.demo import sensors
-from edgert.demo.sensors import Measurement, Snapshot, measurements, name
+from edgert.demo.sensors import SensorValue, Snapshot, measurements, name
 
 
 def values(before: Snapshot, now: Snapshot) -> dict[str, float]:
@@ -50,7 +50,7 @@ def test_an_interface_that_is_new_waits_for_its_second_reading() -> None:
 
 
 def test_a_measurement_is_a_senml_pack_of_one_resolvable_record() -> None:
-    pack = json.loads(Measurement("pi-cpu0", "busy", "%", 12.34567, 1_700_000_000.1234).senml())
+    pack = json.loads(SensorValue("pi-cpu0", "busy", "%", 12.34567, 1_700_000_000.1234).senml())
     assert pack == [{"bn": "pi-cpu0:busy", "bt": 1_700_000_000.123, "u": "%", "v": 12.346}]
 
 

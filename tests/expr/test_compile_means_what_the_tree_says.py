@@ -19,9 +19,9 @@ from edgert.expr.tree import (
     Comparison,
     Expression,
     Field,
+    InList,
     Literal,
     LogicalOperation,
-    Membership,
     Negation,
     Not,
     join,
@@ -103,7 +103,7 @@ def evaluate(e: Expression, row: dict[str, Any]) -> Any:
 
 
 def strict(e: Expression) -> bool:
-    return isinstance(e, Negation | Arithmetic | Comparison | Membership) or (
+    return isinstance(e, Negation | Arithmetic | Comparison | InList) or (
         isinstance(e, Call) and not FUNCTIONS[e.function].special
     )
 
@@ -131,7 +131,7 @@ def compute(e: Expression, values: dict[int, Any]) -> Any:
             return ARITHMETIC[e.operator](a, b)
         case Comparison():
             return all(compare(op, a, b) for op, a, b in zip(e.operators, parts, parts[1:], strict=False))
-        case Membership():
+        case InList():
             return any(compare("==", parts[0], option) for option in parts[1:]) is not e.negated
         case Call():
             known = FUNCTIONS[e.function]
@@ -168,9 +168,7 @@ def grow(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
         inner.map(Not),
         st.tuples(st.sampled_from(["+", "-", "*", "/", "%", "**"]), inner, inner).map(lambda t: Arithmetic(*t)),
         comparison.map(lambda t: Comparison(tuple(t[0]), tuple(t[1][: len(t[0]) + 1]))),
-        st.tuples(inner, st.lists(constants, max_size=3), st.booleans()).map(
-            lambda t: Membership(t[0], tuple(t[1]), t[2])
-        ),
+        st.tuples(inner, st.lists(constants, max_size=3), st.booleans()).map(lambda t: InList(t[0], tuple(t[1]), t[2])),
         st.tuples(st.sampled_from(["and", "or"]), several).map(lambda t: join(*t)),
         st.tuples(names, st.lists(inner, min_size=1, max_size=3)).map(lambda t: Call(t[0], tuple(t[1]))),
     )
@@ -290,7 +288,7 @@ def test_the_deepest_of_every_shape_still_compiles() -> None:
         lambda e: Call("if", (Field("a"), e, Field("b"))),
         lambda e: join("and", (Field("a"), join("or", (Field("b"), e)))),
         lambda e: Comparison(("==",), (join("and", (Field("a"), e)), Field("b"))),
-        lambda e: Membership(Call("coalesce", (e, Field("a"))), (Literal(1),)),
+        lambda e: InList(Call("coalesce", (e, Field("a"))), (Literal(1),)),
         lambda e: Arithmetic("*", Call("coalesce", (Field("a"), e)), Field("b")),
         lambda e: Call("concat", (Call("coalesce", (e, Field("a"))), Field("b"))),
         lambda e: Call("is_null", (Call("if", (e, Field("a"), Field("b"))),)),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from edgert.central.tables.lease import Lease, LeaseLost
-from edgert.central.tables.table import Conflict
+from edgert.central.tables.lease import LeaseLost, TableLease
+from edgert.central.tables.table import CommitConflict
 from tests.faults.changes import Stop
 from tests.faults.circumstances import Spark
 from tests.faults.clocks import HOUR_S, ClockStep
@@ -134,10 +134,10 @@ class TakeLease(Fault):
         return cls(seconds(draw, 1.0, 6.0), draw.random() < 0.5)
 
     def inject(self, path: WholePath) -> str:
-        rival = Lease(str(path.tables), "fleet", "rival", LEASE_S, wall=lambda: time.time() + HOUR_S)
+        rival = TableLease(str(path.tables), "fleet", "rival", LEASE_S, wall=lambda: time.time() + HOUR_S)
         try:
             rival.acquire()
-        except (LeaseLost, Conflict) as error:
+        except (LeaseLost, CommitConflict) as error:
             return f"{NOTHING}{error}"
         path.rivals[self] = rival
         return f"taken, with token {rival.token}"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from edgert.core.results.macs import gateway_key
 from edgert.core.text.key_lines import KEY_BYTES, key_line
 from edgert.flow.options.delivery import Delivery
@@ -81,7 +81,7 @@ class WholePath(Rig):
             master = self.cluster.master if self.cluster else "local[2]"
             env = environment(self.clock_file("fleet job"))
             self._programs["fleet job"] = Job(folder, self.tables, master, env, plan.many)
-        self.rivals: dict[object, Lease] = {}
+        self.rivals: dict[object, TableLease] = {}
         """Fault → who has taken the fleet job's lease for it."""
         self.placed: list[str] = []
         """Answers to requests for another plan."""

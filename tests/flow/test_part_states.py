@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 from edgert.core.errors import EdgertError
-from edgert.flow.part_states import TABLE, Event, PartState, Refusal, after, event_of, markdown, state_of
+from edgert.flow.part_states import TABLE, PartEvent, PartState, Refusal, after, event_of, markdown, state_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "plan-changes.md"
-ASKED = (Event.CHANGE, Event.SUSPEND, Event.RESUME, Event.STOP, Event.PREPARE, Event.ABORT, Event.COMMIT)
-OF_ITSELF = {Event.PATIENCE_ENDS, Event.STAYS, Event.LEAVES, Event.START, Event.START_AS_GUEST}
+ASKED = (
+    PartEvent.CHANGE,
+    PartEvent.SUSPEND,
+    PartEvent.RESUME,
+    PartEvent.STOP,
+    PartEvent.PREPARE,
+    PartEvent.ABORT,
+    PartEvent.COMMIT,
+)
+OF_ITSELF = {PartEvent.PATIENCE_ENDS, PartEvent.STAYS, PartEvent.LEAVES, PartEvent.START, PartEvent.START_AS_GUEST}
 
 
 def test_the_page_has_the_diagram_of_the_table() -> None:
@@ -31,25 +39,25 @@ def test_each_request_has_an_answer_in_each_state_and_no_row_is_for_what_cannot_
     assert found == {(state, event) for state, event in TABLE if event not in OF_ITSELF}
 
 
-def ways(state: PartState, *events: Event) -> set[PartState]:
+def ways(state: PartState, *events: PartEvent) -> set[PartState]:
     """The states that these events make of a state."""
     return {to for event in events if isinstance(to := TABLE.get((state, event)), PartState)}
 
 
 @pytest.mark.parametrize("state", [PartState.JOINING, PartState.PREPARED])
 def test_once_the_next_plan_is_prepared_only_a_coordinators_word_counts(state: PartState) -> None:
-    others = set(Event) - {Event.ABORT, Event.COMMIT}
+    others = set(PartEvent) - {PartEvent.ABORT, PartEvent.COMMIT}
     assert ways(state, *others) == {state}
 
 
 def test_what_is_committed_is_never_undone() -> None:
-    assert ways(PartState.COMMITTED, *set(Event) - {Event.STAYS, Event.LEAVES}) == {PartState.COMMITTED}
-    assert TABLE[PartState.COMMITTED, Event.ABORT] is Refusal.DECIDED
+    assert ways(PartState.COMMITTED, *set(PartEvent) - {PartEvent.STAYS, PartEvent.LEAVES}) == {PartState.COMMITTED}
+    assert TABLE[PartState.COMMITTED, PartEvent.ABORT] is Refusal.DECIDED
 
 
 def test_nothing_is_prepared_beside_a_part_that_runs_nor_committed_unprepared() -> None:
-    assert TABLE[PartState.RUNNING, Event.PREPARE] is Refusal.RUNS
-    assert {state for state in PartState if PartState.COMMITTED in ways(state, *Event)} == {
+    assert TABLE[PartState.RUNNING, PartEvent.PREPARE] is Refusal.RUNS
+    assert {state for state in PartState if PartState.COMMITTED in ways(state, *PartEvent)} == {
         PartState.JOINING, PartState.PREPARED, PartState.COMMITTED
     }  # fmt: skip
 
@@ -57,16 +65,16 @@ def test_nothing_is_prepared_beside_a_part_that_runs_nor_committed_unprepared() 
 @pytest.mark.parametrize("state", PartState)
 def test_each_state_comes_to_an_end(state: PartState) -> None:
     reached = {state}
-    while (more := reached.union(*(ways(one, *Event) for one in reached))) != reached:
+    while (more := reached.union(*(ways(one, *PartEvent) for one in reached))) != reached:
         reached = more
     assert PartState.RUNNING in reached
 
 
 def test_a_refusal_names_the_flow_and_the_plans() -> None:
     with pytest.raises(EdgertError, match="flow air: expected a prepared plan 9, got 8"):
-        after("air", PartState.PREPARED, Event.COMMIT_OTHER, 9, 8)
+        after("air", PartState.PREPARED, PartEvent.COMMIT_OTHER, 9, 8)
     with pytest.raises(EdgertError, match="expected a flow that runs here, got 'air'"):
-        after("air", PartState.GONE, Event.STOP)
+        after("air", PartState.GONE, PartEvent.STOP)
 
 
 def test_coordinators_are_told_four_states() -> None:

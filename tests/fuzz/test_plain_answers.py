@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.drivers import edgert, flink, storm
 from agent.drivers.base import DriverError
 from agent.drivers.jvm import parse_untrusted as threads_untrusted
-from agent.drivers.recent import Recent
+from agent.drivers.recent import RecentSums
 from agent.fleet import plans
 from agent.fleet.moves import SECTION, candidate_untrusted
 from agent.fleet.rings import SECTION as RING
@@ -57,7 +57,7 @@ def member(**sections: bytes) -> Member:
 @example({**figures(), "threads": [{"pid": 1, "tid": 2, "slot": float("inf")}]})
 def test_figures_of_a_gateway(told: Any) -> None:
     with suppress(DriverError):
-        edgert.report_untrusted(told, Recent(), lambda pid: True)
+        edgert.report_untrusted(told, RecentSums(), lambda pid: True)
 
 
 @given(nearly([FLINK[f"/jobs/{JOB}"]]), nearly([FLINK[SUM], FLINK[SOURCE]]))
@@ -65,7 +65,7 @@ def test_figures_of_a_gateway(told: Any) -> None:
 def test_answers_of_flink(details: Any, metrics: Any) -> None:
     with suppress(*OTHER_FORM):
         found = dict(zip([(JOB, SUM), (JOB, SOURCE)], metrics, strict=False))
-        flink.report_untrusted(details, found, lambda wanted: ({}, []), Recent(), 1.0)
+        flink.report_untrusted(details, found, lambda wanted: ({}, []), RecentSums(), 1.0)
 
 
 @given(nearly(STORM[PATH]), nearly(STORM[f"{PATH}/component/rows"]), nearly(STORM[f"{PATH}/visualization"]))
@@ -75,7 +75,7 @@ def test_answers_of_storm(page: Any, component: Any, graph: Any) -> None:
         of = dict.fromkeys(("rows", "light", "heavy"), executors)
         streams = {name: storm.transferred(component) for name in of}
         topology = storm.Topology(page, storm.edges(graph), of, storm.components(page), streams)
-        storm.report_untrusted([topology], lambda wanted: ({}, []), Recent(), 1.0)
+        storm.report_untrusted([topology], lambda wanted: ({}, []), RecentSums(), 1.0)
 
 
 @given(st.one_of(st.text(alphabet=string.printable), st.integers(0, len(THREADS)).map(lambda n: THREADS[n:])))
@@ -161,8 +161,8 @@ def test_models(value: Any) -> None:
 
 def test_the_examples_are_taken_as_they_are() -> None:
     """Else the tests above would look at refusals only."""
-    assert edgert.report_untrusted(figures(), Recent(), lambda pid: True).operators
-    assert flink.report_untrusted([FLINK[f"/jobs/{JOB}"]], {}, lambda wanted: ({}, []), Recent(), 1.0).operators
+    assert edgert.report_untrusted(figures(), RecentSums(), lambda pid: True).operators
+    assert flink.report_untrusted([FLINK[f"/jobs/{JOB}"]], {}, lambda wanted: ({}, []), RecentSums(), 1.0).operators
     assert labels_untrusted(member(board=pack(BOARD))) == {"site=north", "gpu=no"}
     assert plans.profile_untrusted(member(board=pack(BOARD)))
     assert assignment_untrusted(LOCATIONS)

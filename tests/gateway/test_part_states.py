@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgert.core.errors import EdgertError, MisfitError
-from edgert.flow.part_states import TABLE, Event, PartState, Refusal
+from edgert.flow.part_states import TABLE, PartEvent, PartState, Refusal
 from edgert.flow.plan import Location
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
@@ -46,18 +46,18 @@ async def begin(gateway: Gateway, parts: Parts, state: PartState, leaves: bool, 
     assert gateway.flow_registry.plan_changes.state("f") is state
 
 
-async def happen(parts: Parts, event: Event) -> None:
-    if event is Event.CHANGE:
+async def happen(parts: Parts, event: PartEvent) -> None:
+    if event is PartEvent.CHANGE:
         parts._changes.check_free("f")
-    elif event is Event.PATIENCE_ENDS:
+    elif event is PartEvent.PATIENCE_ENDS:
         parts.stopped._impatient("f")
-    elif event in (Event.PREPARE, Event.PREPARE_OTHER):
-        await prepare(parts, 2 if event is Event.PREPARE else 3)
-    elif event in (Event.ABORT, Event.ABORT_OTHER):
-        await parts.abort("f", 2 if event is Event.ABORT else 0)
-    elif event in (Event.COMMIT_PAST, Event.COMMIT_OTHER):
-        await parts.commit("f", 1 if event is Event.COMMIT_PAST else 3)
-    elif event in (Event.COMMIT, Event.STAYS, Event.LEAVES):
+    elif event in (PartEvent.PREPARE, PartEvent.PREPARE_OTHER):
+        await prepare(parts, 2 if event is PartEvent.PREPARE else 3)
+    elif event in (PartEvent.ABORT, PartEvent.ABORT_OTHER):
+        await parts.abort("f", 2 if event is PartEvent.ABORT else 0)
+    elif event in (PartEvent.COMMIT_PAST, PartEvent.COMMIT_OTHER):
+        await parts.commit("f", 1 if event is PartEvent.COMMIT_PAST else 3)
+    elif event in (PartEvent.COMMIT, PartEvent.STAYS, PartEvent.LEAVES):
         await parts.commit("f", 2)
     else:
         await getattr(parts, event)("f")  # stop, suspend, resume
@@ -66,13 +66,13 @@ async def happen(parts: Parts, event: Event) -> None:
 @pytest.mark.parametrize(("state", "event"), TABLE)
 @in_loop
 async def test_the_state_after_an_event_is_that_of_the_table(
-    state: PartState, event: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: PartState, event: PartEvent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway, wanted = Gateway(tmp_path / "db"), TABLE[state, event]
     parts, _ = parts_of(gateway)
-    await begin(gateway, parts, state, event is Event.LEAVES, monkeypatch)
-    if event in (Event.START, Event.START_AS_GUEST):
-        if event is Event.START_AS_GUEST:
+    await begin(gateway, parts, state, event is PartEvent.LEAVES, monkeypatch)
+    if event in (PartEvent.START, PartEvent.START_AS_GUEST):
+        if event is PartEvent.START_AS_GUEST:
             await parts.stopped.let_guests_wait()
         gateway.crash()
         gateway = Gateway(tmp_path / "db")
@@ -84,7 +84,7 @@ async def test_the_state_after_an_event_is_that_of_the_table(
         wanted = state
     else:
         await happen(parts, event)
-    if event is Event.COMMIT:  # without a failure the part does not stay committed
-        wanted = TABLE[PartState.COMMITTED, Event.STAYS]
+    if event is PartEvent.COMMIT:  # without a failure the part does not stay committed
+        wanted = TABLE[PartState.COMMITTED, PartEvent.STAYS]
     assert gateway.flow_registry.plan_changes.state("f") is wanted
     gateway.crash()

@@ -13,7 +13,7 @@ from edgert.core.errors import DocumentError, EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.address import split_broker
-from edgert.mqtt.clients.client_types import Address, Handlers, Tls
+from edgert.mqtt.clients.client_types import BrokerAddress, Handlers, Tls
 from edgert.mqtt.clients.connection_hints import hint
 from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.mqtt.clients.transport import MqttClient
@@ -100,7 +100,7 @@ async def test_tls_to_a_plain_port_and_the_reverse_of_a_real_broker(
 @in_loop
 async def test_an_address_where_nobody_listens_is_told_without_a_number_of_the_system() -> None:
     port = free_port()
-    client = MqttClient(Address("127.0.0.1", port), SessionOptions("x"), Handlers())
+    client = MqttClient(BrokerAddress("127.0.0.1", port), SessionOptions("x"), Handlers())
     await client.start()
     await until(lambda: bool(client.status.error), "the error")
     await client.stop()
@@ -110,7 +110,7 @@ async def test_an_address_where_nobody_listens_is_told_without_a_number_of_the_s
 
 async def _says(broker: Broker, tls: Tls | None, hint: str) -> None:
     """Both clients, at a port that speaks otherwise."""
-    client = MqttClient(Address(broker.host, broker.port, tls), SessionOptions("x"), Handlers())
+    client = MqttClient(BrokerAddress(broker.host, broker.port, tls), SessionOptions("x"), Handlers())
     await client.start()
     await until(lambda: hint in client.status.error, f"the client says: {hint}")
     assert client.status.error.endswith(hint) == (tls is None)

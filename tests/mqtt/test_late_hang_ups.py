@@ -9,7 +9,7 @@ import pytest
 
 from edgert.mqtt.hang_ups.rules import HUNG_UP, TOPIC_REFUSED
 from edgert.mqtt.session.outgoing import PublishRefused
-from edgert.mqtt.session.states import State
+from edgert.mqtt.session.states import SessionState
 from tests.mqtt.hanging_up import HangingUp, packets
 
 
@@ -22,7 +22,7 @@ class Late(HangingUp):
         self.due = float("inf")
 
     def turn(self) -> None:
-        left = self.session.state is State.IDLE  # for want of an answer to a ping
+        left = self.session.state is SessionState.IDLE  # for want of an answer to a ping
         if self.connected and (left or self.now >= self.due):
             self.due = float("inf")
             self.hang_ups += 1

@@ -16,7 +16,7 @@ from edgert.mqtt.session.events import (
 )
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.session import Session
-from edgert.mqtt.session.states import TRANSITIONS, Input, State
+from edgert.mqtt.session.states import TRANSITIONS, SessionInput, SessionState
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, REMEMBER_S
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311, connected, publish
 
@@ -129,7 +129,7 @@ def test_refusal_is_told_in_words() -> None:
     assert session.receive_untrusted(b"\x20\x08\x00\x87\x05\x1f\x00\x02no", 0.0) == [
         Refused(0x87, f"the broker refused the connection: {sentence(0x87, 'id', 'no')}"),
     ]
-    assert session.state is State.IDLE
+    assert session.state is SessionState.IDLE
 
 
 def test_session_after_a_clean_start_breaks_the_protocol() -> None:
@@ -144,8 +144,8 @@ def test_session_after_a_clean_start_breaks_the_protocol() -> None:
 
 
 def test_every_transition_not_in_the_table_is_refused() -> None:
-    for state in State:
-        for what in Input:
+    for state in SessionState:
+        for what in SessionInput:
             session = Session(SessionOptions("id"))
             session.state = state
             if (state, what) in TRANSITIONS:
@@ -184,7 +184,7 @@ def test_broker_that_breaks_the_rules_is_left_after_its_good_packets_were_taken(
     assert isinstance(closed, Closed)
     assert message in closed.text
     assert session.take_output() == b"\xe0\x02\x82\x00"
-    assert session.state is State.IDLE
+    assert session.state is SessionState.IDLE
 
 
 def test_disconnect_of_the_broker_is_told_with_its_reason() -> None:

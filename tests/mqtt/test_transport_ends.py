@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from benchmarks.ports import free_port
-from edgert.mqtt.clients.transport import Address, Tls
+from edgert.mqtt.clients.transport import BrokerAddress, Tls
 from edgert.mqtt.packets.packets import Will
 from tests.brokers import Broker, Certificates
 from tests.mqtt.transport_rig import Recorder, running
@@ -78,7 +78,7 @@ async def test_tls_checks_the_authority_and_the_name(mosquitto: MakeBroker, cert
     for name, wrong, host in (("stranger", Tls(), "127.0.0.1"), ("misnamed", tls, "127.0.0.2")):
         other = Recorder(broker, name, tls=wrong, host=host)
         if host != "127.0.0.1":
-            other.client.address = Address("localhost.localdomain", broker.port, wrong)
+            other.client.address = BrokerAddress("localhost.localdomain", broker.port, wrong)
         await other.client.start()
         await until(lambda other=other: other.client.status.error, "a refusal")  # type: ignore[misc]
         assert not other.connected

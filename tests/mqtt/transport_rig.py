@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from edgert.mqtt.clients.reconnect import Backoff
-from edgert.mqtt.clients.transport import Address, Handlers, MqttClient, Tls
+from edgert.mqtt.clients.transport import BrokerAddress, Handlers, MqttClient, Tls
 from edgert.mqtt.packets.packets import Oversized, Publish, Publishes, Subscription
 from edgert.mqtt.session.events import Connected, Subscribed
 from edgert.mqtt.session.options import SessionOptions
@@ -45,7 +45,7 @@ class Recorder:
         )
         port = broker if isinstance(broker, int) else broker.port
         self.client = MqttClient(
-            Address(host, port, tls), SessionOptions(client_id, **options), handlers,
+            BrokerAddress(host, port, tls), SessionOptions(client_id, **options), handlers,
             backoff=FAST, latency_budget_s=budget_s,
         )  # fmt: skip
 

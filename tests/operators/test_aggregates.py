@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgert.core.batch import GREATEST
 from edgert.core.results.result_schema import Schema, partial_columns
 from edgert.operators.state.aggregate_calls import FUNCTIONS, SKETCHES, parse_aggregate
-from edgert.operators.state.aggregates import Aggregates, Slots, compile_function, plain_sum
+from edgert.operators.state.aggregates import Accumulator, Aggregates, compile_function, plain_sum
 
 EXACT = [f for f in FUNCTIONS if f not in SKETCHES]
 """Those with sketches: `test_sketch_aggregates.py`."""
@@ -35,21 +35,21 @@ MADE = Aggregates(ALL)
 ADD = adder(MADE)
 
 
-def filled(values: list[float]) -> Slots:
+def filled(values: list[float]) -> Accumulator:
     acc = MADE.initial()
     for value in values:
         assert ADD(acc, {"v": value}) == 0
     return acc
 
 
-def merged(*parts: Slots) -> Slots:
+def merged(*parts: Accumulator) -> Accumulator:
     into = MADE.initial()
     for part in parts:
         MADE.merge(into, copy.copy(part))
     return into
 
 
-def near(one: Slots, other: Slots) -> None:
+def near(one: Accumulator, other: Accumulator) -> None:
     for (name, a), b in zip(MADE.result(one).items(), MADE.result(other).values(), strict=True):
         assert a == b if a is None or b is None else a == pytest.approx(b, rel=1e-9, abs=1e-3), name
 

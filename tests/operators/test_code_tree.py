@@ -22,7 +22,7 @@ from edgert.operators.base.logic import Now
 from edgert.operators.fusion import code_tree
 from edgert.operators.fusion.chain import Chain
 from edgert.operators.fusion.compiled_region import APART_S, CompiledRegion
-from edgert.operators.fusion.region import Edge
+from edgert.operators.fusion.region import StageEdge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sinks import PublishSink
 from edgert.operators.sources.source import Source
@@ -291,7 +291,7 @@ class Warmer(JsonCodec):
 def test_a_codec_that_builds_on_another_decodes_what_it_decodes() -> None:
     source = Source(TopicTemplate("{room}/{source}"), Warmer())
     sink = PublishSink(TopicTemplate("{source}", sink=True), JsonCodec())
-    made = CompiledRegion([source, sink], [Edge(0, 0, 1, 0)])
+    made = CompiledRegion([source, sink], [StageEdge(0, 0, 1, 0)])
     for moment in (0.0, 1.0):
         made.process(RawBatch(["x/a"] * 5, [b'{"time": 1, "t": 1}'] * 5, moment, WALL), 0, Now(moment, WALL))
     assert [json.loads(message.payload)["t"] for message in named(made.messages)] == [101] * 10

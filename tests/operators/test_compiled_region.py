@@ -17,7 +17,7 @@ from edgert.core.batch import RawBatch, Row
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.compiled_region import CompiledRegion
-from edgert.operators.fusion.region import Edge
+from edgert.operators.fusion.region import StageEdge
 from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import Source
 from edgert.operators.state.aggregate_calls import parse_aggregate
@@ -183,8 +183,8 @@ def test_a_codec_that_cannot_be_fused_takes_the_ordinary_way() -> None:
     assert not isinstance(Plain(), Fusible)
     window = TumblingWindow("w", 10.0, [parse_aggregate("n", "count()")], [("source", "string")])
     source = Source(TopicTemplate("{room}/{source}"), Plain(), out_of_order_s=0.0)
-    assert CompiledRegion.fits([source, window], [Edge(0, 0, 1, 0)])
-    fused = CompiledRegion([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
+    assert CompiledRegion.fits([source, window], [StageEdge(0, 0, 1, 0)])
+    fused = CompiledRegion([source, window], [StageEdge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
     payloads = [b'{"time": 1}', b'{"time": 2}', b"no", b'{"time": 10}']
     out = fused.process(RawBatch(["x/a"] * 4, payloads, 0.0, 10.0), 0, Now(0.0, 10.0))
     assert [row["n"] for _, batch in out for row in batch.rows] == [2]
@@ -196,7 +196,7 @@ def test_a_codec_that_cannot_be_fused_takes_the_ordinary_way() -> None:
 def test_what_has_no_time_while_the_clock_is_not_set_reaches_no_window(codec: str) -> None:
     window = TumblingWindow("w", 10.0, [parse_aggregate("n", "count()")], [("source", "string")])
     source = Source(TopicTemplate("{room}/{source}"), make(codec, None), out_of_order_s=0.0)
-    fused = CompiledRegion([source, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
+    fused = CompiledRegion([source, window], [StageEdge(0, 0, 1, 0)], [(1, CONTRIBUTION)])
     without = {"json": b'{"v": 1}', "senml": b'[{"n": "v", "v": 1}]'}[codec]
     timed = {"json": b'{"time": %d}', "senml": b'[{"bt": %d, "n": "v", "v": 1}]'}[codec]
     at = 1_700_000_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.text.topic_template import TopicTemplate
-from edgert.flow.options.on_error import Action, OnError
+from edgert.flow.options.on_error import ErrorAction, OnError
 from edgert.operators.base.error_boundary import CAREFUL_ROWS, FAILED, ErrorBoundary, as_errors, dead_letter, repeats
 from edgert.operators.base.logic import Emission, Logic, Message, Now
 from edgert.operators.sinks import PublishSink, Ship
@@ -26,7 +26,7 @@ from tests.operators.error_boundary_rig import BATCHES, NOW, Driven, Fussy, batc
 
 @given(BATCHES, st.sampled_from(["drop", "dead-letter"]))
 def test_of_a_repeatable_operator_only_rows_at_fault_are_lost_and_nothing_is_said_or_counted_twice(
-    faults: list[list[int]], action: Action
+    faults: list[list[int]], action: ErrorAction
 ) -> None:
     for batch in (batches := batches_of(faults)):
         for row in batch.rows:
@@ -105,7 +105,7 @@ def test_each_row_has_its_own_tries_though_all_are_one_object(raw: bool, patient
 
 @given(BATCHES, st.sampled_from(["drop", "dead-letter", "retry"]))
 def test_an_operator_that_may_have_kept_part_of_a_batch_is_given_no_row_twice(
-    faults: list[list[int]], action: Action
+    faults: list[list[int]], action: ErrorAction
 ) -> None:
     batches = batches_of(faults)
     topic = None if action == "drop" else TopicTemplate("bad", sink=True)

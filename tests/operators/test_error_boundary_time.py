@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch
 from edgert.core.clock import VirtualClock
 from edgert.core.text.topic_template import TopicTemplate
-from edgert.flow.options.on_error import Action, OnError
+from edgert.flow.options.on_error import ErrorAction, OnError
 from edgert.operators.base.error_boundary import APART_S, FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Now
 from tests.named import named
@@ -35,7 +35,7 @@ class Away(Fussy):
     st.sampled_from([0.3, 0.6, 2.0]),
 )  # fmt: skip
 def test_a_turn_in_which_tries_take_long_ends_and_with_the_rest_it_goes_as_if_it_had_not(
-    faults: list[list[int]], action: Action, repeatable: bool, patient: bool, try_s: float
+    faults: list[list[int]], action: ErrorAction, repeatable: bool, patient: bool, try_s: float
 ) -> None:
     policy = OnError(action, None if action == "drop" else TopicTemplate("bad", sink=True), 2, 0.5)
     clock = VirtualClock()

@@ -13,7 +13,7 @@ from edgert.core.errors import DocumentError
 from edgert.flow.document import from_plain
 from edgert.operators.base.logic import Build, Now
 from edgert.operators.fusion.compiled_region import CompiledRegion
-from edgert.operators.fusion.region import Edge
+from edgert.operators.fusion.region import StageEdge
 from edgert.operators.registry import REGISTRY
 from edgert.operators.sources.event_times import EARLY, EARLY_KEPT, NO_TIME, UNTIMED
 from edgert.operators.sources.source import Source
@@ -125,7 +125,7 @@ def test_fused_with_a_window_the_same_rows_are_counted_in_the_same_windows(
     for fused in (False, True):
         made, window = source(**parameters), TumblingWindow("w", 10.0, (), (("source", "string"),))
         batch = RawBatch(["room/a"] * len(payloads), payloads, 0.0, WALL)
-        logic = CompiledRegion([made, window], [Edge(0, 0, 1, 0)], [(1, CONTRIBUTION)]) if fused else made
+        logic = CompiledRegion([made, window], [StageEdge(0, 0, 1, 0)], [(1, CONTRIBUTION)]) if fused else made
         out = logic.process(batch, 0, Now(0.0, WALL))
         if not fused:
             for emission in out:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.operators.base.memory import PROCESS_BYTES, Memory, state_bytes
+from edgert.operators.base.memory import PROCESS_BYTES, MemoryBudget, state_bytes
 from edgert.operators.state.bounded_keys import ByKey
 
 MB = 1_000_000
 
 
-def shared(limit_bytes: float, count: int, own_bytes: float = math.inf) -> tuple[Memory, list[Memory]]:
-    whole, parts = Memory(limit_bytes), [Memory(own_bytes) for _ in range(count)]
+def shared(limit_bytes: float, count: int, own_bytes: float = math.inf) -> tuple[MemoryBudget, list[MemoryBudget]]:
+    whole, parts = MemoryBudget(limit_bytes), [MemoryBudget(own_bytes) for _ in range(count)]
     for part in parts:
         whole.take_in(part)
     return whole, parts
@@ -33,10 +33,10 @@ def test_one_part_may_have_what_the_others_leave_and_gives_it_back_to_them() -> 
 
 def test_flows_share_it_whatever_number_of_operators_they_have() -> None:
     _, (many, one) = shared(90 * MB, 2)
-    operators = [Memory() for _ in range(9)]
+    operators = [MemoryBudget() for _ in range(9)]
     for operator in operators:
         many.take_in(operator)
-    single = Memory()
+    single = MemoryBudget()
     one.take_in(single)
     assert (operators[0].even_bytes(), single.even_bytes()) == (5 * MB, 45 * MB)
     assert single.room_for(90 * MB) == 90 * MB
@@ -56,7 +56,7 @@ def test_a_flow_that_ends_gives_its_part_back() -> None:
 def test_no_part_exceeds_its_own_limit_and_without_a_budget_that_is_all() -> None:
     _, (one, _) = shared(90 * MB, 2, own_bytes=64 * MB)
     assert one.room_for(80 * MB) == 64 * MB
-    assert Memory(64 * MB).room_for(80 * MB) == 64 * MB
+    assert MemoryBudget(64 * MB).room_for(80 * MB) == 64 * MB
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 200)), max_size=50))
@@ -72,7 +72,7 @@ def test_parts_that_obey_exceed_it_by_nothing_once_all_were_asked(steps: list[tu
 
 def test_an_operator_forgets_for_another_of_its_flow() -> None:
     keys: ByKey[int] = ByKey("numbers", 24)
-    flow, other = Memory(1 * MB), Memory()
+    flow, other = MemoryBudget(1 * MB), MemoryBudget()
     flow.take_in(keys.memory)
     flow.take_in(other)
     for number in range(3_000):

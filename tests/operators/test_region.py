@@ -8,7 +8,7 @@ from edgert.core.batch import Batch, RawBatch
 from edgert.flow.options.on_error import OnError
 from edgert.operators.base.error_boundary import FAILED
 from edgert.operators.base.logic import Emission, Logic, Message, Now
-from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.fusion.region import Region, StageEdge
 from tests.named import named
 
 NOW = Now(0.0, 0.0)
@@ -38,7 +38,7 @@ class Adds(Logic):
 
 def line(parts: Sequence[Logic], ports: Sequence[int], exits: Sequence[int] = (), inputs: int = 1) -> Region:
     """Each feeds the next by the port that is given, and the last one feeds what is behind the region."""
-    edges = [Edge(part, port, part + 1, 0) for part, port in enumerate(ports)]
+    edges = [StageEdge(part, port, part + 1, 0) for part, port in enumerate(ports)]
     return Region(parts, edges, [(len(parts) - 1, port) for port in exits], inputs)
 
 
@@ -143,7 +143,13 @@ def diamond() -> tuple[list[Adds], Region]:
     parts = [Adds(letter) for letter in "abcdj"]
     for part in parts:
         part.repeatable = True
-    edges = [Edge(0, 0, 1, 0), Edge(0, 0, 2, 0), Edge(0, 0, 3, 0), Edge(1, 0, 4, 0), Edge(2, 0, 4, 1)]
+    edges = [
+        StageEdge(0, 0, 1, 0),
+        StageEdge(0, 0, 2, 0),
+        StageEdge(0, 0, 3, 0),
+        StageEdge(1, 0, 4, 0),
+        StageEdge(2, 0, 4, 1),
+    ]
     return parts, Region(parts, edges, [(1, 7), (4, 0)], inputs=1)
 
 

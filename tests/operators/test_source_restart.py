@@ -13,7 +13,7 @@ from edgert.core.batch import RawBatch
 from edgert.core.packing import pack, unpack
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.operators.base.logic import Now
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.operators.sources.device_watermarks import DEVICE_BYTES, Devices
 from edgert.operators.sources.source import RECOMPUTE_S, TOO_MANY, Captures, Source
 from tests.operators.bounds import limit
@@ -84,7 +84,7 @@ def test_captures_are_remembered_within_a_bound() -> None:
 
 
 def test_devices_without_end_take_bounded_memory_the_longest_silent_go_first_and_are_counted() -> None:
-    devices = Devices(0.0, 1e9, memory=Memory(100 * DEVICE_BYTES))
+    devices = Devices(0.0, 1e9, memory=MemoryBudget(100 * DEVICE_BYTES))
     for second in range(50):
         devices.observe({f"device-{second}-{n}": float(second) for n in range(20)}, float(second))
         gone = devices.too_many()

@@ -15,8 +15,8 @@ from unittest import mock
 from edgert.central.fleet import table as fleet_table
 from edgert.central.fleet.table import FleetTable
 from edgert.central.spark.streams import BatchFailed
-from edgert.central.tables.lease import Lease, LeaseLost
-from edgert.central.tables.table import Conflict
+from edgert.central.tables.lease import LeaseLost, TableLease
+from edgert.central.tables.table import CommitConflict
 from tests.protocol.central_side import CentralSide, Window
 from tests.protocol.memory_table import FleetMemoryTable, MemoryTable, Row, Stored
 from tests.protocol.spark import Frame, Session, stored
@@ -26,7 +26,7 @@ LEASE_S: Final = 300.0
 HOUR_S: Final = 3600.0
 MOMENTS: Final = 8
 """Of a batch: something happens at one of so many, if it has as many."""
-FORESEEN: Final = (LeaseLost.__name__, Conflict.__name__)
+FORESEEN: Final = (LeaseLost.__name__, CommitConflict.__name__)
 """Why a batch may fail."""
 SETTLES: Final = 200
 """Batches, and waits for the lease, until all is done at the end; it takes some twenty."""
@@ -66,7 +66,7 @@ class Checkpoint:
 class Process:
     """One fleet job. Its streams begin anew when it gets the lease."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: TableLease) -> None:
         self.lease = lease
         self.streams: dict[str, FleetTable] = {}
         self.busy = False
@@ -94,7 +94,7 @@ class FleetSide:
         self._started += 1
         ahead_s = self.draw.choice([0.0, 0.0, HOUR_S])  # to its clock another's lease looks expired
         wall = lambda: self._clock.wall() + ahead_s  # noqa: E731
-        return Process(Lease(ROOT, "fleet", f"job{self._started}", LEASE_S, wall, self._clock.monotonic))
+        return Process(TableLease(ROOT, "fleet", f"job{self._started}", LEASE_S, wall, self._clock.monotonic))
 
     # -- what may happen
 
@@ -178,7 +178,7 @@ class FleetSide:
         raise Killed
 
     def _conflict(self) -> None:
-        raise Conflict("compacted meanwhile")
+        raise CommitConflict("compacted meanwhile")
 
     def _stands_still(self) -> None:
         self._say("it stands still")
@@ -218,7 +218,7 @@ class FleetSide:
                 mock.patch.multiple(fleet_table, _MANY=self.many, _FEW=self.few),
             ):
                 table.update(Frame(Session(), lambda: rows), number)  # type: ignore[arg-type]
-                with suppress(Conflict):  # it has written all: a compaction does not concern it any more
+                with suppress(CommitConflict):  # it has written all: a compaction does not concern it any more
                     moment()
         except BatchFailed as error:
             self._say(str(error))

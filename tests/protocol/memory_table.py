@@ -19,7 +19,7 @@ import pyarrow as pa
 from edgert.central.fleet import merge as windows_table
 from edgert.central.landing import flow_table, landing
 from edgert.central.tables import lease
-from edgert.central.tables.table import TIME, Conflict
+from edgert.central.tables.table import TIME, CommitConflict
 
 Row = dict[str, Any]
 Holds = Callable[[Row], bool]
@@ -134,10 +134,10 @@ class MemoryTable:
 
     def _writable(self, versions: Mapping[str, int]) -> Stored:
         if self._seen is None and self.uri in self.store:
-            raise Conflict(f"{self.uri} was created by another writer")
+            raise CommitConflict(f"{self.uri} was created by another writer")
         stored = self.store.setdefault(self.uri, Stored())
         if stored.conflicts(self._seen or 0, versions):
-            raise Conflict(f"{self.uri}: {sorted(versions)}")
+            raise CommitConflict(f"{self.uri}: {sorted(versions)}")
         return stored
 
 

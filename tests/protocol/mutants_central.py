@@ -14,7 +14,7 @@ from edgert.central.fleet.merge import WindowMerge
 from edgert.central.fleet.table import FleetTable
 from edgert.central.landing import flow_table
 from edgert.central.landing.lineage import Epoch, Opening, counted, unsettled
-from edgert.central.tables.lease import Lease
+from edgert.central.tables.lease import TableLease
 from tests.protocol import central_side, memory_table, spark
 from tests.protocol.memory_table import MemoryTable, Row
 from tests.protocol.spark import Lineage
@@ -77,11 +77,11 @@ def _who_lost_the_lease_writes_on() -> Patch:
     """In the midst of a batch neither the lease nor the number of the table's newest write stops him."""
     begin = FleetTable.__init__
 
-    class Deaf(Lease):
+    class Deaf(TableLease):
         def hold(self) -> None:
             pass
 
-    def with_deaf(self: FleetTable, root: str, flow: str, lease: Lease) -> None:
+    def with_deaf(self: FleetTable, root: str, flow: str, lease: TableLease) -> None:
         begin(self, root, flow, lease)
         self._windows.lease = copy(lease)
         self._windows.lease.__class__ = Deaf

@@ -10,7 +10,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.flow.options.on_error import OnError
 from edgert.operators.base.logic import Now
-from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.fusion.region import Region, StageEdge
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.inner_queue import InnerQueue
 from edgert.runtime.instance.instance import Instance
@@ -240,7 +240,7 @@ def test_a_slow_operator_is_not_blocked_and_those_beside_it_wait() -> None:
 def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> None:
     """Each fails at first, so that the instance rests whenever somebody looks."""
     fork = Fork()
-    region = Region([Grow(), Pass()], [Edge(0, 0, 1, 0)])
+    region = Region([Grow(), Pass()], [StageEdge(0, 0, 1, 0)])
     fork.other.logic = fork.other.region = region
     fork.other.boundaries = tuple(region.boundaries)
     backpressure, number = fork.pool.backpressure, fork.other.schedule.number

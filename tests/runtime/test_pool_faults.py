@@ -11,7 +11,7 @@ from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.base.logic import Emission, Message, Now
-from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.fusion.region import Region, StageEdge
 from edgert.runtime.instance.edges import Outgoing, Spread, Target
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency
@@ -211,7 +211,7 @@ def test_an_operator_written_as_a_generator_stops_no_worker() -> None:
     after = instance("after", Pass())
     alone = instance("alone", Lazy(), after)
     first, last = Lazy(), Pass()
-    line = instance("line", Region([first, last], [Edge(0, 0, 1, 0)]))
+    line = instance("line", Region([first, last], [StageEdge(0, 0, 1, 0)]))
     with running(alone, after, line, consumption=at_most(1)) as pool:
         pool.put([(to, 0, rows(n)) for n in range(6) for to in (alone, line)])
         assert pool.wait_empty([alone, after, line], DEADLINE_S)

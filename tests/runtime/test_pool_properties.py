@@ -19,7 +19,7 @@ from edgert.core.clock import VirtualClock
 from edgert.flow.options.on_error import OnError
 from edgert.flow.plan import PhysicalInstance
 from edgert.operators.base.logic import Emission, Logic, Now
-from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.fusion.region import Region, StageEdge
 from edgert.runtime.instance.build import Stage
 from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.inner_queue import InnerQueue
@@ -121,7 +121,7 @@ class World:
     def _add(self, number: int, overload: Overload) -> None:
         draw = self.draw
         parts = [self._relay() for _ in range(draw.choice([1, 1, 2, 3]))]
-        edges = [Edge(0, 0, part, 0) for part in range(1, len(parts))]
+        edges = [StageEdge(0, 0, part, 0) for part in range(1, len(parts))]
         feeders = [before for before in self.instances if draw.random() < 0.35]
         logic = Region(parts, edges, [(1, 0)], len(feeders)) if len(parts) > 1 else parts[0]
         made = Instance(f"i{number}", (f"i{number}",), "stateless", logic, InnerQueue(draw.choice([40, 100, 1_000])))

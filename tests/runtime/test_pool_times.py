@@ -10,7 +10,7 @@ import pytest
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.operators.base.logic import Emission, Message, Now, PlainMessage
-from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.fusion.region import Region, StageEdge
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.pool.pool import Pool
@@ -146,7 +146,7 @@ def test_an_operator_that_may_wait_and_does_not_soon_gets_as_many_rows_as_others
 def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
     clock = VirtualClock()
     parts = [Pass(lambda batch: clock.advance(0.003)), Pass(lambda batch: clock.advance(0.001))]
-    one = instance("one", Region(parts, [Edge(0, 0, 1, 0)]))
+    one = instance("one", Region(parts, [StageEdge(0, 0, 1, 0)]))
     pool = Pool(clock)
     pool.add([one])
     assert one.region
@@ -166,7 +166,7 @@ def test_what_the_parts_of_a_region_take_is_sampled_and_shared_out() -> None:
 def test_short_samples_weigh_little_and_all_of_a_turn_is_timed() -> None:
     clock = VirtualClock()
     parts = [Pass(lambda batch: clock.advance(0.00002)), Pass(lambda batch: clock.advance(0.001 * (len(batch) > 1)))]
-    one = instance("one", Region(parts, [Edge(0, 0, 1, 0)]))
+    one = instance("one", Region(parts, [StageEdge(0, 0, 1, 0)]))
     pool = Pool(clock)
     pool.add([one])
     assert one.region

@@ -19,7 +19,7 @@ from edgert.core.packing import pack, unpack
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.compiled_region import CompiledRegion
-from edgert.operators.fusion.region import Edge
+from edgert.operators.fusion.region import StageEdge
 from edgert.operators.joins import JoinLatest
 from edgert.operators.observations import JoinObservations
 from edgert.operators.sketched import DistinctCount
@@ -158,7 +158,7 @@ def _window_state(window: TumblingWindow) -> int:
 @STEPS
 def test_compiled_into_one_function_with_its_source_a_window_takes_the_first_row_after_it(step_s: float) -> None:
     made, behind = source(), window()
-    region = CompiledRegion([made, behind], [Edge(0, 0, 1, 0)], [(1, RESULT), (1, CONTRIBUTION)])
+    region = CompiledRegion([made, behind], [StageEdge(0, 0, 1, 0)], [(1, RESULT), (1, CONTRIBUTION)])
     counted = 0
     for turn in range(1, 60):
         # every turn is within the time in which a source does not look at its devices again
@@ -243,7 +243,7 @@ def test_turns_without_rows_between_those_that_bring_some_make_none_late(seed: i
     """A turn without rows that takes the mark back has no other to give: the next row brings it."""
     draw = Random(seed)
     made, behind = source(), window()
-    region = CompiledRegion([made, behind], [Edge(0, 0, 1, 0)], [(1, RESULT), (1, CONTRIBUTION)])
+    region = CompiledRegion([made, behind], [StageEdge(0, 0, 1, 0)], [(1, RESULT), (1, CONTRIBUTION)])
     monotonic, step_s, until = 0.0, 0.0, 0.3
     while monotonic < 6.0:
         monotonic += draw.choice((0.005, 0.02, 0.1))

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from agent.drivers.entities import EngineReport
 from agent.osched.cooperation.shared import completed, divided, own_terms, sharing
-from agent.osched.cooperation.terms import Terms, differ, pack, unpack_untrusted
+from agent.osched.cooperation.terms import BoardTerms, differ, pack, unpack_untrusted
 from edgert.core.errors import ProtocolError
 
 LEAST_S: Final = 2.0
@@ -41,7 +41,7 @@ class Peers(Protocol):
 class _Heard:
     payload: bytes
     at_s: float
-    terms: Terms | None
+    terms: BoardTerms | None
 
 
 class Cooperation:
@@ -52,7 +52,7 @@ class Cooperation:
         """Boards that share flows with this one, at the last look."""
         self.errors: dict[str, str] = {}
         """Board -> why what it told counts for nothing."""
-        self.told: Terms | None = None
+        self.told: BoardTerms | None = None
         self.told_bytes = 0
         self.left_out = 0
         """Flows for which a packet had no room."""
@@ -72,7 +72,7 @@ class Cooperation:
         for name in self.errors.keys() - heard.keys():
             del self.errors[name]
 
-    def _read_untrusted(self, name: str, payload: bytes) -> Terms | None:
+    def _read_untrusted(self, name: str, payload: bytes) -> BoardTerms | None:
         self.errors.pop(name, None)
         try:
             return unpack_untrusted(payload)
@@ -81,7 +81,7 @@ class Cooperation:
             return None
 
     @property
-    def others(self) -> dict[str, Terms]:
+    def others(self) -> dict[str, BoardTerms]:
         """Board -> its terms."""
         return {name: one.terms for name, one in self._heard.items() if one.terms is not None}
 
@@ -107,7 +107,7 @@ class Cooperation:
             return None
         others = self.others.values()
         all_terms = [own_terms(completed(report, others), policy, span, others) for report in reports]
-        terms = Terms(policy, span, {name: flow for t in all_terms for name, flow in t.flows.items()})
+        terms = BoardTerms(policy, span, {name: flow for t in all_terms for name, flow in t.flows.items()})
         old = self.told is not None and now - self._told_s >= AGAIN_S
         if self.told is not None and not old and not differ(terms, self.told, CHANGED):
             return None

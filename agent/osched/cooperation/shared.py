@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from agent.drivers.entities import EngineReport, EntityError, Values
-from agent.osched.cooperation.terms import ENTRY, FlowTerms, Terms
+from agent.osched.cooperation.terms import ENTRY, BoardTerms, FlowTerms
 from agent.osched.policy.metric_graph import MetricError, MetricProvider, closure
 from agent.osched.policy.policies import POLICIES
 
@@ -15,7 +15,7 @@ REMOTE: Final = "remote_"
 """How the names of metrics of operators on other boards begin."""
 
 
-def completed(report: EngineReport, others: Iterable[Terms]) -> EngineReport:
+def completed(report: EngineReport, others: Iterable[BoardTerms]) -> EngineReport:
     """The report with the metrics `remote_*`, of flows that have the same plan here and there."""
     found: dict[str, dict[str, float]] = {REMOTE + metric: {} for metric in (*ENTRY, "cost_before")}
     for name, flow in _same_plan(report, others):
@@ -30,7 +30,9 @@ def completed(report: EngineReport, others: Iterable[Terms]) -> EngineReport:
     return replace(report, metrics={**report.metrics, **{metric: of for metric, of in found.items() if of}})
 
 
-def own_terms(report: EngineReport, policy: str, span: tuple[float, float] | None, others: Iterable[Terms]) -> Terms:
+def own_terms(
+    report: EngineReport, policy: str, span: tuple[float, float] | None, others: Iterable[BoardTerms]
+) -> BoardTerms:
     """The terms that this board tells; `report` is completed. Only metrics that the policy rests on are told, and
     queues.
 
@@ -57,12 +59,12 @@ def own_terms(report: EngineReport, policy: str, span: tuple[float, float] | Non
                 of = {metric: given[metric][full] for metric in ENTRY if full in given.get(metric, {})}
                 takes.setdefault(flow, {})[operator] = of
     shared = {*sends, *takes} & report.queries.keys()
-    return Terms(
+    return BoardTerms(
         policy, span, {f: FlowTerms(report.queries[f].plan, sends.get(f, {}), takes.get(f, {})) for f in shared}
     )
 
 
-def _same_plan(report: EngineReport, others: Iterable[Terms]) -> list[tuple[str, FlowTerms]]:
+def _same_plan(report: EngineReport, others: Iterable[BoardTerms]) -> list[tuple[str, FlowTerms]]:
     return [
         (name, flow)
         for terms in others
@@ -71,14 +73,14 @@ def _same_plan(report: EngineReport, others: Iterable[Terms]) -> list[tuple[str,
     ]
 
 
-def divided(report: EngineReport, others: Iterable[Terms]) -> set[str]:
+def divided(report: EngineReport, others: Iterable[BoardTerms]) -> set[str]:
     """Flows of the report that other boards run a part of."""
     here = {o.query for o in report.operators.values() if o.remote}
     told = _same_plan(report, others)
     return here | {name for name, flow in told if any(f"{name}/{o}" in report.operators for o in flow.sends)}
 
 
-def sharing(flows: Set[str], others: Mapping[str, Terms]) -> list[str]:
+def sharing(flows: Set[str], others: Mapping[str, BoardTerms]) -> list[str]:
     """The boards that share a flow with this one, or with one that does, and so on: a priority is to mean the same on
     all of them."""
     found: list[str] = []

@@ -41,7 +41,7 @@ class FlowTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BoardTerms:
     """Terms of one board."""
 
     policy: str
@@ -65,7 +65,7 @@ def number(coded: int | None) -> float | None:
     return None if coded is None else 0.0 if coded == ZERO else 10.0 ** (coded / STEPS)
 
 
-def pack(terms: Terms) -> tuple[bytes, int]:
+def pack(terms: BoardTerms) -> tuple[bytes, int]:
     """The packed form, at most `MAX_BYTES`; and how many flows are left out of it, the last by name."""
     span = None if terms.span is None else [code(terms.span[0]), code(terms.span[1])]
     flows: list[Any] = []
@@ -83,7 +83,7 @@ def pack(terms: Terms) -> tuple[bytes, int]:
     return pack_plain(plain), len(terms.flows) - len(flows)
 
 
-def unpack_untrusted(payload: bytes) -> Terms:
+def unpack_untrusted(payload: bytes) -> BoardTerms:
     """The terms of another board. Raises `ProtocolError`; other bytes raise nothing else."""
     try:
         plain = unpack_plain(payload, MAX_BYTES, MAX_ITEMS)
@@ -91,7 +91,7 @@ def unpack_untrusted(payload: bytes) -> Terms:
         raise ProtocolError(f"scheduling of another board: {error}") from error
     match plain:
         case [version, str(policy), span, list(flows)] if version == VERSION:
-            return Terms(policy, _span(span), dict(map(_flow, flows)))
+            return BoardTerms(policy, _span(span), dict(map(_flow, flows)))
         case _:
             raise ProtocolError(
                 f"scheduling of another board: expected [{VERSION}, policy, span, flows], got {show(plain)}"
@@ -143,7 +143,7 @@ def _number(plain: Any) -> float | None:
     return number(plain)
 
 
-def values(terms: Terms) -> Iterator[tuple[tuple[str, ...], float | None]]:
+def values(terms: BoardTerms) -> Iterator[tuple[tuple[str, ...], float | None]]:
     """Every number of the terms, with the path to it."""
     for end, value in zip(("least", "greatest"), terms.span or (), strict=False):
         yield (end,), value
@@ -155,7 +155,7 @@ def values(terms: Terms) -> Iterator[tuple[tuple[str, ...], float | None]]:
                 yield (name, "takes", operator, metric), value
 
 
-def differ(one: Terms, other: Terms, factor: float) -> bool:
+def differ(one: BoardTerms, other: BoardTerms, factor: float) -> bool:
     """True if a number of the two differs by more than `factor`, or anything else at all. Queues of less than one and
     of one row are alike."""
     plans = [{name: flow.plan for name, flow in terms.flows.items()} for terms in (one, other)]

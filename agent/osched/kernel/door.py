@@ -19,7 +19,7 @@ from typing import Final
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
-from agent.osched.kernel.journal import Before, Journal, Kind, Made
+from agent.osched.kernel.journal import Before, Journal, Kind, MadeGroup
 from agent.osched.kernel.rights import Abilities, abilities
 from agent.osched.kernel.thread_values import ThreadValues
 from agent.osched.kernel.undo import Undo
@@ -30,7 +30,7 @@ SPARE_RECORDS: Final = 1000
 
 
 @dataclass(slots=True)
-class Outcome:
+class AppliedActions:
     """The result of one application of actions."""
 
     changed: int = 0
@@ -105,15 +105,15 @@ class Door:
 
     # -- applying
 
-    def apply(self, actions: Iterable[Action]) -> Outcome:
+    def apply(self, actions: Iterable[Action]) -> AppliedActions:
         """Make the actions hold, and put back what none of them asks for any more.
 
         Those that hold already cost nothing. An action that cannot be done is in `errors`.
         """
         with self._lock:
-            return Outcome() if self._closed else self._apply(actions)
+            return AppliedActions() if self._closed else self._apply(actions)
 
-    def apply_at_once(self, actions: Sequence[Action]) -> Outcome | None:
+    def apply_at_once(self, actions: Sequence[Action]) -> AppliedActions | None:
         """`apply`, where it cannot block: no disk, no control group. None: nothing was done, call `apply` in a thread.
 
         On a busy board each change of thread waits for a core behind the threads that are to be scheduled.
@@ -146,8 +146,8 @@ class Door:
     def _journal_is_long(self, threads: int) -> bool:
         return len(self._noted) > 2 * threads + self.spare_records
 
-    def _apply(self, actions: Iterable[Action]) -> Outcome:
-        outcome = Outcome()
+    def _apply(self, actions: Iterable[Action]) -> AppliedActions:
+        outcome = AppliedActions()
         try:
             self._undo_left_over()
         except OSError as error:
@@ -178,13 +178,13 @@ class Door:
         firsts = {id(b) for (_, pid, start), b in self._of_process.items() if self.proc.started(pid) == start}
         self._noted = {k: b for k, b in self._noted.items() if id(b) in firsts or self.proc.is_same(b.thread)}
         self._of_process = {k: b for k, b in self._of_process.items() if id(b) in firsts}
-        kept = [r for r in self._journal.records if isinstance(r, Made) or (r.kind, r.thread) in self._noted]
+        kept = [r for r in self._journal.records if isinstance(r, MadeGroup) or (r.kind, r.thread) in self._noted]
         try:
             self._journal.rewrite(kept)
         except OSError as error:
             log.warning("osched: the journal cannot be written anew: %s", error)
 
-    def _may(self, kind: Kind, outcome: Outcome) -> bool:
+    def _may(self, kind: Kind, outcome: AppliedActions) -> bool:
         able = {
             "nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None,
             "cores": self.able.clusters is not None,
@@ -244,7 +244,7 @@ class Door:
             process = self.proc.parent(process)
         return None
 
-    def _change(self, kind: Kind, thread: Thread, value: int | str, outcome: Outcome) -> None:
+    def _change(self, kind: Kind, thread: Thread, value: int | str, outcome: AppliedActions) -> None:
         # Looked at here, not before: writing the journal may take long, and ids are reused.
         if (kind, thread) not in self._noted or not self.proc.is_same(thread):
             outcome.gone += 1
@@ -262,7 +262,7 @@ class Door:
             self._holds[kind, thread] = value
             outcome.changed += 1
 
-    def _prepare_group(self, action: SetGroup, outcome: Outcome) -> list[tuple[Kind, Thread, int | str]]:
+    def _prepare_group(self, action: SetGroup, outcome: AppliedActions) -> list[tuple[Kind, Thread, int | str]]:
         """Make the group and set its share; what is left to do is to move its threads."""
         cgroups = self.able.cgroups
         if cgroups is None:
@@ -273,7 +273,7 @@ class Door:
         try:
             for path in dict.fromkeys((cgroups.root, folder)):
                 if str(path) not in self._made:
-                    self._journal.note([Made(str(path))])
+                    self._journal.note([MadeGroup(str(path))])
                     cgroups.make(path)
                     self._made.add(str(path))
             if self._group_files.get(folder) != files:

@@ -34,13 +34,13 @@ class Before(NamedTuple):
     value: int | str
 
 
-class Made(NamedTuple):
+class MadeGroup(NamedTuple):
     """A group that the agent made: the path of its folder."""
 
     path: str
 
 
-Record = Before | Made
+Record = Before | MadeGroup
 
 
 class Journal:
@@ -135,7 +135,7 @@ def _plain(line: str) -> dict[str, Any]:
 
 
 def _document(record: Record) -> dict[str, Any]:
-    if isinstance(record, Made):
+    if isinstance(record, MadeGroup):
         return {"made": record.path}
     fields = record._asdict()
     return {**fields, "thread": list(record.thread)}
@@ -143,7 +143,7 @@ def _document(record: Record) -> dict[str, Any]:
 
 def _record(document: dict[str, Any]) -> Record | None:
     if isinstance(path := document.get("made"), str):
-        return Made(path)
+        return MadeGroup(path)
     kind, thread, value = document.get("kind"), document.get("thread"), document.get("value")
     start, at = document.get("process_start_ticks"), document.get("at_ticks")
     numbers = [*thread, start, at] if isinstance(thread, list) and len(thread) == 3 else []

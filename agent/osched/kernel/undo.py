@@ -15,7 +15,7 @@ from typing import Final
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.cgroups import Cgroups
-from agent.osched.kernel.journal import KINDS, Before, Kind, Made, Record, changes
+from agent.osched.kernel.journal import KINDS, Before, Kind, MadeGroup, Record, changes
 from agent.osched.kernel.thread_values import ThreadValues
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Undo:
                 if self._proc.is_same(before.thread):
                     complete &= self.put_back(before, before.thread)
         complete &= self._put_back_heirs([r for r in records if isinstance(r, Before)])
-        return self._remove_groups([r.path for r in records if isinstance(r, Made)]) and complete
+        return self._remove_groups([r.path for r in records if isinstance(r, MadeGroup)]) and complete
 
     def put_back(self, before: Before, thread: Thread) -> bool:
         """False if it still has the changed value. A thread whose former group is gone leaves ours with the group."""

@@ -28,7 +28,7 @@ class MetricError(EdgertError):
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class OperatorMetric:
     """A metric. One without `compute` is primitive: only a driver can provide it."""
 
     name: str
@@ -42,7 +42,7 @@ class Metric:
 class MetricProvider:
     """Computes the metrics of one report; make a new one for each period (its cache is the period's)."""
 
-    def __init__(self, report: EngineReport, metrics: Mapping[str, Metric] | None = None) -> None:
+    def __init__(self, report: EngineReport, metrics: Mapping[str, OperatorMetric] | None = None) -> None:
         self._report = report
         self._metrics = METRICS if metrics is None else metrics
         self._cache: dict[str, Values] = {}
@@ -72,7 +72,7 @@ class MetricProvider:
             self._ordered = downstream_first(self._report.driver, self._report.operators)
         return self._ordered
 
-    def _missing(self, name: str, metric: Metric | None, needed_by: tuple[str, ...]) -> str:
+    def _missing(self, name: str, metric: OperatorMetric | None, needed_by: tuple[str, ...]) -> str:
         noun = "a known metric" if metric is None else f"the metric {name}"
         needed = f", which {' → '.join(needed_by)} needs" if needed_by else ""
         provided = ", ".join(sorted(self._report.metrics)) or "none"
@@ -181,61 +181,69 @@ def _deadline_share(operators: Sequence[Operator], given: Mapping[str, Values]) 
     return {n: before[n] / through[n] if through[n] > 0.0 else 1.0 for n in before}
 
 
-METRICS: Final[dict[str, Metric]] = {
+METRICS: Final[dict[str, OperatorMetric]] = {
     m.name: m
     for m in (
-        Metric("rows_in", "rows taken in the recent past"),
-        Metric("rows_out", "rows given in the recent past; of edgert to each successor, in the mean"),
-        Metric("busy_s", "time in computation in the recent past, s"),
-        Metric("span_s", "length of the recent past, s"),
-        Metric("rows_sent_total", "rows given since the start"),
-        Metric("rows_taken_total", "rows taken since the start"),
-        Metric("head_age_s", "time since the oldest row in the queue reached the engine, s; 0 for an empty queue"),
-        Metric("cpu_s", "CPU time of the operator's threads since their start, s"),
-        Metric("run_wait_s", "time that the operator's threads waited for a core since their start, s"),
-        Metric("queue_size", "rows in the operator's queue", ("rows_sent_total", "rows_taken_total"), _queue_size),
-        Metric("cost_s", "computation per row, s", ("busy_s", "rows_in"), _ratio("busy_s", "rows_in")),
-        Metric("selectivity", "rows given per row taken", ("rows_out", "rows_in"), _ratio("rows_out", "rows_in")),
-        Metric("utilisation", "part of the time in computation", ("busy_s", "span_s"), _ratio("busy_s", "span_s")),
-        Metric("remote_queue_size", "queue_size of successors on other boards"),
-        Metric("remote_path_selectivity", "path_selectivity of successors on other boards"),
-        Metric("remote_path_cost", "path_cost of successors on other boards, s"),
-        Metric("remote_cost_after", "cost_after of successors on other boards, s"),
-        Metric("remote_cost_before", "greatest cost_before of an operator's senders on other boards, s"),
-        Metric(
+        OperatorMetric("rows_in", "rows taken in the recent past"),
+        OperatorMetric("rows_out", "rows given in the recent past; of edgert to each successor, in the mean"),
+        OperatorMetric("busy_s", "time in computation in the recent past, s"),
+        OperatorMetric("span_s", "length of the recent past, s"),
+        OperatorMetric("rows_sent_total", "rows given since the start"),
+        OperatorMetric("rows_taken_total", "rows taken since the start"),
+        OperatorMetric(
+            "head_age_s", "time since the oldest row in the queue reached the engine, s; 0 for an empty queue"
+        ),
+        OperatorMetric("cpu_s", "CPU time of the operator's threads since their start, s"),
+        OperatorMetric("run_wait_s", "time that the operator's threads waited for a core since their start, s"),
+        OperatorMetric(
+            "queue_size", "rows in the operator's queue", ("rows_sent_total", "rows_taken_total"), _queue_size
+        ),
+        OperatorMetric("cost_s", "computation per row, s", ("busy_s", "rows_in"), _ratio("busy_s", "rows_in")),
+        OperatorMetric(
+            "selectivity", "rows given per row taken", ("rows_out", "rows_in"), _ratio("rows_out", "rows_in")
+        ),
+        OperatorMetric(
+            "utilisation", "part of the time in computation", ("busy_s", "span_s"), _ratio("busy_s", "span_s")
+        ),
+        OperatorMetric("remote_queue_size", "queue_size of successors on other boards"),
+        OperatorMetric("remote_path_selectivity", "path_selectivity of successors on other boards"),
+        OperatorMetric("remote_path_cost", "path_cost of successors on other boards, s"),
+        OperatorMetric("remote_cost_after", "cost_after of successors on other boards, s"),
+        OperatorMetric("remote_cost_before", "greatest cost_before of an operator's senders on other boards, s"),
+        OperatorMetric(
             "path_selectivity",
             "results per row taken",
             ("selectivity",),
             _path_selectivity,
             ("remote_path_selectivity",),
         ),
-        Metric(
+        OperatorMetric(
             "path_cost",
             "computation per row on all paths to the sinks, s",
             ("cost_s", "selectivity"),
             _path_cost,
             ("remote_path_cost",),
         ),
-        Metric(
+        OperatorMetric(
             "highest_rate",
             "results per second of computation (Sharaf et al., TODS 33(1))",
             ("path_selectivity", "path_cost"),
             _ratio("path_selectivity", "path_cost"),
         ),
-        Metric(
+        OperatorMetric(
             "input_output_queue",
             "own queue over the longest one of a successor",
             ("queue_size",),
             _input_output_queue,
             ("remote_queue_size",),
         ),
-        Metric(
+        OperatorMetric(
             "cost_after", "cost of the dearest path from it on, s", ("cost_s",), _cost_after, ("remote_cost_after",)
         ),
-        Metric(
+        OperatorMetric(
             "cost_before", "cost of the dearest path up to it, s", ("cost_s",), _cost_before, ("remote_cost_before",)
         ),
-        Metric(
+        OperatorMetric(
             "deadline_share",
             "part of the latency until a row is through the operator",
             ("cost_s", "cost_before", "cost_after"),

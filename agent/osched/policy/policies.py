@@ -19,7 +19,7 @@ from typing import Final
 
 from agent.drivers.entities import EngineReport, Values
 
-Random = Callable[[], float]
+Draw = Callable[[], float]
 """A number of [0, 1), each time another one."""
 NONE: Final = "none"
 """The name of no policy: every thread is as it was before the agent came."""
@@ -28,32 +28,32 @@ URGENT: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PriorityPolicy:
     """A policy. `compute` is given the metrics that it names, and draws random numbers from its last argument."""
 
     name: str
     about: str
     metrics: tuple[str, ...]
-    compute: Callable[[EngineReport, Mapping[str, Values], Random], Values]
+    compute: Callable[[EngineReport, Mapping[str, Values], Draw], Values]
     logarithmic: bool = False
     """Its priorities differ by factors, not by differences: a min-max normaliser takes their logarithms."""
     holds_back: bool = True
     """An operator whose successor on another board is congested gets less (`agent.osched.cooperation.shared`)."""
 
 
-def _same(metric: str) -> Callable[[EngineReport, Mapping[str, Values], Random], Values]:
+def _same(metric: str) -> Callable[[EngineReport, Mapping[str, Values], Draw], Values]:
     return lambda report, given, random: given[metric]
 
 
-def _random(report: EngineReport, given: Mapping[str, Values], random: Random) -> Values:
+def _random(report: EngineReport, given: Mapping[str, Values], random: Draw) -> Values:
     return {name: random() for name in report.operators}
 
 
-def _constant(report: EngineReport, given: Mapping[str, Values], random: Random) -> Values:
+def _constant(report: EngineReport, given: Mapping[str, Values], random: Draw) -> Values:
     return dict.fromkeys(report.operators, 1.0)
 
 
-def _slack(report: EngineReport, given: Mapping[str, Values], random: Random) -> Values:
+def _slack(report: EngineReport, given: Mapping[str, Values], random: Draw) -> Values:
     """1 / (slack as a part of the budget), where the slack of an operator is its deadline less the head row's age.
 
     The deadline of an operator is its query's `latency` times the metric `deadline_share`. An operator whose deadline
@@ -75,13 +75,15 @@ def _slack(report: EngineReport, given: Mapping[str, Values], random: Random) ->
     return found
 
 
-POLICIES: Final[dict[str, Policy]] = {
+POLICIES: Final[dict[str, PriorityPolicy]] = {
     p.name: p
     for p in (
-        Policy("qs", "longest queue first", ("queue_size",), _same("queue_size")),
-        Policy("hr", "highest rate of results first", ("highest_rate",), _same("highest_rate"), logarithmic=True),
-        Policy("fcfs", "oldest row first", ("head_age_s",), _same("head_age_s")),
-        Policy(
+        PriorityPolicy("qs", "longest queue first", ("queue_size",), _same("queue_size")),
+        PriorityPolicy(
+            "hr", "highest rate of results first", ("highest_rate",), _same("highest_rate"), logarithmic=True
+        ),
+        PriorityPolicy("fcfs", "oldest row first", ("head_age_s",), _same("head_age_s")),
+        PriorityPolicy(
             "ioq",
             "first who can pass it on",
             ("input_output_queue",),
@@ -89,9 +91,9 @@ POLICIES: Final[dict[str, Policy]] = {
             logarithmic=True,
             holds_back=False,
         ),
-        Policy("slack", "least slack first", ("head_age_s", "deadline_share"), _slack, logarithmic=True),
-        Policy("random", "random priorities", (), _random, holds_back=False),
-        Policy("constant", "all alike", (), _constant, holds_back=False),
+        PriorityPolicy("slack", "least slack first", ("head_age_s", "deadline_share"), _slack, logarithmic=True),
+        PriorityPolicy("random", "random priorities", (), _random, holds_back=False),
+        PriorityPolicy("constant", "all alike", (), _constant, holds_back=False),
     )
 }
 """Every policy by its name."""

@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import Final
 
 from agent.placement.problem.budget import Budget, Draw
-from agent.placement.problem.cost import PAPER, Evaluation, Rank, Weights
-from agent.placement.problem.model import Assignment, Problem
+from agent.placement.problem.cost import PAPER, CostWeights, Evaluation, Rank
+from agent.placement.problem.model import BoardIndexes, PlacementProblem
 
 PENALTY: Final = 10_000.0
 """Score that a violation of 1 counts as (section 4.3.2)."""
@@ -41,12 +41,12 @@ class Colony:
 
 
 def ant_system(
-    problem: Problem,
+    problem: PlacementProblem,
     start: Sequence[int] | None,
     budget: Budget,
     draw: Draw,
-    weights: Weights = PAPER,
-) -> Assignment:
+    weights: CostWeights = PAPER,
+) -> BoardIndexes:
     """The best placement that an ant made, or `start` if that is better."""
     colony = Colony()
     ants = _Ants(problem, draw, colony)
@@ -56,7 +56,7 @@ def ant_system(
         ants.lay([(best.at, best.rank)] * colony.current)
     idle = 0
     while best is None or (idle < colony.patience and not budget.used_up()):
-        made: list[tuple[Assignment, Rank]] = []
+        made: list[tuple[BoardIndexes, Rank]] = []
         idle += 1
         for _ in range(colony.ants):
             ant = Evaluation(problem, ants.walk(), weights)
@@ -70,7 +70,7 @@ def ant_system(
 
 
 class _Ants:
-    def __init__(self, problem: Problem, draw: Draw, colony: Colony) -> None:
+    def __init__(self, problem: PlacementProblem, draw: Draw, colony: Colony) -> None:
         self.problem, self.draw, self.colony = problem, draw, colony
         boards = range(len(problem.boards))
         self.double, self.half = 2.0**colony.beta, 0.5**colony.beta
@@ -104,7 +104,7 @@ class _Ants:
             for row, alone in zip(self.pheromone, self.alone, strict=True)
         ]
 
-    def walk(self) -> Assignment:
+    def walk(self) -> BoardIndexes:
         """One ant's placement: operators in a random order, each to a board by equations 2 and 3."""
         draw, allowed = self.draw, self.problem.allowed
         at = [-1] * len(allowed)
@@ -131,7 +131,7 @@ class _Ants:
             used.add(board)
         return at
 
-    def lay(self, made: Sequence[tuple[Assignment, Rank]]) -> None:
+    def lay(self, made: Sequence[tuple[BoardIndexes, Rank]]) -> None:
         """Decay, then the pheromone of some placements (equations 4 and 5)."""
         colony = self.colony
         for row in self.pheromone:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from agent.placement.problem.budget import Budget, Draw
-from agent.placement.problem.cost import EPSILON, PAPER, Evaluation, Rank, Weights
-from agent.placement.problem.model import Assignment, Problem
+from agent.placement.problem.cost import EPSILON, PAPER, CostWeights, Evaluation, Rank
+from agent.placement.problem.model import BoardIndexes, PlacementProblem
 
 Step = Sequence[tuple[int, int]]
 """Operators, and the boards that they move to, in this order."""
@@ -24,15 +24,20 @@ KICKED: int = 4
 
 
 def hill_climbing(
-    problem: Problem, start: Sequence[int], budget: Budget, draw: Draw, weights: Weights = PAPER
-) -> Assignment:
+    problem: PlacementProblem, start: Sequence[int], budget: Budget, draw: Draw, weights: CostWeights = PAPER
+) -> BoardIndexes:
     """A local optimum near `start`, or the best found when the budget ends; never worse than `start`."""
     return Climb(problem, start, budget, draw, weights).climb()
 
 
 def iterated(
-    problem: Problem, start: Sequence[int], budget: Budget, draw: Draw, weights: Weights = PAPER, patience: int = 150
-) -> Assignment:
+    problem: PlacementProblem,
+    start: Sequence[int],
+    budget: Budget,
+    draw: Draw,
+    weights: CostWeights = PAPER,
+    patience: int = 150,
+) -> BoardIndexes:
     """Climbs from `start`, then from the best found with a few operators thrown elsewhere, again and again.
 
     It ends with the budget, or after `patience` climbs in a row that found nothing better.
@@ -55,7 +60,7 @@ class Climb:
     """A walk upwards. `state` is where it is, `best` the rank there."""
 
     def __init__(
-        self, problem: Problem, start: Sequence[int], budget: Budget, draw: Draw, weights: Weights = PAPER
+        self, problem: PlacementProblem, start: Sequence[int], budget: Budget, draw: Draw, weights: CostWeights = PAPER
     ) -> None:
         self.problem, self.budget, self.draw = problem, budget, draw
         self.state = Evaluation(problem, start, weights)
@@ -74,7 +79,7 @@ class Climb:
             for other, cost in near.items():
                 self.pull[operator][self.state.at[other]] += cost
 
-    def climb(self) -> Assignment:
+    def climb(self) -> BoardIndexes:
         """Up to a local optimum. After a better one of the larger neighbours all begins anew with the smallest."""
         kinds: tuple[Callable[[], bool], ...] = (
             lambda: self._walk(self._single()),

@@ -18,13 +18,13 @@ from agent.placement.heuristics.hill_climbing import hill_climbing, iterated
 from agent.placement.heuristics.locality_fairness import locality_fairness
 from agent.placement.heuristics.resource_aware import resource_aware
 from agent.placement.problem.budget import Budget, Draw
-from agent.placement.problem.cost import PAPER, Weights, best_of
-from agent.placement.problem.model import Assignment, Problem
+from agent.placement.problem.cost import PAPER, CostWeights, best_of
+from agent.placement.problem.model import BoardIndexes, PlacementProblem
 
 
 def hybrid(
-    problem: Problem, current: Sequence[int] | None, budget: Budget, draw: Draw, weights: Weights = PAPER
-) -> Assignment:
+    problem: PlacementProblem, current: Sequence[int] | None, budget: Budget, draw: Draw, weights: CostWeights = PAPER
+) -> BoardIndexes:
     """Never worse than a quick heuristic or `current`; ends with the budget, or after many climbs without gain."""
     quick = [resource_aware(problem), locality_fairness(problem), even(problem)]
     start = best_of(problem, quick if current is None else [current, *quick], weights)
@@ -35,8 +35,8 @@ def hybrid(
 
 
 def hybrid_as_published(
-    problem: Problem, current: Sequence[int] | None, budget: Budget, draw: Draw, weights: Weights = PAPER
-) -> Assignment:
+    problem: PlacementProblem, current: Sequence[int] | None, budget: Budget, draw: Draw, weights: CostWeights = PAPER
+) -> BoardIndexes:
     """Ants, then one climb from the best of them, each with half of the budget."""
     found = ant_system(problem, current, budget.part(0.5), draw, weights)
     return hill_climbing(problem, found, budget, draw, weights)

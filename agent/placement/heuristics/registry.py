@@ -12,13 +12,13 @@ from agent.placement.heuristics.hybrid import hybrid, hybrid_as_published
 from agent.placement.heuristics.locality_fairness import locality_fairness
 from agent.placement.heuristics.resource_aware import resource_aware
 from agent.placement.problem.budget import Budget, Draw
-from agent.placement.problem.model import Assignment, Placement, PlacementError, Problem
+from agent.placement.problem.model import BoardIndexes, Placement, PlacementError, PlacementProblem
 
-Heuristic = Callable[[Problem, Sequence[int] | None, Budget, Draw], Assignment]
+Heuristic = Callable[[PlacementProblem, Sequence[int] | None, Budget, Draw], BoardIndexes]
 """The current assignment, if there is one, comes second. A heuristic that only searches begins at resource-aware's."""
 
 
-def _climb(problem: Problem, current: Sequence[int] | None, budget: Budget, draw: Draw) -> Assignment:
+def _climb(problem: PlacementProblem, current: Sequence[int] | None, budget: Budget, draw: Draw) -> BoardIndexes:
     return hill_climbing(problem, resource_aware(problem) if current is None else current, budget, draw)
 
 
@@ -33,7 +33,9 @@ HEURISTICS: Final[Mapping[str, Heuristic]] = {
 }
 
 
-def place(name: str, problem: Problem, current: Placement | None, budget: Budget, draw: Draw) -> dict[str, str]:
+def place(
+    name: str, problem: PlacementProblem, current: Placement | None, budget: Budget, draw: Draw
+) -> dict[str, str]:
     """The placement that heuristic `name` finds. Raises `PlacementError` for a name that is none."""
     if name not in HEURISTICS:
         raise PlacementError(f"heuristic: expected one of {', '.join(HEURISTICS)}, got {name!r}")

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from agent.placement.problem.model import Assignment, Problem
+from agent.placement.problem.model import BoardIndexes, PlacementProblem
 
 NETWORK: Final = 1.0
 """Weight of latency beside CPU and memory, all as parts of the greatest in the fleet."""
 
 
-def resource_aware(problem: Problem) -> Assignment:
+def resource_aware(problem: PlacementProblem) -> BoardIndexes:
     """One pass; the reference board is the one with the most CPU and memory."""
     boards = problem.boards
     most_cpu, most_memory = max(b.cpu for b in boards), max(b.memory for b in boards)
@@ -45,7 +45,7 @@ def resource_aware(problem: Problem) -> Assignment:
     return at
 
 
-def breadth_first(problem: Problem) -> list[int]:
+def breadth_first(problem: PlacementProblem) -> list[int]:
     """Operators by their hops from the sources; those of a graph without a source begin at its first in order."""
     after: list[list[int]] = [[] for _ in problem.operators]
     fed = set()

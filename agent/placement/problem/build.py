@@ -17,7 +17,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent.placement.problem.model import LIMIT, MS_PER_S, Board, Edge, Operator, PlacementError, Problem
+from agent.placement.problem.model import (
+    LIMIT,
+    MS_PER_S,
+    CandidateBoard,
+    PlacedEdge,
+    PlacedOperator,
+    PlacementError,
+    PlacementProblem,
+)
 from edgert.core.errors import show
 from edgert.flow.plan import uncopied
 
@@ -28,7 +36,7 @@ MEMORY_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PlacementRule:
     """Limits of where an operator may run."""
 
     gateways: frozenset[str] = frozenset()
@@ -54,9 +62,9 @@ def build(
     readings: Iterable[tuple[Figures | None, Figures]],
     profiles: Iterable[Profile],
     rtt_s: Callable[[str, str], float],
-    rules: Mapping[str, Rule] | None = None,
+    rules: Mapping[str, PlacementRule] | None = None,
     limit: float = LIMIT,
-) -> tuple[Problem, dict[str, str]]:
+) -> tuple[PlacementProblem, dict[str, str]]:
     """The problem, and the placement that runs now.
 
     `readings`: an earlier and the newest figures of each gateway. Without an earlier reading, and where a counter began
@@ -71,9 +79,11 @@ def build(
     delays = tuple(tuple(0.0 if a == b else rtt_s(a, b) / 2 * MS_PER_S for b in names) for a in names)
     operators = tuple(_operator(name, rates, rules or {}) for name in rates.cpu)
     edges = tuple(
-        Edge(a, b, rows, size) for (a, b), (rows, size) in rates.edges.items() if a in rates.cpu and b in rates.cpu
+        PlacedEdge(a, b, rows, size)
+        for (a, b), (rows, size) in rates.edges.items()
+        if a in rates.cpu and b in rates.cpu
     )
-    return Problem(operators, edges, boards, delays, limit), rates.placement
+    return PlacementProblem(operators, edges, boards, delays, limit), rates.placement
 
 
 def rates_of(readings: Iterable[tuple[Figures | None, Figures]], speed: Callable[[str], float]) -> Rates:
@@ -85,8 +95,8 @@ def rates_of(readings: Iterable[tuple[Figures | None, Figures]], speed: Callable
     return rates
 
 
-def _board(name: str, profile: Profile) -> Board:
-    return Board(
+def _board(name: str, profile: Profile) -> CandidateBoard:
+    return CandidateBoard(
         name,
         _number(profile, "cpu", name),
         _number(profile, "memory", name),
@@ -97,7 +107,7 @@ def _board(name: str, profile: Profile) -> Board:
     )
 
 
-def _operator(name: str, rates: Rates, rules: Mapping[str, Rule]) -> Operator:
+def _operator(name: str, rates: Rates, rules: Mapping[str, PlacementRule]) -> PlacedOperator:
     gateways: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
     for inside in rates.inside[name]:
@@ -110,7 +120,7 @@ def _operator(name: str, rates: Rates, rules: Mapping[str, Rule]) -> Operator:
             )
         gateways = gateways & rule.gateways if gateways and rule.gateways else gateways | rule.gateways
         labels |= rule.labels
-    return Operator(name, rates.cpu[name], rates.memory[name], gateways, labels, uncopied(name)[0])
+    return PlacedOperator(name, rates.cpu[name], rates.memory[name], gateways, labels, uncopied(name)[0])
 
 
 def _add(rates: Rates, gateway: str, before: Figures | None, now: Figures, speed: float) -> None:

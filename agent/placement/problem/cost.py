@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from agent.placement.problem.model import Assignment, Problem
+from agent.placement.problem.model import BoardIndexes, PlacementProblem
 
 EPSILON: Final = 1e-9
 """Differences below it are rounding."""
 
 
-class Weights(NamedTuple):
+class CostWeights(NamedTuple):
     """w1 to w4 of equation 1. w1 is so small that latency decides only between placements that are else equal."""
 
     latency: float = 1e-6
@@ -29,10 +29,10 @@ class Weights(NamedTuple):
     rows: float = 1.0
 
 
-PAPER: Final = Weights()
+PAPER: Final = CostWeights()
 
 
-class Terms(NamedTuple):
+class CostTerms(NamedTuple):
     """The terms of the score, before their weights."""
 
     latency_ms: float
@@ -44,7 +44,7 @@ class Terms(NamedTuple):
     rows: float
     """s_event: rows that cross between boards / all rows."""
 
-    def score(self, weights: Weights = PAPER) -> float:
+    def score(self, weights: CostWeights = PAPER) -> float:
         return sum(w * term for w, term in zip(weights, self, strict=True))
 
 
@@ -77,9 +77,9 @@ class Rank(NamedTuple):
 class Evaluation:
     """An assignment with its score. `at` is the number of the board of each operator: read it, change it by `move`."""
 
-    def __init__(self, problem: Problem, at: Sequence[int], weights: Weights = PAPER) -> None:
+    def __init__(self, problem: PlacementProblem, at: Sequence[int], weights: CostWeights = PAPER) -> None:
         self.problem, self.weights = problem, weights
-        self.at: Assignment = list(at)
+        self.at: BoardIndexes = list(at)
         boards, operators = problem.boards, problem.operators
         limit = problem.limit
         self._cpu = [o.cpu for o in operators]
@@ -255,8 +255,8 @@ class Evaluation:
         stale.clear()
 
     @property
-    def terms(self) -> Terms:
-        return Terms(
+    def terms(self) -> CostTerms:
+        return CostTerms(
             self.latency_ms,
             self._used / (len(self.members) or 1),
             self._crossing / self._total_edges,
@@ -275,7 +275,9 @@ class Evaluation:
         return Violations(cpu, memory, links, self._excluded, self.violation)
 
 
-def best_of(problem: Problem, assignments: Iterable[Sequence[int]], weights: Weights = PAPER) -> Assignment:
+def best_of(
+    problem: PlacementProblem, assignments: Iterable[Sequence[int]], weights: CostWeights = PAPER
+) -> BoardIndexes:
     """The best of some assignments, the first among equals."""
     best: Evaluation | None = None
     for at in assignments:

@@ -1,7 +1,7 @@
 """The placement problem: operators, the edges between them, boards, latencies (FGCS 2025, section 4.2).
 
 A problem holds the operators of all flows of a fleet. Heuristics work on an *assignment*: the number of a board for
-each operator, in the order of `Problem.operators`. People and other programs see a *placement*: names.
+each operator, in the order of `PlacementProblem.operators`. People and other programs see a *placement*: names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMIT: Final = 0.95
 """Part of a board's CPU, memory and bandwidth that operators may use (section 4.2)."""
 MS_PER_S: Final = 1000.0
 
-Assignment = list[int]
+BoardIndexes = list[int]
 """Number of the board of each operator."""
 Placement = Mapping[str, str]
 """Gateway id of each operator's board, by the operator's name."""
@@ -30,7 +30,7 @@ class PlacementError(EdgertError):
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class PlacedOperator:
     """One physical instance."""
 
     name: str
@@ -52,7 +52,7 @@ class Operator:
         return self.copy_of or self.name
 
 
-class Edge(NamedTuple):
+class PlacedEdge(NamedTuple):
     """Rows and bytes per second from one operator to another, by name."""
 
     source: str
@@ -62,7 +62,7 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class CandidateBoard:
     """A gateway that can run operators."""
 
     gateway: str
@@ -80,12 +80,12 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlacementProblem:
     """Everything a heuristic may know. Raises `PlacementError` if an operator has no board that may run it."""
 
-    operators: tuple[Operator, ...]
-    edges: tuple[Edge, ...]
-    boards: tuple[Board, ...]
+    operators: tuple[PlacedOperator, ...]
+    edges: tuple[PlacedEdge, ...]
+    boards: tuple[CandidateBoard, ...]
     latency_ms: tuple[tuple[float, ...], ...]
     """One way, from the board of the row to that of the column."""
     limit: float = LIMIT
@@ -117,7 +117,7 @@ class Problem:
         levels = order(range(len(self.operators)), [(a, b) for a, b, _, _ in self.links])
         return tuple(operator for level in levels for operator in level)
 
-    def assignment(self, placement: Placement) -> Assignment:
+    def assignment(self, placement: Placement) -> BoardIndexes:
         """Board numbers of `placement`. An operator without a board in this problem gets the first that may run it."""
         return [
             self.board_number.get(placement.get(operator.name, ""), may[0])
@@ -152,7 +152,7 @@ class Problem:
         if len(self.latency_ms) != boards or any(len(row) != boards for row in self.latency_ms):
             raise PlacementError(f"expected {boards} × {boards} latencies, one per pair of boards")
 
-    def _may_run(self, operator: Operator) -> tuple[int, ...]:
+    def _may_run(self, operator: PlacedOperator) -> tuple[int, ...]:
         may = tuple(
             n
             for n, board in enumerate(self.boards)
@@ -169,5 +169,5 @@ class Problem:
         return may
 
 
-def _told(board: Board) -> str:
+def _told(board: CandidateBoard) -> str:
     return f"{board.gateway} (drained)" if board.drained else board.gateway

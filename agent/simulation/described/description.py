@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.described.events_of import events_of
 from agent.simulation.described.tables import number, only, tables
 from agent.simulation.described.ways import DescriptionError, Way, ways
@@ -55,7 +55,7 @@ class Description:
     """Seed of loss and jitter."""
     agents: bool = True
     """Each board has an agent."""
-    events: tuple[Event, ...] = ()
+    events: tuple[FleetEvent, ...] = ()
 
     @property
     def places(self) -> list[str]:

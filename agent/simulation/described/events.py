@@ -26,7 +26,7 @@ Draw = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FleetEvent:
     """`boards`: one, or the two between which a link is cut or healed (one: all links of that board)."""
 
     at_s: float
@@ -61,7 +61,9 @@ class Event:
                 return f"the wall clock of {a} jumps by {self.by_s:+.1f} s"
 
 
-def drawn(draw: Draw, boards: Sequence[str], seconds: float, kills: int, cuts: int, jumps: int) -> tuple[Event, ...]:
+def drawn(
+    draw: Draw, boards: Sequence[str], seconds: float, kills: int, cuts: int, jumps: int
+) -> tuple[FleetEvent, ...]:
     """Events by a source of random numbers from 0 to below 1, in the order of their times."""
 
     def between(low: float, high: float) -> float:
@@ -76,12 +78,14 @@ def drawn(draw: Draw, boards: Sequence[str], seconds: float, kills: int, cuts: i
     def outage() -> float:
         return between(SHORTEST_S, max(SHORTEST_S, min(LONGEST_S, seconds / 4)))
 
-    found = [Event(at(), "kill", (board(boards),), outage()) for _ in range(kills)]
+    found = [FleetEvent(at(), "kill", (board(boards),), outage()) for _ in range(kills)]
     for _ in range(cuts if len(boards) > 1 else 0):
         first = board(boards)
         pair = (first,) if draw() < WHOLE_BOARD else (first, board([name for name in boards if name != first]))
-        found.append(Event(at(), "cut", pair, outage(), draw() < ONE_WAY))
+        found.append(FleetEvent(at(), "cut", pair, outage(), draw() < ONE_WAY))
     for _ in range(jumps):
         farthest = FARTHEST_JUMP_S ** draw()
-        found.append(Event(at(), "clock", (board(boards),), by_s=round(farthest if draw() < 0.5 else -farthest, 1)))
+        found.append(
+            FleetEvent(at(), "clock", (board(boards),), by_s=round(farthest if draw() < 0.5 else -farthest, 1))
+        )
     return tuple(sorted(found, key=lambda event: event.at_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from agent.simulation.described.events import COORDINATOR, Event, Kind
+from agent.simulation.described.events import COORDINATOR, FleetEvent, Kind
 from agent.simulation.described.tables import number, only, tables
 from agent.simulation.described.ways import DescriptionError
 
@@ -18,13 +18,13 @@ KEYS: Final[Mapping[Kind, set[str]]] = {
 }  # fmt: skip
 
 
-def events_of(document: Mapping[str, Any], boards: Sequence[str]) -> tuple[Event, ...]:
+def events_of(document: Mapping[str, Any], boards: Sequence[str]) -> tuple[FleetEvent, ...]:
     """The events in the order of their times. Raises `DescriptionError` naming the entry."""
     found = [_event(table, f"events[{n}]", boards) for n, table in enumerate(tables(document, "events"))]
     return tuple(sorted(found, key=lambda event: event.at_s))
 
 
-def _event(table: Mapping[str, Any], where: str, boards: Sequence[str]) -> Event:
+def _event(table: Mapping[str, Any], where: str, boards: Sequence[str]) -> FleetEvent:
     kinds = [kind for kind in KINDS if kind in table]
     if len(kinds) != 1:
         raise DescriptionError(f"{where}: expected one of {', '.join(KINDS)}, got {', '.join(table) or 'nothing'}")
@@ -39,7 +39,7 @@ def _event(table: Mapping[str, Any], where: str, boards: Sequence[str]) -> Event
         raise DescriptionError(f"{where}.by_s: expected seconds, got {by_s!r}")
     for_s = number(table, "for_s", where) if "for_s" in table else None
     named = _boards(table[kind], kind, f"{where}.{kind}", boards)
-    return Event(number(table, "at_s", where), kind, named, for_s, one_way, float(by_s))
+    return FleetEvent(number(table, "at_s", where), kind, named, for_s, one_way, float(by_s))
 
 
 def _boards(value: Any, kind: Kind, where: str, boards: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from edgert.central.alerts.rules import Rule
+from edgert.central.alerts.rules import AlertRule
 from edgert.central.alerts.streams import RuleStream, rule_stream
 from edgert.central.alerts.table import Alert, Alerts
 from edgert.central.landing.flow_table import FlowTable
@@ -20,10 +20,10 @@ from edgert.central.landing.flow_tables import of_flow
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.stream_reader import StreamReader, opened
-from edgert.central.spark.streams import AllGivenUp, CannotStart, Door, RunningQuery, Streams
-from edgert.central.tables.lease import Lease, own_name
+from edgert.central.spark.streams import AllGivenUp, BatchGate, CannotStart, RunningQuery, Streams
+from edgert.central.tables.lease import TableLease, own_name
 from edgert.central.tables.readers import Readers
-from edgert.central.tables.table import Conflict, TableError, join, list_folders, list_tables, told
+from edgert.central.tables.table import CommitConflict, TableError, join, list_folders, list_tables, told
 from edgert.central.training.publication import Publication
 from edgert.core.errors import EdgertError
 from edgert.core.settings.central import Alerts as Settings
@@ -62,12 +62,12 @@ class AlertJob(Job):
         self,
         spark: SparkSession,
         root: str,
-        rules: Sequence[Rule],
+        rules: Sequence[AlertRule],
         settings: Settings,
         publication: Publication | None = None,
-        lease: Lease | None = None,
+        lease: TableLease | None = None,
     ) -> None:
-        own = lease or Lease(root, "alerts", own_name())
+        own = lease or TableLease(root, "alerts", own_name())
         super().__init__(own, log, Streams(in_turn=True, on_failure=partial(forget_tables, spark)))
         self._spark = spark
         self._root = root
@@ -143,11 +143,11 @@ class AlertJob(Job):
         for name, tables in running.items():
             try:
                 left += [_stream_name(self._rules[name], table) for table in self._readers[name].tell(tables)]
-            except (TableError, Conflict) as error:  # others are told
+            except (TableError, CommitConflict) as error:  # others are told
                 log.warning("%s: the register was not told how far it has read: %s", name, error)
         return left
 
-    def _start(self, name: str, rule: Rule, table: str) -> RunningQuery:
+    def _start(self, name: str, rule: AlertRule, table: str) -> RunningQuery:
         at = FlowTable(self._root, table)
         at.refresh()
         if at.schema is None:
@@ -165,7 +165,7 @@ class AlertJob(Job):
             .option("maxFilesPerTrigger", MOST_FILES)
             .load(join(self._root, "landing", table))
         )
-        door = Door()
+        door = BatchGate()
 
         def update(batch: DataFrame, _batch_id: int) -> None:
             door.run(lambda: self._take(stream, alerts, batch))
@@ -190,7 +190,7 @@ class AlertJob(Job):
         self._lease.hold()
         self._changed(alerts.take(stream.rule, verdicts))
 
-    def _end_other_keys(self, alerts: Alerts, rule: Rule) -> None:
+    def _end_other_keys(self, alerts: Alerts, rule: AlertRule) -> None:
         """Ends the alerts that were open when the rule had other keys."""
         known = {rule.keys}
         if not rule.keys:
@@ -238,12 +238,12 @@ class AlertJob(Job):
                 log.error("alerts of %s could not be published: %s; the table `alerts` has them", alert.rule, why)
 
 
-def _stream_name(rule: Rule, table: str) -> str:
+def _stream_name(rule: AlertRule, table: str) -> str:
     """Name of the stream of a rule's reader; on a later table of the flow: with the table's name, after a slash."""
     return READER + rule.name + ("" if table == rule.flow else f"/{table}")
 
 
-def _folder(rule: Rule) -> str:
+def _folder(rule: AlertRule) -> str:
     """Returns the folder of the checkpoints of a rule's streams. Its name has in it what their state depends on, in
     short: with other keys or columns they begin anew."""
     state = json.dumps([rule.kind, rule.flow, rule.keys, rule.column, rule.windows])

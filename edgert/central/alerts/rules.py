@@ -24,7 +24,7 @@ _DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlertRule:
     """A rule that was checked."""
 
     name: str
@@ -69,10 +69,10 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def load(paths: Sequence[Path | str]) -> list[Rule]:
+def load(paths: Sequence[Path | str]) -> list[AlertRule]:
     """The rules of some files. Raises `DocumentError` with every fault of the first wrong one, `EdgertError` for one
     that is no file, and for two rules of one name."""
-    rules: dict[str, Rule] = {}
+    rules: dict[str, AlertRule] = {}
     for path in paths:
         for rule in parse(files.read(path), str(path)):
             if rule.name in rules:
@@ -81,7 +81,7 @@ def load(paths: Sequence[Path | str]) -> list[Rule]:
     return list(rules.values())
 
 
-def parse(text: str | bytes, what: str = "alert rules") -> list[Rule]:
+def parse(text: str | bytes, what: str = "alert rules") -> list[AlertRule]:
     """The rules of a document that was read from `what`. Raises `DocumentError` with every fault."""
     document = read_untrusted(text, format="toml", what=what)
     problems = [Problem(key, "only rules", "an unknown key") for key in document.keys() - {"rules"}]
@@ -110,7 +110,7 @@ class _Reader:
     def _fault(self, key: str, expected: str, got: str) -> None:
         self._problems.append(Problem(f"rules.{self._name}{'.' if key else ''}{key}", expected, got))
 
-    def read(self) -> Rule | None:
+    def read(self) -> AlertRule | None:
         kind = self._given.get("kind")
         if not isinstance(kind, str) or kind not in _KEYS:
             self._fault("kind", f"one of {', '.join(_KEYS)}", show(kind))
@@ -121,7 +121,7 @@ class _Reader:
         if not isinstance(flow, str) or not TABLE_NAME.fullmatch(flow):
             self._fault("flow", "a flow's name", show(flow))
         numbers = {key: value for key in _NUMBERS if (value := self._number(key)) is not None}
-        rule = Rule(
+        rule = AlertRule(
             self._name, str(flow), kind, keys=self._columns("keys"), column=self._column("column"),
             of=self._column("of"), **numbers,
         )  # fmt: skip
@@ -131,11 +131,11 @@ class _Reader:
             self._check_outside(rule)
         return rule
 
-    def _check_silent(self, rule: Rule) -> None:
+    def _check_silent(self, rule: AlertRule) -> None:
         if "after_s" not in self._given:
             self._fault("after_s", str(_NUMBERS["after_s"]), "none")
 
-    def _check_outside(self, rule: Rule) -> None:
+    def _check_outside(self, rule: AlertRule) -> None:
         if "column" not in self._given:
             self._fault("column", "the aggregate that is looked at", "none")
         if rule.low is None and rule.high is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from edgert.central.alerts.rules import GATEWAY, SILENT, Rule
+from edgert.central.alerts.rules import GATEWAY, SILENT, AlertRule
 from edgert.central.alerts.silence import AHEAD_US, MERGES, SilenceLimits
 from edgert.central.alerts.state import SILENCE_OUT, WINDOWS_OUT, Silence, Windows
 from edgert.central.alerts.table import Alert, Alerts, KeyVerdict
@@ -40,7 +40,7 @@ class RuleStream(ABC):
     keys: tuple[str, ...]
     """The key columns of its alerts, in their order there."""
 
-    def __init__(self, rule: Rule, table: str, root: str, alerts: Alerts) -> None:
+    def __init__(self, rule: AlertRule, table: str, root: str, alerts: Alerts) -> None:
         self.rule = rule
         self._table = table
         self._root = root
@@ -57,7 +57,7 @@ class RuleStream(ABC):
         """Runs a batch, once, with its change of state. Returns one verdict per key."""
 
 
-def rule_stream(rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> RuleStream:
+def rule_stream(rule: AlertRule, table: str, schema: Schema, root: str, alerts: Alerts) -> RuleStream:
     """Makes a rule's stream from a landing table. Raises `CannotStart` for a rule that does not fit the table."""
     return (SilentStream if rule.kind == SILENT else OutsideStream)(rule, table, schema, root, alerts)
 
@@ -65,7 +65,7 @@ def rule_stream(rule: Rule, table: str, schema: Schema, root: str, alerts: Alert
 class SilentStream(RuleStream):
     """A key of which nothing came for a while."""
 
-    def __init__(self, rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
+    def __init__(self, rule: AlertRule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
         super().__init__(rule, table, root, alerts)
         self._types = _types(schema)
         self.keys = rule.keys or tuple(name for name, _ in schema.keys)
@@ -165,7 +165,7 @@ class SilentStream(RuleStream):
 class OutsideStream(RuleStream):
     """A key whose newest windows are all outside what the fleet has."""
 
-    def __init__(self, rule: Rule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
+    def __init__(self, rule: AlertRule, table: str, schema: Schema, root: str, alerts: Alerts) -> None:
         super().__init__(rule, table, root, alerts)
         kinds = dict(schema.aggregates)
         self._kind = kinds.get(rule.column, "")
@@ -231,7 +231,7 @@ class QuantileBounds:
     """Bounds by quantiles of the fleet, made anew now and then from the fleet table with the same windows as the
     landing table: a sum over a minute says nothing of one over an hour."""
 
-    def __init__(self, rule: Rule, root: str, table: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rule: AlertRule, root: str, table: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._rule = rule
         self._root = root
         self._table = table
@@ -280,7 +280,7 @@ class QuantileBounds:
         self._said = text
 
 
-def widened(rule: Rule, values: Sequence[float]) -> tuple[float | None, float | None]:
+def widened(rule: AlertRule, values: Sequence[float]) -> tuple[float | None, float | None]:
     """(low, high) from the quantiles at the rule's ranks, with its margin."""
     given = iter(values)
     low = next(given) if rule.low is not None else None
@@ -291,7 +291,7 @@ def widened(rule: Rule, values: Sequence[float]) -> tuple[float | None, float | 
     return low, high
 
 
-def _ranks(rule: Rule) -> list[float]:
+def _ranks(rule: AlertRule) -> list[float]:
     return [float(rank) for rank in (rule.low, rule.high) if rank is not None]
 
 

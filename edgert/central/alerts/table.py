@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from edgert.central.alerts.rules import Rule
+from edgert.central.alerts.rules import AlertRule
 from edgert.central.tables.query import literal
 from edgert.central.tables.table import TIME, Table, join
 
@@ -72,7 +72,7 @@ class KeyVerdict:
     high: float | None = None
 
 
-def settle(rule: Rule, last: Mapping[str, Alert], verdicts: Iterable[KeyVerdict]) -> list[Alert]:
+def settle(rule: AlertRule, last: Mapping[str, Alert], verdicts: Iterable[KeyVerdict]) -> list[Alert]:
     """The alerts that are new or changed. `last`: the newest alert of each key of which there is one. At most one
     verdict a key."""
     changed = []
@@ -122,14 +122,14 @@ class Alerts:
             every += ended
         return every
 
-    def take(self, rule: Rule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
+    def take(self, rule: AlertRule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
         """Writes what `verdicts` (at most one a key) change, each alert once; returns that."""
         changed: list[Alert] = []
         for at in range(0, len(verdicts), self._at_once):
             changed += self._take(rule, verdicts[at : at + self._at_once])
         return changed
 
-    def _take(self, rule: Rule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
+    def _take(self, rule: AlertRule, verdicts: Sequence[KeyVerdict]) -> list[Alert]:
         keys = ", ".join(literal(v.key) for v in verdicts)
 
         def decided() -> list[Alert]:
@@ -144,7 +144,7 @@ class Alerts:
         return self._table.decide(decided)
 
     def _write(self, changed: Sequence[Alert]) -> None:
-        """In one commit. Raises `Conflict` if alerts of these rules were written since the last refresh."""
+        """In one commit. Raises `CommitConflict` if alerts of these rules were written since the last refresh."""
         if changed:
             ids = ", ".join(literal(a.id) for a in changed)
             applications = {f"alerts/{a.rule}" for a in changed}

@@ -22,7 +22,7 @@ from edgert.central.landing.landing import Landing
 from edgert.central.landing.lru import LruCache
 from edgert.central.landing.rounds import key_of
 from edgert.central.tables.lease import LeaseLost
-from edgert.central.tables.table import Conflict, TableError
+from edgert.central.tables.table import CommitConflict, TableError
 from edgert.core.clock import Clock
 from edgert.core.compression import expanded_size
 from edgert.core.errors import EdgertError, PayloadError, show
@@ -116,7 +116,7 @@ class Collector:
             self.counters.last_error = "; ".join(filter(None, (str(self._backoff), self._junk_waits)))
         except LeaseLost:
             pass  # what is not ours any more is forgotten before the next call
-        except (TableError, Conflict) as error:
+        except (TableError, CommitConflict) as error:
             self._failed(error)
         except Exception as error:
             # A fault of ours: whatever it is, results of others must not wait until somebody starts this again.
@@ -339,7 +339,7 @@ class Collector:
                 self._landing.quarantine_payloads(self._junk)
                 self._junk.clear()
             self._junk_waits = ""
-        except (TableError, Conflict) as error:
+        except (TableError, CommitConflict) as error:
             self.counters.failures += 1
             if str(error) != self._junk_waits:
                 log.error("malformed messages cannot be kept, results go on: %s", error)

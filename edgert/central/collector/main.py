@@ -28,7 +28,7 @@ from edgert.central.collector.unsaid import Unsaid
 from edgert.central.landing.landing import Landing
 from edgert.central.tables import fleet_claim, object_store
 from edgert.central.tables.lease import LeaseLost, own_name
-from edgert.central.tables.table import Conflict, TableError
+from edgert.central.tables.table import CommitConflict, TableError
 from edgert.central.upkeep.upkeep import UpkeepSchedule
 from edgert.core import log as logs
 from edgert.core.config import load
@@ -141,7 +141,7 @@ class Program:
             try:
                 fleet_claim.claim(self._root, self._fleet)
                 break
-            except (TableError, Conflict) as error:
+            except (TableError, CommitConflict) as error:
                 if str(error) != said:
                     log.warning("%s; trying again", error)
                 said = str(error)
@@ -160,7 +160,7 @@ class Program:
                 self._leases.hold()
         except LeaseLost:
             pass  # it says so itself
-        except (TableError, Conflict) as error:
+        except (TableError, CommitConflict) as error:
             log.warning("leases: %s; trying again", error)
             return
         self._follow(self._leases.held)
@@ -176,7 +176,7 @@ class Program:
                 self._handle(self._inbox.take(0, 0, 0))  # what had come by then is landed first
                 leases.give_back(surplus)
                 self._follow(leases.held)
-        except (TableError, Conflict) as error:
+        except (TableError, CommitConflict) as error:
             log.warning("leases: %s; trying again", error)
             self._subscribe(self._taken)  # what was not given back is heard
 
@@ -196,7 +196,7 @@ class Program:
     def _leave(self, leases: PartitionLeases) -> None:
         try:
             leases.leave()
-        except (TableError, Conflict) as error:
+        except (TableError, CommitConflict) as error:
             log.warning("leases could not be given back, they run out: %s", error)
 
     def _say(self) -> None:

@@ -64,7 +64,7 @@ class PartitionLeases:
     def turn(self) -> frozenset[int]:
         """Say that we live, take what is free of our share. Returns what we have beyond it, to be given back.
 
-        To be called some times per `lease_s`. Raises `TableError`, and `Conflict` if others write all the time.
+        To be called some times per `lease_s`. Raises `TableError`, and `CommitConflict` if others write all the time.
         """
         return self._decide(self._turn)
 

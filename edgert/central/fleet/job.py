@@ -17,8 +17,8 @@ from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables
 from edgert.central.spark.stream_reader import StreamReader, source
 from edgert.central.spark.streams import RunningQuery, Streams
-from edgert.central.tables.lease import Lease, own_name
-from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
+from edgert.central.tables.lease import TableLease, own_name
+from edgert.central.tables.table import CommitConflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
 from edgert.core.settings.central import FleetJob as Settings
 
@@ -32,8 +32,8 @@ log = logging.getLogger("edgert.central.fleet")
 class FleetJob(Job):
     """One job writes the fleet tables of a root: others wait for its lease."""
 
-    def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: Lease | None = None) -> None:
-        own = lease or Lease(root, "fleet", own_name(), settings.lease_s)
+    def __init__(self, spark: SparkSession, root: str, settings: Settings, lease: TableLease | None = None) -> None:
+        own = lease or TableLease(root, "fleet", own_name(), settings.lease_s)
         super().__init__(own, log, Streams(on_failure=partial(forget_tables, spark)))
         self._spark = spark
         self._root = root
@@ -53,7 +53,7 @@ class FleetJob(Job):
                         version = self._reader.look(flow)
                         self._start(flow, once=True).query.awaitTermination()
                         self._reader.tell_end(flow, version)
-                    except (*OF_SPARK, TableError, Conflict) as error:
+                    except (*OF_SPARK, TableError, CommitConflict) as error:
                         why = reason(error) if isinstance(error, OF_SPARK) else str(error)
                         failed.append(f"{source(flow)}: could not be processed: {why}{hint(why)}")
         finally:

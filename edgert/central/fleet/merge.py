@@ -24,7 +24,7 @@ from edgert.central.fleet import recompute as sums
 from edgert.central.fleet.touched_windows import Span, Touched, deltalake_literal
 from edgert.central.fleet.written_marker import Written
 from edgert.central.spark.session import set_for
-from edgert.central.tables.lease import Lease, LeaseLost
+from edgert.central.tables.lease import LeaseLost, TableLease
 from edgert.central.tables.table import Table
 from edgert.core.results.result_schema import Schema
 
@@ -48,9 +48,9 @@ _SPARKS, _DELTALAKES = "`", '"'
 
 class WindowMerge:
     """`fleet/<flow>` as this process writes it. All that writes raises `LeaseLost` if another was allowed to since, and
-    `TableError` and `Conflict` as `Table` does."""
+    `TableError` and `CommitConflict` as `Table` does."""
 
-    def __init__(self, uri: str, lease: Lease) -> None:
+    def __init__(self, uri: str, lease: TableLease) -> None:
         self._uri = uri
         self.lease = lease
         self._table = Table(uri)

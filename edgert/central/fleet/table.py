@@ -16,9 +16,9 @@ from edgert.central.fleet.written_marker import Written
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.lineage import Opening, counted, unsettled
 from edgert.central.spark.session import set_for
-from edgert.central.spark.streams import Door
-from edgert.central.tables.lease import Lease
-from edgert.central.tables.table import Conflict, join
+from edgert.central.spark.streams import BatchGate
+from edgert.central.tables.lease import TableLease
+from edgert.central.tables.table import CommitConflict, join
 from edgert.core.errors import EdgertError
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import MOST_DAYS
@@ -49,14 +49,14 @@ class FleetTable:
 
     `written`: of the stream; learns what came into the table."""
 
-    def __init__(self, root: str, flow: str, lease: Lease, written: Written | None = None) -> None:
+    def __init__(self, root: str, flow: str, lease: TableLease, written: Written | None = None) -> None:
         self.flow = flow
         self._landing_uri = join(root, "landing", flow)
         self._landing = FlowTable(root, flow)
         self._windows = WindowMerge(join(root, "fleet", flow), lease)
         self._lease = lease
         self._written = written
-        self.door = Door()
+        self.door = BatchGate()
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
         """Recompute the windows that a batch of landing rows touches. Raises `BatchFailed`."""
@@ -97,7 +97,7 @@ class FleetTable:
         for _ in range(_ATTEMPTS):
             try:
                 return self._update(batch)
-            except Conflict:
+            except CommitConflict:
                 pass
             except PySparkException as error:
                 if "DELTA_CONCURRENT" not in str(error) and "DELTA_METADATA_CHANGED" not in str(error):

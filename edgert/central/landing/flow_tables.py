@@ -101,7 +101,7 @@ class FlowTables:
         return list(lacking.values())
 
     def note(self, new: Sequence[Opening], at: FlowTable) -> None:
-        """Notes openings in all tables but `at`. Raises `Conflict` if another did so first, and `TableError`."""
+        """Notes openings in all tables but `at`. Raises `CommitConflict` if another did so first, and `TableError`."""
         for table in self._tables:
             if table is not at and table.schema is not None and (lacking := self.unknown_to(table, new)):
                 versions = {f"elsewhere/{o.gateway}/{self._flow}/{o.epoch}": 1 for o in lacking}

@@ -45,7 +45,7 @@ from edgert.central.landing.rounds import (
 )
 from edgert.central.landing.validation import Judged, as_refused, epoch_of
 from edgert.central.tables.query import literal
-from edgert.central.tables.table import Conflict, Table, TableError, join, list_tables
+from edgert.central.tables.table import CommitConflict, Table, TableError, join, list_tables
 from edgert.core.errors import EdgertError
 from edgert.core.results.results import DropsBatch, GapBatch, OpenBatch, RefusedBatch, day_of
 from edgert.core.settings.central import TABLES_PER_FLOW
@@ -215,7 +215,7 @@ class Landing:
         try:
             self._round(at, tables, [b for b in pending if by_epoch[epoch_of(b)] is at], report)
             attempts[flow] = 0
-        except Conflict as error:
+        except CommitConflict as error:
             attempts[flow] = attempts.get(flow, 0) + 1
             if attempts[flow] > _ATTEMPTS:
                 uri = at.table.uri

@@ -11,7 +11,7 @@ from edgert.central.landing.checks import fits
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.flow_tables import FlowTables
 from edgert.central.landing.lineage import Epoch
-from edgert.central.landing.validation import Judged, Opened, as_refused, epoch_of, judge
+from edgert.central.landing.validation import Judged, OpenedEpochs, as_refused, epoch_of, judge
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import MOST_DAYS, OpenBatch
 
@@ -80,7 +80,7 @@ def plan(at: FlowTable, pending: Iterable[LandingBatch]) -> list[Judged]:
     judged: list[Judged] = []
     days: set[int] = set()
     full: set[str] = set()
-    opening = Opened(at.schema)
+    opening = OpenedEpochs(at.schema)
     first: dict[Key, str] = {}
     closed: set[Key] = set()
     for batch in pending:

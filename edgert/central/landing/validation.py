@@ -30,7 +30,7 @@ def epoch_of(batch: LandingBatch) -> tuple[str, int]:
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedEpochs:
     """Epochs that a round opens."""
 
     schema: Schema | None
@@ -38,7 +38,7 @@ class Opened:
     epochs: dict[tuple[str, int], Schema] = field(default_factory=dict)
 
 
-def judge(batch: LandingBatch, at: FlowTable, opening: Opened) -> Judged:
+def judge(batch: LandingBatch, at: FlowTable, opening: OpenedEpochs) -> Judged:
     """Where a batch goes."""
     epoch = epoch_of(batch)
     if isinstance(batch, GapBatch):

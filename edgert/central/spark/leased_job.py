@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from edgert.central.spark.streams import Streams
-from edgert.central.tables.lease import Lease, LeaseLost
-from edgert.central.tables.table import Conflict, TableError
+from edgert.central.tables.lease import LeaseLost, TableLease
+from edgert.central.tables.table import CommitConflict, TableError
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ TELL_S: Final = 30.0
 class Job(ABC):
     """`run` is for one thread, `stop` for any."""
 
-    _waits_out: ClassVar[tuple[type[EdgertError], ...]] = (TableError, Conflict)
+    _waits_out: ClassVar[tuple[type[EdgertError], ...]] = (TableError, CommitConflict)
     """Errors that do not end the job: a storage comes back, and if that takes too long, the lease is lost as always."""
 
-    def __init__(self, lease: Lease, log: logging.Logger, streams: Streams) -> None:
+    def __init__(self, lease: TableLease, log: logging.Logger, streams: Streams) -> None:
         self._lease = lease
         self._log = log
         self.streams = streams
@@ -44,7 +44,7 @@ class Job(ABC):
 
     @abstractmethod
     def follow(self) -> None:
-        """Add the streams that there ought to be. Raises `TableError`, `Conflict`, `LeaseLost`."""
+        """Add the streams that there ought to be. Raises `TableError`, `CommitConflict`, `LeaseLost`."""
 
     @abstractmethod
     def _register(self, queries: Mapping[str, StreamingQuery]) -> Collection[str]:

@@ -38,7 +38,7 @@ class Torn(EdgertError):
 
 class StreamReader:
     """One per name, whose job has the lease; a stream per flow, whose checkpoint is in `folder` under the root. Raises
-    `TableError` and `Conflict` for tables and register."""
+    `TableError` and `CommitConflict` for tables and register."""
 
     def __init__(
         self, root: str, name: str = FLEET_JOB, folder: str = "fleet", wall: Callable[[], float] = time.time

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edgert.central.spark.errors import OF_SPARK, hint, reason
-from edgert.central.tables.table import Conflict, TableError
+from edgert.central.tables.table import CommitConflict, TableError
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AllGivenUp(EdgertError):
     """No stream is left that is tried."""
 
 
-class Door:
+class BatchGate:
     """A gate for batches of a stream, so that the batch under way can end before its stream is stopped."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class RunningQuery(NamedTuple):
     """A query that runs, and the door of its batches."""
 
     query: StreamingQuery
-    door: Door
+    door: BatchGate
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class Streams:
                         self.on_failure()
                     watched.stream = watched.start()
                     watched.began = self.monotonic()
-                except (*OF_SPARK, TableError, Conflict, CannotStart) as error:  # it looks at the table at once
+                except (*OF_SPARK, TableError, CommitConflict, CannotStart) as error:  # it looks at the table at once
                     self._ended(name, watched, error)
         if self._watched and all(w.given_up for w in self._watched.values()):
             raise AllGivenUp(f"none of {', '.join(self._watched)} can be followed; the log says why")

@@ -25,7 +25,7 @@ class AnothersRoot(EdgertError):
 
 def claim(root: str, fleet: str, wall: Callable[[], float] = time.time) -> None:
     """Make sure that a root is a fleet's, for good if it is no fleet's yet. Raises `AnothersRoot`, and `TableError` and
-    `Conflict` as `Table` does."""
+    `CommitConflict` as `Table` does."""
     table = Table(join(root, _TABLE), partition_by="fleet")
 
     def look_or_write() -> str:

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from edgert.central.tables.query import literal
-from edgert.central.tables.table import TIME, Conflict, Table, TableError, join
+from edgert.central.tables.table import TIME, CommitConflict, Table, TableError, join
 from edgert.core.errors import EdgertError
 
 _ATTEMPTS: Final = 5
@@ -38,7 +38,7 @@ class LeaseLost(EdgertError):
         self.holder = holder
 
 
-class Lease:
+class TableLease:
     """`holder` must be no other's (see `own_name`). `duration_s`: after a holder's death others wait so long; a
     shorter one is prolonged (written) more often. It is the same for all who want this lease."""
 
@@ -106,7 +106,7 @@ class Lease:
 
     def _keep(self, ended: threading.Event) -> None:
         while not ended.wait(self._duration_s / 6):
-            with self._lock, suppress(LeaseLost, TableError, Conflict):
+            with self._lock, suppress(LeaseLost, TableError, CommitConflict):
                 if self._until:
                     self._hold()
 
@@ -156,7 +156,7 @@ class Lease:
             try:
                 self._table.replace(row, {self._application: token}, self._mine)
                 break
-            except Conflict as error:
+            except CommitConflict as error:
                 # It may have been upkeep, which changes nothing of leases.
                 self._table.refresh()
                 if self._table.version(self._application) != last:
@@ -173,7 +173,7 @@ def own_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LeaseClaim:
     """The holder of a lease, and its end (s since the epoch) if it is not renewed."""
 
     name: str
@@ -181,7 +181,7 @@ class Claim:
     expires: float
 
 
-def claims(root: str) -> list[Claim]:
+def claims(root: str) -> list[LeaseClaim]:
     """The newest claim of each lease, by name. Raises `TableError`."""
     table = Table(join(root, "leases"), partition_by="name")
     table.refresh()
@@ -189,7 +189,7 @@ def claims(root: str) -> list[Claim]:
     for row in table.read(["name", "token", "holder", "expires"], "true"):
         if row["name"] not in newest or row["token"] > newest[row["name"]]["token"]:
             newest[row["name"]] = row
-    return [Claim(name, row["holder"], row["expires"].timestamp()) for name, row in sorted(newest.items())]
+    return [LeaseClaim(name, row["holder"], row["expires"].timestamp()) for name, row in sorted(newest.items())]
 
 
 def application(name: str) -> str:

@@ -34,7 +34,7 @@ _TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ModelVersion:
     """A row of the table. Figures are null where they have no meaning: a class has no RMSE, a number no accuracy."""
 
     name: str
@@ -67,12 +67,12 @@ class Version:
     """Its JSON form, as gateways get it."""
 
 
-def current(versions: Sequence[Version]) -> Version | None:
+def current(versions: Sequence[ModelVersion]) -> ModelVersion | None:
     """The published one."""
     return next((v for v in versions if v.state == PUBLISHED), None)
 
 
-def with_new(versions: Sequence[Version], new: Version) -> list[Version]:
+def with_new(versions: Sequence[ModelVersion], new: ModelVersion) -> list[ModelVersion]:
     """`versions` of one model and a new one, newest first. One that is published replaces the one that was."""
     told = f"version {new.version}: {new.reason}"
     others = [
@@ -89,7 +89,7 @@ def with_new(versions: Sequence[Version], new: Version) -> list[Version]:
     return kept
 
 
-def rolled_back(versions: Sequence[Version], to: int | None, when: dt.datetime) -> list[Version]:
+def rolled_back(versions: Sequence[ModelVersion], to: int | None, when: dt.datetime) -> list[ModelVersion]:
     """`versions` of one model with another one published: number `to`, or the older one that was in use before.
 
     Whatever is newer than that counts as rolled back, also what had been replaced; so the newest that is `replaced` is
@@ -118,7 +118,7 @@ def rolled_back(versions: Sequence[Version], to: int | None, when: dt.datetime) 
     return changed
 
 
-class Registry:
+class ModelRegistry:
     """The table under a root. Not for more than one thread; several processes may race."""
 
     def __init__(self, root: str) -> None:
@@ -130,16 +130,16 @@ class Registry:
         self._table.refresh()
         return sorted({row["name"] for row in self._table.read(["name"], "true")})
 
-    def versions(self, name: str) -> list[Version]:
+    def versions(self, name: str) -> list[ModelVersion]:
         """Returns the versions of a model, newest first; none if it is unknown."""
         self._table.refresh()
         return self._read(name)
 
-    def current(self, name: str) -> Version | None:
+    def current(self, name: str) -> ModelVersion | None:
         """The published version of a model."""
         return current(self.versions(name))
 
-    def known(self, name: str) -> list[Version]:
+    def known(self, name: str) -> list[ModelVersion]:
         """Works as `versions`. Raises `EdgertError` for a model that is unknown."""
         versions = self.versions(name)
         if not versions:
@@ -150,28 +150,28 @@ class Registry:
             raise EdgertError(f"model {name!r}: expected one of those in {self._root}{hint}: {listed}")
         return versions
 
-    def add(self, name: str, make: Callable[[list[Version]], Version]) -> Version:
+    def add(self, name: str, make: Callable[[list[ModelVersion]], ModelVersion]) -> ModelVersion:
         """Adds what `make` returns for the versions that there are (called again if another came first)."""
-        made: list[Version] = []
+        made: list[ModelVersion] = []
 
-        def change(versions: list[Version]) -> list[Version]:
+        def change(versions: list[ModelVersion]) -> list[ModelVersion]:
             made[:] = [make(versions)]
             return with_new(versions, made[0])
 
         self._change(name, change)
         return made[0]
 
-    def roll_back(self, name: str, to: int | None, when: dt.datetime) -> Version:
+    def roll_back(self, name: str, to: int | None, when: dt.datetime) -> ModelVersion:
         """As `rolled_back`; returns the version that is published now. Raises `EdgertError`."""
         self.known(name)
         now = current(self._change(name, lambda versions: rolled_back(versions, to, when)))
         assert now is not None
         return now
 
-    def _change(self, name: str, change: Callable[[list[Version]], list[Version]]) -> list[Version]:
+    def _change(self, name: str, change: Callable[[list[ModelVersion]], list[ModelVersion]]) -> list[ModelVersion]:
         application = f"models/{name}"
 
-        def decided() -> list[Version]:
+        def decided() -> list[ModelVersion]:
             changed = change(self._read(name))
             versions = {application: self._table.version(application) + 1}
             self._table.replace(_rows(changed), versions, f"name = {literal(name)}")
@@ -179,14 +179,14 @@ class Registry:
 
         return self._table.decide(decided)
 
-    def _read(self, name: str) -> list[Version]:
-        rows = self._table.read([f.name for f in fields(Version)], f"name = {literal(name)}")
-        return sorted((Version(**row) for row in rows), key=lambda v: -v.version)
+    def _read(self, name: str) -> list[ModelVersion]:
+        rows = self._table.read([f.name for f in fields(ModelVersion)], f"name = {literal(name)}")
+        return sorted((ModelVersion(**row) for row in rows), key=lambda v: -v.version)
 
 
-def _rows(versions: Sequence[Version]) -> pa.Table:
+def _rows(versions: Sequence[ModelVersion]) -> pa.Table:
     def column(name: str, kind: Any) -> pa.Array:
         return pa.array([getattr(v, name) for v in versions], kind)
 
-    types = {f.name: _TYPES[str(f.type)] for f in fields(Version)}
+    types = {f.name: _TYPES[str(f.type)] for f in fields(ModelVersion)}
     return pa.table({name: column(name, kind) for name, kind in types.items()})

@@ -3,9 +3,9 @@ unnoticed.
 
 `deltalake` refuses a commit when another one with the same transaction identifier came after the handle was loaded;
 lower and equal versions it accepts. So whoever appends refreshes, reads the versions, and appends, all with one
-handle; on `Conflict` all of it again.
+handle; on `CommitConflict` all of it again.
 
-Whatever the storage, Arrow or `deltalake` raise comes out of here as `TableError` or `Conflict`, nothing else.
+Whatever the storage, Arrow or `deltalake` raise comes out of here as `TableError` or `CommitConflict`, nothing else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PLAIN: Final = WriterProperties(
 T = TypeVar("T")
 
 
-class Conflict(EdgertError):
+class CommitConflict(EdgertError):
     """Another writer came first: look at the table again, then decide again."""
 
 
@@ -64,13 +64,13 @@ class TableError(EdgertError):
 
 @contextmanager
 def told(uri: str, what: str) -> Iterator[None]:
-    """Errors of what is done within, as `Conflict` or `TableError`: `uri`: `what`: why."""
+    """Errors of what is done within, as `CommitConflict` or `TableError`: `uri`: `what`: why."""
     try:
         yield
     except EdgertError:
         raise
     except CommitFailedError as error:
-        raise Conflict(why(error)) from error
+        raise CommitConflict(why(error)) from error
     # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
     except Exception as error:
         raise TableError(f"{uri}: {what}: {why(error)}", uri) from error
@@ -123,14 +123,14 @@ class Table:
 
     def decide(self, how: Callable[[], T]) -> T:
         """Runs `how`, which looks at the refreshed table and writes; again when another writer came first. Returns its
-        result. Raises `TableError`, and `Conflict` if others write all the time."""
+        result. Raises `TableError`, and `CommitConflict` if others write all the time."""
         for _ in range(_ATTEMPTS):
             self.refresh()
             try:
                 return how()
-            except Conflict as error:
+            except CommitConflict as error:
                 log.debug("%s: another writer came first, deciding again: %s", self.uri, error)
-        raise Conflict(f"{self.uri}: others write to it all the time")
+        raise CommitConflict(f"{self.uri}: others write to it all the time")
 
     def settle(self) -> None:
         """All that the last refresh has seen outlives a power cut, whoever wrote it. Raises `TableError`."""
@@ -167,7 +167,7 @@ class Table:
     def append(self, data: pa.Table, versions: Mapping[str, int]) -> None:
         """One commit: the rows, and a number per transaction identifier. Columns that are new evolve the table.
 
-        Raises `Conflict` if it has to be decided anew, `TableError` if the table cannot be written.
+        Raises `CommitConflict` if it has to be decided anew, `TableError` if the table cannot be written.
         """
         numbers = [Transaction(application, version) for application, version in versions.items()]
         if self._handle is None:
@@ -248,7 +248,7 @@ class Table:
                 )  # fmt: skip
             except Exception as error:
                 if DeltaTable.is_deltatable(self.uri):
-                    raise Conflict(f"{self.uri} was created by another writer: {why(error)}") from error
+                    raise CommitConflict(f"{self.uri} was created by another writer: {why(error)}") from error
                 raise
             self._load(DeltaTable(self.uri))
 

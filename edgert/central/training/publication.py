@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from edgert.central.tables.lease import Lease, LeaseLost, own_name
-from edgert.central.tables.models import REPLACED, ROLLED_BACK, Registry, Version, current
+from edgert.central.tables.lease import LeaseLost, TableLease, own_name
+from edgert.central.tables.models import REPLACED, ROLLED_BACK, ModelRegistry, ModelVersion, current
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.core.text.model_topic import model_topic
@@ -30,9 +30,9 @@ class NotPublished(EdgertError):
 
 
 @contextmanager
-def changing(root: str, name: str, patience_s: float = PATIENCE_S) -> Iterator[Lease]:
+def changing(root: str, name: str, patience_s: float = PATIENCE_S) -> Iterator[TableLease]:
     """Only one at a time changes a model and publishes it. Raises `LeaseLost` if another takes too long."""
-    lease = Lease(root, f"model {name}", own_name())
+    lease = TableLease(root, f"model {name}", own_name())
     end = time.monotonic() + patience_s
     while True:
         try:
@@ -78,7 +78,7 @@ class Publication:
     def connected(self) -> bool:
         return self._connection.connected
 
-    def publish(self, registry: Registry, name: str, lease: Lease) -> list[str]:
+    def publish(self, registry: ModelRegistry, name: str, lease: TableLease) -> list[str]:
         """Tells the broker what the table says of a model; returns the topics. `lease`: that of `changing`.
 
         What earlier versions had published for gateways that the current one is not for is taken back. A topic that
@@ -110,6 +110,6 @@ class Publication:
         """Sends an alert, not retained; empty if the broker has it, else why not."""
         return self._connection.deliver(f"edgert/v1/{self._fleet}/@alerts/{rule}", payload)
 
-    def _topics(self, version: Version) -> list[str]:
+    def _topics(self, version: ModelVersion) -> list[str]:
         gateways: Sequence[str] = version.gateways.split(",")  # of an empty text: [""], which is the fleet
         return [model_topic(self._fleet, version.name, gateway) for gateway in gateways]

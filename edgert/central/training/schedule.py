@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from edgert.central.tables import models
-from edgert.central.tables.models import PUBLISHED, REJECTED, Registry, Version
+from edgert.central.tables.models import PUBLISHED, REJECTED, ModelRegistry, ModelVersion
 from edgert.central.training import mllib
 from edgert.central.training.document import Training, load
 from edgert.central.training.publication import NotPublished, Publication, changing
@@ -35,7 +35,7 @@ LONGEST_WAIT_S: Final = 600.0
 class TrainingOutcome:
     """Result of a training."""
 
-    version: Version
+    version: ModelVersion
     trained: Trained
     """Its rows are no longer kept by Spark."""
     topics: list[str]
@@ -51,7 +51,7 @@ def train_and_publish(
     With `scheduled`, None if another was quicker, or if a rollback came meanwhile. Raises `EdgertError`: nothing is in
     the table then, or (`NotPublished`) all but the broker knows.
     """
-    registry = Registry(root)
+    registry = ModelRegistry(root)
     before = registry.current(training.name)
     began = _now()
     also = sorted(mllib.fields_of(json.loads(before.document))) if before else []
@@ -73,7 +73,7 @@ def train_and_publish(
         trained.close()
 
 
-def is_due(training: Training, versions: Sequence[Version], now: dt.datetime) -> bool:
+def is_due(training: Training, versions: Sequence[ModelVersion], now: dt.datetime) -> bool:
     """True if its schedule says so, and no rollback speaks against it."""
     if not training.every_s or any(v.pinned for v in versions):
         return False
@@ -81,7 +81,7 @@ def is_due(training: Training, versions: Sequence[Version], now: dt.datetime) ->
     return all(abs((now - v.trained).total_seconds()) >= training.every_s for v in versions)
 
 
-def judged(trained: Trained, before: Version | None, now: Version | None) -> tuple[bool, str]:
+def judged(trained: Trained, before: ModelVersion | None, now: ModelVersion | None) -> tuple[bool, str]:
     """(whether it is good enough to be published, why). `before`: what was in use when the training began."""
     mine = trained.on_holdout
     told = f"{mine.told} on the holdout"
@@ -102,10 +102,12 @@ def judged(trained: Trained, before: Version | None, now: Version | None) -> tup
     return mine.at_least_as_good_as(theirs), told
 
 
-def _version(trained: Trained, known: Sequence[Version], when: dt.datetime, published: bool, reason: str) -> Version:
+def _version(
+    trained: Trained, known: Sequence[ModelVersion], when: dt.datetime, published: bool, reason: str
+) -> ModelVersion:
     training, before, after = trained.training, trained.on_training, trained.on_holdout
     number = 1 + max((v.version for v in known), default=0)
-    return Version(
+    return ModelVersion(
         name=training.name, version=number, state=PUBLISHED if published else REJECTED, reason=reason, pinned=False,
         kind=training.kind, label=training.label, trained=when, since=trained.since, until=trained.until,
         rows=before.rows, holdout_rows=after.rows, left_out=trained.left_out,
@@ -149,7 +151,7 @@ class TrainingSchedule:
         """`files`: training documents, read anew with each look."""
         self._spark = spark
         self._root = root
-        self._registry = Registry(root)
+        self._registry = ModelRegistry(root)
         self._files = files
         self.unsaid = threading.Event()
         # At each connection: a broker that comes back may have lost what it had.

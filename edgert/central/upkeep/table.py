@@ -63,7 +63,7 @@ class _Entry:
 
 
 class KeptTable:
-    """One table under a root, which exists. Raises `TableError` and `Conflict` as `Table` does."""
+    """One table under a root, which exists. Raises `TableError` and `CommitConflict` as `Table` does."""
 
     def __init__(self, root: str, name: str) -> None:
         self.name = name

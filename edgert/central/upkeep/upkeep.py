@@ -20,9 +20,9 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from edgert.central.tables import models
-from edgert.central.tables.lease import Lease, LeaseLost, own_name
+from edgert.central.tables.lease import LeaseLost, TableLease, own_name
 from edgert.central.tables.readers import FLEET_JOB, Reach, Readers, Reading
-from edgert.central.tables.table import Conflict, TableError, join, list_tables, told
+from edgert.central.tables.table import CommitConflict, TableError, join, list_tables, told
 from edgert.central.upkeep.table import KeptTable
 from edgert.core.settings.central import Upkeep as Settings
 
@@ -103,7 +103,7 @@ class Upkeep:
         self._today = today or (lambda: dt.datetime.fromtimestamp(wall(), dt.UTC).date())
         self._stopping = stopping or threading.Event()
         self._readers = Readers(root, wall)
-        self._lease = Lease(root, "upkeep", own_name(), LEASE_S, wall)
+        self._lease = TableLease(root, "upkeep", own_name(), LEASE_S, wall)
         self._refused_from: dict[str, int] = {}
         """Table -> a version from which on no row before its first day has landed."""
         self._newest: dt.date | None = None
@@ -125,7 +125,7 @@ class Upkeep:
                 try:
                     with told(name, "could not be kept"):
                         self._keep(work, readings, thorough)
-                except (TableError, Conflict) as error:
+                except (TableError, CommitConflict) as error:
                     work.trouble = " ".join(str(error).split())[:300]
                     self.totals.failures += 1
                     self.totals.last_error = f"{name}: {work.trouble}"
@@ -285,7 +285,7 @@ class UpkeepSchedule:
                     self._say(work)
             except LeaseLost as error:
                 log.debug("upkeep is another's: %s", error)
-            except (TableError, Conflict) as error:
+            except (TableError, CommitConflict) as error:
                 self._upkeep.totals.failures += 1
                 self._upkeep.totals.last_error = str(error)
                 self._warn(str(error))

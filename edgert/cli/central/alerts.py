@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from edgert.central.alerts.job import AlertJob
-    from edgert.central.alerts.rules import Rule
+    from edgert.central.alerts.rules import AlertRule
     from edgert.central.fleet.job import FleetJob
     from edgert.core.settings.central import CollectorSettings
 
 
-def rules(settings: CollectorSettings) -> Sequence[Rule]:
+def rules(settings: CollectorSettings) -> Sequence[AlertRule]:
     """Rules of the documents in the settings. Raises `EdgertError` for one that is wrong, before Spark starts."""
     if not settings.alerts.files:
         return ()
@@ -28,7 +28,7 @@ def rules(settings: CollectorSettings) -> Sequence[Rule]:
 
 @contextmanager
 def raised(
-    spark: SparkSession, root: str, found: Sequence[Rule], settings: CollectorSettings
+    spark: SparkSession, root: str, found: Sequence[AlertRule], settings: CollectorSettings
 ) -> Iterator[AlertJob | None]:
     """Meanwhile alerts are raised and cleared as `found` says; without rules, those that are open are cleared."""
     if not found and not _raised_before(root):

@@ -116,10 +116,10 @@ def _models(args: argparse.Namespace, read: Settings) -> int:
     from dataclasses import asdict
 
     from edgert.central.tables import show
-    from edgert.central.tables.models import Registry
+    from edgert.central.tables.models import ModelRegistry
 
     _, root = read(args)
-    registry = Registry(root)
+    registry = ModelRegistry(root)
     found = (
         registry.known(args.name) if args.name else [v for name in registry.names() for v in registry.versions(name)]
     )
@@ -141,11 +141,11 @@ def _models(args: argparse.Namespace, read: Settings) -> int:
 
 
 def _rollback(args: argparse.Namespace, read: Settings) -> int:
-    from edgert.central.tables.models import Registry
+    from edgert.central.tables.models import ModelRegistry
     from edgert.central.training.publication import Publication, changing
 
     settings, root = read(args)
-    registry = Registry(root)
+    registry = ModelRegistry(root)
     registry.known(args.name)
     publication = Publication(settings.central, settings.collector.fleet)
     publication.start()

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 from edgert.core.errors import Problem, show
 from edgert.core.text.topic_template import TopicTemplate
 
-Action = Literal["drop", "dead-letter", "retry"]
-ACTIONS: Final[tuple[Action, ...]] = ("drop", "dead-letter", "retry")
+ErrorAction = Literal["drop", "dead-letter", "retry"]
+ACTIONS: Final[tuple[ErrorAction, ...]] = ("drop", "dead-letter", "retry")
 KEYS: Final = ("action", "topic", "tries", "backoff_s")
 NAMES: Final = ("flow", "operator", "source")
 """Placeholders allowed in the topic of dead letters: values that are known for every row."""
@@ -22,7 +22,7 @@ LONGEST_BACKOFF_S: Final = 60.0
 class OnError:
     """The policy of one flow; the default is that of a document without any."""
 
-    action: Action = "drop"
+    action: ErrorAction = "drop"
     topic: TopicTemplate | None = None
     """The topic of dead letters; None: none are sent."""
     tries: int = 3

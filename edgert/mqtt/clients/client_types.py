@@ -20,7 +20,7 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BrokerAddress:
     host: str
     port: int = 1883
     tls: Tls | None = None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple
 
-from edgert.mqtt.clients.client_types import Address, ClientStatus, Handlers, Tls
+from edgert.mqtt.clients.client_types import BrokerAddress, ClientStatus, Handlers, Tls
 from edgert.mqtt.clients.coalesce import Coalescer
 from edgert.mqtt.clients.connection_hints import hint
 from edgert.mqtt.clients.credentials import client_context
@@ -33,7 +33,7 @@ from edgert.mqtt.session.outgoing import PublishRefused
 from edgert.mqtt.session.session import Session
 from edgert.mqtt.session.versions import Versions
 
-__all__ = ["Address", "Handlers", "MqttClient", "ClientStatus", "Tls"]
+__all__ = ["BrokerAddress", "Handlers", "MqttClient", "ClientStatus", "Tls"]
 
 log = logging.getLogger("edgert.mqtt")
 
@@ -45,7 +45,7 @@ class MqttClient:
 
     def __init__(
         self,
-        address: Address,
+        address: BrokerAddress,
         options: SessionOptions,
         handlers: Handlers,
         *,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from edgert.mqtt.clients.client_types import Address
+from edgert.mqtt.clients.client_types import BrokerAddress
 from edgert.mqtt.clients.coalesce import Coalescer
 
 CLOSE_TIMEOUT_S = 2.0
@@ -23,10 +23,10 @@ _MOST_BYTES = 1 << 20
 """Most bytes of what was read that are worked on at once."""
 
 
-class Client(Protocol):
+class WireOwner(Protocol):
     """The owner of a connection. The wire calls its methods in the event loop."""
 
-    address: Address
+    address: BrokerAddress
     clock: Callable[[], float]
 
     @property
@@ -49,7 +49,7 @@ class Client(Protocol):
 class Wire(asyncio.Protocol):
     """One connection: reads, coalesced, go to the client."""
 
-    def __init__(self, client: Client, coalescer: Coalescer) -> None:
+    def __init__(self, client: WireOwner, coalescer: Coalescer) -> None:
         self._client = client
         self._coalescer = coalescer
         self._transport: asyncio.Transport | None = None

@@ -1,8 +1,8 @@
 """The rules for a broker that hangs up at what it is sent: one set for both connections of a gateway. Pure.
 
 A broker may hang up at a message (malformed, too large), at a topic or at a filter (the access rules of EMQX, HiveMQ
-and AWS IoT), and need not say which it was. `Suspicion` finds it. A message is given up. A topic is refused after two
-of its messages were, and a filter once it was found twice, for a time that grows (`Forbidden`).
+and AWS IoT), and need not say which it was. `PacketSuspicion` finds it. A message is given up. A topic is refused after
+two of its messages were, and a filter once it was found twice, for a time that grows (`Forbidden`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edgert.mqtt.hang_ups.forbidden import Forbidden
-from edgert.mqtt.hang_ups.suspicion import Sent, Suspect, Suspicion
+from edgert.mqtt.hang_ups.suspicion import PacketSuspicion, Sent, Suspect
 
 TOPIC_BLAMES: Final = 2
 """Messages of a topic at which the broker hung up: with one it may have been that message."""
@@ -57,7 +57,7 @@ class HangUps:
         self.answers = False
         """The broker has answered to a message or a subscription on this connection. One that answers to nothing may
         hang up late at what it does not take, however long the connection stood."""
-        self._suspicion = Suspicion()
+        self._suspicion = PacketSuspicion()
 
     def connected(self) -> None:
         """A connection stands."""

@@ -27,7 +27,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Suspicion:
+class PacketSuspicion:
     _suspects: set[Suspect] = field(default_factory=set)
     """In flight at one of the last early ends, and not answered yet."""
     _first: Suspect | None = None

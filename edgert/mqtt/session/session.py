@@ -40,12 +40,12 @@ from edgert.mqtt.session.outgoing import BrokerLimits, OutgoingMessage, PublishR
 from edgert.mqtt.session.packet_ids import PacketIds
 from edgert.mqtt.session.requests import Requests
 from edgert.mqtt.session.sending import Sending
-from edgert.mqtt.session.states import TRANSITIONS, Input, State
+from edgert.mqtt.session.states import TRANSITIONS, SessionInput, SessionState
 from edgert.mqtt.session.subscribing import groups
 from edgert.mqtt.session.versions import PROBE_TIMEOUT_S, PROTOCOLS, Versions
 from edgert.mqtt.topics import check_filter
 
-__all__ = ["Session", "SessionOptions", "State"]
+__all__ = ["Session", "SessionOptions", "SessionState"]
 
 
 class Session:
@@ -53,7 +53,7 @@ class Session:
 
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
-        self.state = State.IDLE
+        self.state = SessionState.IDLE
         self.connection = 0
         self.client_id = options.client_id
         for level in PROTOCOLS:
@@ -94,7 +94,7 @@ class Session:
 
     def connect(self, now: float) -> bytes:
         """CONNECT for a connection just made. What was owed to the last one is forgotten."""
-        self._move(Input.CONNECT)
+        self._move(SessionInput.CONNECT)
         self._decoder = Decoder(self.versions.level, self.options.max_packet_bytes)
         self._output.clear()
         self._requests.clear()
@@ -109,12 +109,12 @@ class Session:
         broker had not answered."""
         if self._idle():
             return []
-        return self._give_up(f"{text} before CONNACK{unanswered}" if self.state is State.CONNECTING else text)
+        return self._give_up(f"{text} before CONNACK{unanswered}" if self.state is SessionState.CONNECTING else text)
 
     def _give_up(self, text: str) -> list[Event]:
-        unanswered = self.state is State.CONNECTING
+        unanswered = self.state is SessionState.CONNECTING
         events = [] if unanswered else self._suspect()
-        self._move(Input.LOST)
+        self._move(SessionInput.LOST)
         return [*events, Closed(text, retry=self._next_version(unanswered))]
 
     def _next_version(self, unanswered: bool) -> bool:
@@ -130,12 +130,12 @@ class Session:
         """Say good-bye: returns whether there is one to say, a DISCONNECT in the output. The Will is not published
         unless `reason` is 4. What the broker sends until it has read that is told as any other message, and cannot be
         acknowledged."""
-        connected = self.state is State.CONNECTED
+        connected = self.state is SessionState.CONNECTED
         if connected:
             self._left = True
             self._output.append(encode.disconnect(self.versions.level, reason))
-        if self.state is not State.IDLE:
-            self._move(Input.LEAVE)
+        if self.state is not SessionState.IDLE:
+            self._move(SessionInput.LEAVE)
         return connected
 
     def tick(self, now: float, reading: bool = True) -> list[Event]:
@@ -144,10 +144,10 @@ class Session:
         `reading` is False while the application lets nothing be read: then silence proves nothing.
         """
         self._now = now
-        if self.state is State.CONNECTING:
+        if self.state is SessionState.CONNECTING:
             limit = min(self.options.connect_timeout_s, PROBE_TIMEOUT_S if self.versions.probing else float("inf"))
             return self._give_up(f"no CONNACK within {limit:g} s") if now - self._began_at >= limit else []
-        if self.state is not State.CONNECTED:
+        if self.state is not SessionState.CONNECTED:
             return []
         if self._sending.is_stable(now - self._accepted_at):
             self._send_waiting(self._later)
@@ -215,7 +215,7 @@ class Session:
         `connection` says on which one the messages came. Returns False, and does nothing, if that is over: the broker
         delivers them again, and the same id may mean another message by now.
         """
-        if self.state is not State.CONNECTED or connection not in (None, self.connection):
+        if self.state is not SessionState.CONNECTED or connection not in (None, self.connection):
             return False
         if data := answers(packets):
             self._output.append(data)
@@ -223,7 +223,7 @@ class Session:
 
     def complete(self, packet_ids: Iterable[int], connection: int | None = None) -> bool:
         """PUBCOMP for messages that are `Released`; for the rest as `acknowledge`."""
-        if self.state is not State.CONNECTED or connection not in (None, self.connection):
+        if self.state is not SessionState.CONNECTED or connection not in (None, self.connection):
             return False
         if data := completions(packet_ids):
             self._output.append(data)
@@ -243,7 +243,7 @@ class Session:
         the broker hangs up, or ValueError for a topic with wildcards.
         """
         self._sending.check(topic, self._now)
-        message, connected = OutgoingMessage(topic, payload, retain, properties), self.state is State.CONNECTED
+        message, connected = OutgoingMessage(topic, payload, retain, properties), self.state is SessionState.CONNECTED
         if qos == 0:
             if not connected:
                 raise PublishRefused("expected a connection for a message of QoS 0, got none")
@@ -259,7 +259,7 @@ class Session:
 
     def give_up(self, packet_ids: Collection[int]) -> list[int]:
         """See `Sending.give_up`. `Published` tells of the others."""
-        return self._sending.give_up(packet_ids, self.state is State.CONNECTED)
+        return self._sending.give_up(packet_ids, self.state is SessionState.CONNECTED)
 
     # -- what comes from the broker
 
@@ -283,7 +283,7 @@ class Session:
                 if type(packet) is Connack:
                     self._on_connack(packet, now, events)
                 else:
-                    self._move(Input.TRAFFIC)
+                    self._move(SessionInput.TRAFFIC)
                     self._handlers[type(packet)](packet, events)
         except ProtocolError as error:
             fault = error
@@ -301,25 +301,25 @@ class Session:
         return [Messages(packet) for packet in packets if type(packet) is list]
 
     def _fail(self, fault: ProtocolError, events: list[Event]) -> None:
-        early = self.state is State.CONNECTING
+        early = self.state is SessionState.CONNECTING
         if not early and self.versions.level == V5:
             self._output.append(encode.disconnect(self.versions.level, 0x82))
         if not early:
             events += self._suspect()
-        self._move(Input.LOST)
+        self._move(SessionInput.LOST)
         retry = self._next_version(early)
         events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
 
     def _on_connack(self, packet: Connack, now: float, events: list[Event]) -> None:
         if packet.reason:
-            self._move(Input.REFUSED)
+            self._move(SessionInput.REFUSED)
             retry = self.versions.refused(packet.reason, now)
             text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
             events.append(Refused(packet.reason, f"the broker refused the connection: {text}", retry))
             return
         if packet.session_present and self.options.clean_start:
             raise ProtocolError("expected no session after a clean start, got one")
-        self._move(Input.ACCEPTED)
+        self._move(SessionInput.ACCEPTED)
         self._accepted_at = now
         self.connection += 1
         self.versions.accepted()
@@ -369,7 +369,7 @@ class Session:
 
     def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         events += self._suspect(packet.reason)
-        self._move(Input.LOST)
+        self._move(SessionInput.LOST)
         self.versions.ended(self._now)
         text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
@@ -380,9 +380,9 @@ class Session:
     # -- helpers
 
     def _idle(self) -> bool:
-        return self.state is State.IDLE
+        return self.state is SessionState.IDLE
 
-    def _move(self, what: Input) -> None:
+    def _move(self, what: SessionInput) -> None:
         state = TRANSITIONS.get((self.state, what))
         if state is None:
             raise ProtocolError(f"expected no '{what.value}' while {self.state.value}")
@@ -391,10 +391,10 @@ class Session:
     def _ask(
         self, filters: Sequence[str], packets: Sequence[Sequence[int]], adds: bool, results: Mapping[int, int] = {}
     ) -> dict[int, Sequence[int]]:
-        if self.state is not State.CONNECTED:
+        if self.state is not SessionState.CONNECTED:
             raise ProtocolError(f"expected a connection to subscribe or unsubscribe, got '{self.state.value}'")
         return self._requests.add(filters, packets, adds, self._packet_ids.free, results)
 
     def _send_waiting(self, events: list[Event]) -> None:
-        if self.state is State.CONNECTED:
+        if self.state is SessionState.CONNECTED:
             self._sending.due(self.versions.level, self._output, events)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from enum import Enum
 
 
-class State(Enum):
+class SessionState(Enum):
     IDLE = "idle"
     CONNECTING = "connecting"
     CONNECTED = "connected"
 
 
-class Input(Enum):
+class SessionInput(Enum):
     CONNECT = "connect"
     ACCEPTED = "CONNACK, accepted"
     REFUSED = "CONNACK, refused"
@@ -20,14 +20,14 @@ class Input(Enum):
     LOST = "connection lost"
 
 
-TRANSITIONS: dict[tuple[State, Input], State] = {
-    (State.IDLE, Input.CONNECT): State.CONNECTING,
-    (State.CONNECTING, Input.ACCEPTED): State.CONNECTED,
-    (State.CONNECTING, Input.REFUSED): State.IDLE,
-    (State.CONNECTING, Input.LEAVE): State.IDLE,
-    (State.CONNECTING, Input.LOST): State.IDLE,
-    (State.CONNECTED, Input.TRAFFIC): State.CONNECTED,
-    (State.CONNECTED, Input.LEAVE): State.IDLE,
-    (State.CONNECTED, Input.LOST): State.IDLE,
+TRANSITIONS: dict[tuple[SessionState, SessionInput], SessionState] = {
+    (SessionState.IDLE, SessionInput.CONNECT): SessionState.CONNECTING,
+    (SessionState.CONNECTING, SessionInput.ACCEPTED): SessionState.CONNECTED,
+    (SessionState.CONNECTING, SessionInput.REFUSED): SessionState.IDLE,
+    (SessionState.CONNECTING, SessionInput.LEAVE): SessionState.IDLE,
+    (SessionState.CONNECTING, SessionInput.LOST): SessionState.IDLE,
+    (SessionState.CONNECTED, SessionInput.TRAFFIC): SessionState.CONNECTED,
+    (SessionState.CONNECTED, SessionInput.LEAVE): SessionState.IDLE,
+    (SessionState.CONNECTED, SessionInput.LOST): SessionState.IDLE,
 }
 """Transitions. All others are against the protocol: a packet before CONNACK, a second CONNACK, ..."""

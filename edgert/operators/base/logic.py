@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.operators.base.values import UnusableValues
 
 NOTHING_TO_JOIN: Final = "nothing to join"
@@ -63,7 +63,7 @@ class Logic:
     yet, or because taking a row twice changes nothing. None: if the operator keeps no state (has no `flush`, `delta` or
     `snapshot` of its own)."""
 
-    memory: Memory | None = None
+    memory: MemoryBudget | None = None
     """The part of its flow's budget for what it keeps by key; None where it keeps nothing by key."""
 
     waits: bool | None = None

@@ -19,7 +19,7 @@ STATE_PART: Final = 2
 and to a start, as measured (`tests/integration/test_memory_limit.py`)."""
 
 
-class Memory:
+class MemoryBudget:
     """A budget, or a part of one. Only the loop takes parts in and lets them go; operators ask on any thread, and see
     figures of others that are a moment old."""
 
@@ -28,16 +28,16 @@ class Memory:
         """Bytes that it never exceeds, whatever the others leave free."""
         self.own_bytes = 0
         """Bytes that an operator held after its last batch; parts not included."""
-        self._within: Memory | None = None
-        self._parts: tuple[Memory, ...] = ()
+        self._within: MemoryBudget | None = None
+        self._parts: tuple[MemoryBudget, ...] = ()
 
-    def take_in(self, part: Memory) -> None:
+    def take_in(self, part: MemoryBudget) -> None:
         """Makes `part` share this budget."""
         if part._within is not self:
             part._within = self
             self._parts = (*self._parts, part)
 
-    def let_go(self, part: Memory) -> None:
+    def let_go(self, part: MemoryBudget) -> None:
         """Gives back what `part` had of this budget."""
         if part._within is self:
             part._within = None

@@ -9,7 +9,7 @@ from edgert.codecs.shapes import OfTopic, row_display
 from edgert.core.batch import Row
 from edgert.operators.base.inline import Fields, Inlinable, Lines, alone, indented, time_use
 from edgert.operators.base.logic import Logic, foreign
-from edgert.operators.fusion.region import Edge
+from edgert.operators.fusion.region import StageEdge
 
 DEEPEST: Final = 16
 """Stages one behind the other: Python bounds how deep lines may be indented."""
@@ -32,15 +32,17 @@ class CodeTree:
     """A stage may have rows by lines from the first of those that feed it, in the order of stages; what the others give
     comes later, as it would without. `leaving`: stages of which something leaves the region."""
 
-    def __init__(self, stages: Sequence[Logic], edges: Sequence[Edge], leaving: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, stages: Sequence[Logic], edges: Sequence[StageEdge], leaving: frozenset[int] = frozenset()
+    ) -> None:
         self._stages = stages
         self.entries: list[InlineStage] = []
         """In the order of stages."""
         self._depth = {0: 0}
         """Part whose lines give rows → how deep these lines are indented."""
         self._length = 0
-        to: list[list[Edge]] = [[] for _ in stages]
-        self._behind: list[list[Edge]] = [[] for _ in stages]
+        to: list[list[StageEdge]] = [[] for _ in stages]
+        self._behind: list[list[StageEdge]] = [[] for _ in stages]
         for edge in edges:
             to[edge.to].append(edge)
             self._behind[edge.stage].append(edge)
@@ -64,7 +66,7 @@ class CodeTree:
         self.timely = {entry.stage for entry in self.ends if self._matters(entry.stage, entry.source)}
         """Stages of `ends` to which time matters."""
 
-    def _enter(self, stage: int, ways: Sequence[Edge]) -> None:
+    def _enter(self, stage: int, ways: Sequence[StageEdge]) -> None:
         logic = self._stages[stage]
         first = min(ways, key=lambda edge: edge.stage, default=None)
         if first is None or first.stage not in self._depth or first.port or self._depth[first.stage] >= DEEPEST:

@@ -21,7 +21,7 @@ from edgert.operators.base.inline import Fields
 from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.fusion.chain import Chain
 from edgert.operators.fusion.code_tree import CodeTree
-from edgert.operators.fusion.region import SAMPLED_S, Edge, Region, StageInput, Step
+from edgert.operators.fusion.region import SAMPLED_S, Region, StageEdge, StageInput, StageStep
 from edgert.operators.sources.source import Source
 
 APART_S: Final = 10 * SAMPLED_S
@@ -35,7 +35,11 @@ class CompiledRegion(Region):
     """Exceptions of an expression for a row that it cannot work on (beside ValueError)."""
 
     def __init__(
-        self, stages: Sequence[Logic], edges: Sequence[Edge], exits: Sequence[tuple[int, int]] = (), inputs: int = 1
+        self,
+        stages: Sequence[Logic],
+        edges: Sequence[StageEdge],
+        exits: Sequence[tuple[int, int]] = (),
+        inputs: int = 1,
     ) -> None:
         super().__init__(stages, edges, exits, inputs)
         source = stages[0]
@@ -61,7 +65,7 @@ class CompiledRegion(Region):
         self._plan()
 
     @staticmethod
-    def fits(stages: Sequence[Logic], edges: Sequence[Edge]) -> bool:
+    def fits(stages: Sequence[Logic], edges: Sequence[StageEdge]) -> bool:
         """True if a region begins with a source, and goes on with a stage that has lines."""
         return isinstance(stages[0], Source) and bool(CodeTree(stages, edges).entries)
 
@@ -119,7 +123,7 @@ class CompiledRegion(Region):
             return ()
         return (Emission(0, Batch(rows, batch.arrival, watermark)),)
 
-    def _go_on(self, rest: Batch, now: Now, steps: Sequence[Step]) -> list[Emission]:
+    def _go_on(self, rest: Batch, now: Now, steps: Sequence[StageStep]) -> list[Emission]:
         """The ordinary way: for rows that lines have given or completed, for the `rest` of the messages, and for time,
         behind all of them, where it matters."""
         out: list[Emission] = []

@@ -30,7 +30,7 @@ StageInput = list[tuple[int, Batch | RawBatch]]
 """Batches for a stage, each with the number of the input by which it comes."""
 
 
-class Step(NamedTuple):
+class StageStep(NamedTuple):
     """The values of a stage that each turn needs."""
 
     stage: int
@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """The region's own port, by port."""
 
 
-class Edge(NamedTuple):
+class StageEdge(NamedTuple):
     """From one stage to a later one."""
 
     stage: int
@@ -57,7 +57,11 @@ class Region(Logic):
     the region by port 0, the second by port 1, ... `inputs`: number of inputs of the first stage."""
 
     def __init__(
-        self, stages: Sequence[Logic], edges: Iterable[Edge], exits: Sequence[tuple[int, int]] = (), inputs: int = 1
+        self,
+        stages: Sequence[Logic],
+        edges: Iterable[StageEdge],
+        exits: Sequence[tuple[int, int]] = (),
+        inputs: int = 1,
     ) -> None:
         super().__init__()
         self.stages = tuple(stages)
@@ -92,9 +96,9 @@ class Region(Logic):
         self._samples = 0
         self._ends = [stage for stage in range(len(self.stages)) if not self._to[stage] and not self._exit[stage]]
         self._entrances = [range(sum(wide[:stage]), sum(wide[: stage + 1])) for stage in range(len(self.stages))]
-        self.ordinary: tuple[Step, ...] = ()
+        self.ordinary: tuple[StageStep, ...] = ()
         """Steps by stage."""
-        self._timed: tuple[Step, ...] = ()
+        self._timed: tuple[StageStep, ...] = ()
         self.set_boundaries(tuple(map(ErrorBoundary, self.stages)))
 
     def set_boundaries(self, boundaries: Sequence[ErrorBoundary]) -> None:
@@ -102,12 +106,12 @@ class Region(Logic):
         self.boundaries = tuple(boundaries)
         """Error boundaries by stage."""
         self.ordinary = tuple(
-            Step(stage, boundary, boundary.logic, boundary.process, self._to[stage], self._exit[stage])
+            StageStep(stage, boundary, boundary.logic, boundary.process, self._to[stage], self._exit[stage])
             for stage, boundary in enumerate(boundaries)
         )
         self._timed = tuple(step._replace(process=self._timing(step)) for step in self.ordinary)
 
-    def _timing(self, step: Step) -> Process:
+    def _timing(self, step: StageStep) -> Process:
         stage, process = step.stage, step.process
 
         def timed(batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
@@ -119,7 +123,7 @@ class Region(Logic):
 
         return timed
 
-    def steps(self, now: Now) -> tuple[Step, ...]:
+    def steps(self, now: Now) -> tuple[StageStep, ...]:
         """For a turn at `now`: now and then those that are timed."""
         if self.clock is None:
             return self.ordinary
@@ -159,7 +163,7 @@ class Region(Logic):
             stage = next(stage for stage, numbers in enumerate(self._entrances) if source in numbers)
         return self.through({stage: [(source - self._entrances[stage].start, batch)]}, now, self.steps(now))
 
-    def through(self, waiting: dict[int, StageInput], now: Now, steps: Sequence[Step] = ()) -> list[Emission]:
+    def through(self, waiting: dict[int, StageInput], now: Now, steps: Sequence[StageStep] = ()) -> list[Emission]:
         """Runs waiting batches through their stages and all that follow. Returns the batches that leave the region."""
         out: list[Emission] = []
         held, took, gave = self.held, self.took, self.gave
@@ -190,7 +194,7 @@ class Region(Logic):
         return out
 
     def pass_on(
-        self, step: Step, emissions: Iterable[Emission], waiting: dict[int, StageInput], out: list[Emission]
+        self, step: StageStep, emissions: Iterable[Emission], waiting: dict[int, StageInput], out: list[Emission]
     ) -> None:
         """Puts the emissions of a stage into `waiting`, for the stages that it feeds, and into `out`."""
         to, leaves = step.to, step.exit

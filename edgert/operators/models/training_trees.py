@@ -50,7 +50,7 @@ _INTEGER: Final = 2**63
 """A leaf's integers are below."""
 
 
-class Window:
+class TrainingWindow:
     """`values`: of each row the fields', then the index of its class in `classes`."""
 
     __slots__ = ("classes", "told", "values", "version")
@@ -119,7 +119,7 @@ class TrainTree(TrainingLogic):
         self._depth, self._least, self._classes = depth, least, classes
         # reckoned as if full: how many keys there may be does not depend on how far each has come
         window_bytes = WINDOW_BYTES + CLASS_BYTES * min(classes, size) + NUMBER_BYTES * size * self._width
-        self._by_key: ByKey[Window] = ByKey("windows", window_bytes, most_keys=MAX_KEYS)
+        self._by_key: ByKey[TrainingWindow] = ByKey("windows", window_bytes, most_keys=MAX_KEYS)
         self.memory = self._by_key.memory
         self.windows = self._by_key.kept
 
@@ -143,7 +143,7 @@ class TrainTree(TrainingLogic):
             window = windows.get(key)
             if window is None:
                 self._by_key.weighs(key)
-                window = windows[key] = Window()
+                window = windows[key] = TrainingWindow()
             known = window.classes
             if type(label) is bool:
                 label = (label,)
@@ -158,14 +158,14 @@ class TrainTree(TrainingLogic):
             dirty[key] = None
             if len(window.values) >= full:
                 out.append(self._result(row, key, self._model(row, window)))
-                windows[key] = Window(window.version + 1)
+                windows[key] = TrainingWindow(window.version + 1)
         self._count(absent, bad)
         if beyond:
             self.drops["too many classes"] += beyond
         self._by_key.forget_beyond(self.drops)
         return out
 
-    def _model(self, row: Row, window: Window) -> dict[str, Any]:
+    def _model(self, row: Row, window: TrainingWindow) -> dict[str, Any]:
         *names, target = self._columns
         columns = [window.values[at :: self._width] for at in range(self._width)]
         labels = list(map(int, columns.pop()))
@@ -184,7 +184,7 @@ class TrainTree(TrainingLogic):
     def delta(self) -> Any | None:
         return self._by_key.delta(self._news)
 
-    def _news(self, window: Window) -> list[Any]:
+    def _news(self, window: TrainingWindow) -> list[Any]:
         first, window.told = window.told, len(window.values)
         return window.entry(self._width, first)
 
@@ -196,7 +196,7 @@ class TrainTree(TrainingLogic):
             if width != self._width:
                 raise ValueError(f"expected rows of {self._width} columns, got {width}")
             if not first:
-                self.windows[key] = Window()
+                self.windows[key] = TrainingWindow()
             window = self.windows.get(key)
             if window is None or len(window.values) != first:
                 raise ValueError(f"expected rows behind those that are there, got them from value {first} on")

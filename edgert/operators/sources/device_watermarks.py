@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from edgert.core.batch import NO_WATERMARK
 from edgert.core.text.long_text import beyond_short
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS
 
 MEMORY_BYTES: Final = 48 << 20
@@ -29,7 +29,7 @@ HISTORY: Final = 64
 """Standings that a copy leaves on the board; one that lags behind the oldest of another waits with its watermark."""
 
 
-class Standing(NamedTuple):
+class CopyStanding(NamedTuple):
     """Watermark figures of one copy of a source after a batch."""
 
     oldest: float = math.inf
@@ -42,14 +42,14 @@ class Standing(NamedTuple):
     """Arrival of the batch, monotonic seconds."""
 
 
-Board = list[tuple[Standing, ...]]
+Standings = list[tuple[CopyStanding, ...]]
 """The last standings of each copy. Copies may run on several threads: each writes its own entry, and nothing that
 stands there is changed."""
 
 
-def new_board(copies: int) -> Board:
+def new_board(copies: int) -> Standings:
     """A board on which nobody has heard of any device."""
-    return [(Standing(),)] * copies
+    return [(CopyStanding(),)] * copies
 
 
 @dataclass(slots=True)
@@ -70,10 +70,10 @@ class Devices:
     last_heard: float = 0.0
     moved_at: float = math.inf
     """Arrival of the batch that moved the watermark last; infinite before any did."""
-    board: Board = field(default_factory=lambda: new_board(1))
+    board: Standings = field(default_factory=lambda: new_board(1))
     seat: int = 0
     """Number of this copy's place on the shared board."""
-    memory: Memory = field(default_factory=Memory, compare=False)
+    memory: MemoryBudget = field(default_factory=MemoryBudget, compare=False)
     """The source's part of its flow's budget."""
     _most: int = 0
     """Devices that `latest` has room for."""
@@ -134,9 +134,9 @@ class Devices:
         self.watermark = NO_WATERMARK
         return gone
 
-    def sit(self, arrival: float) -> Standing:
+    def sit(self, arrival: float) -> CopyStanding:
         """Tells the other copies of its devices, as they are after a batch that arrived at `arrival`."""
-        own = Standing(min(self.latest.values(), default=math.inf), self.greatest, self.last_heard, arrival)
+        own = CopyStanding(min(self.latest.values(), default=math.inf), self.greatest, self.last_heard, arrival)
         if len(self.board) > 1:
             self.board[self.seat] = (*self.board[self.seat][1 - HISTORY :], own)
         return own
@@ -176,7 +176,7 @@ class Devices:
         is_held_here = time - self.out_of_order_s <= self.watermark  # else by a device of another copy
         return (seconds, time, device) if seconds >= STILL_S and is_held_here else None
 
-    def _others(self, arrival: float, limit: float) -> list[Standing] | None:
+    def _others(self, arrival: float, limit: float) -> list[CopyStanding] | None:
         """The standings of the other copies when that batch arrived; None if one of them is too far ahead to tell."""
         standings = []
         for seat, history in enumerate(self.board):
@@ -184,10 +184,10 @@ class Devices:
                 at_that_time = next((s for s in reversed(history) if s.arrival <= arrival), None)
                 if at_that_time is None:
                     return None
-                standings.append(at_that_time if at_that_time.greatest <= limit else Standing())
+                standings.append(at_that_time if at_that_time.greatest <= limit else CopyStanding())
         return standings
 
-    def _oldest_since(self, limit: float, others: Iterable[Standing]) -> float:
+    def _oldest_since(self, limit: float, others: Iterable[CopyStanding]) -> float:
         """The oldest time since `limit`. An other whose oldest is before `limit` may have a time as old as `limit`."""
         own = min((t for t in self.latest.values() if t >= limit), default=math.inf)
         oldest = min([own, *(max(limit, s.oldest) for s in others if s.oldest < math.inf)])

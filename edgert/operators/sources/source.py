@@ -22,7 +22,7 @@ from edgert.core.errors import PayloadError
 from edgert.core.log_sampling import OTHER, LogSampling
 from edgert.core.text.topic_template import MAX_KNOWN_LENGTH, TopicTemplate
 from edgert.operators.base.logic import Emission, Logic, Message, Now
-from edgert.operators.sources.device_watermarks import Board, Devices
+from edgert.operators.sources.device_watermarks import Devices, Standings
 from edgert.operators.sources.event_times import EventTimes
 from edgert.operators.sources.unseen_fields import UnseenFields
 from edgert.operators.state.wrong_clock import SLACK_S, TAKEN_BACK, is_ahead
@@ -332,7 +332,7 @@ class Source(Logic):
         self.devices.greatest = max(self.devices.greatest, self.devices.watermark + self.devices.out_of_order_s)
         self.devices.sit(now.monotonic)
 
-    def join(self, board: Board, seat: int) -> None:
+    def join(self, board: Standings, seat: int) -> None:
         """Makes it copy number `seat` of those that share `board`; before it takes anything."""
         self.devices.board, self.devices.seat = board, seat
 

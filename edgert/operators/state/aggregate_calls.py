@@ -13,8 +13,8 @@ from edgert.core.results.result_schema import FINALS, RESERVED_COLUMNS
 from edgert.expr.tree import check_field_name
 from edgert.install_hint import command
 
-Function = Literal["count", "sum", "mean", "variance", "min", "max", "distinct", "distinct_set", "quantiles"]
-FUNCTIONS: Mapping[Function, str] = {
+AggregateFunction = Literal["count", "sum", "mean", "variance", "min", "max", "distinct", "distinct_set", "quantiles"]
+FUNCTIONS: Mapping[AggregateFunction, str] = {
     "count": "Rows, or with a field the rows in which it has a value.",
     "sum": "Sum of a numeric field.",
     "mean": "Arithmetic mean of a numeric field.",
@@ -38,7 +38,7 @@ class Aggregate:
     """One named aggregate of a window, as written: `mean_t = "mean(temperature)"`."""
 
     name: str
-    function: Function
+    function: AggregateFunction
     field: str | None
 
     @property
@@ -61,7 +61,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
     column = _field(function, written) if written else None
     if function in SKETCHES and find_spec("datasketches") is None:
         raise ValueError(f"expected the package datasketches for {function}; install it with: {command('sketches')}")
-    return Aggregate(name, cast(Function, function), column)
+    return Aggregate(name, cast(AggregateFunction, function), column)
 
 
 def _field(function: str, written: str) -> str:

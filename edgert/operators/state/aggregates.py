@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from edgert.core.batch import GREATEST
 from edgert.core.results.result_schema import AGGREGATES
 from edgert.operators.base.values import UnusableValues
-from edgert.operators.state.aggregate_calls import SKETCHES, Aggregate, Function
+from edgert.operators.state.aggregate_calls import SKETCHES, Aggregate, AggregateFunction
 
 if TYPE_CHECKING:
     from edgert.sketches.mergeable import Kind
 
 SKETCH_MEMORY_BYTES: Final = 64 * 1024 * 1024
 """For the sketches of one window operator. They are measured once after each checkpoint."""
-Slots = list[Any]
+Accumulator = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ _INITIAL: Mapping[str, tuple[Any, ...]] = {
     "theta": (None,),
     "kll": (None,),
 }
-_NEEDS: Mapping[Function, tuple[str, ...]] = {
+_NEEDS: Mapping[AggregateFunction, tuple[str, ...]] = {
     "count": ("count",),
     "sum": ("sum", "count"),
     "mean": ("sum", "count"),
@@ -84,7 +84,7 @@ class Aggregates:
                 primitives.append(Primitive(kind, column, at))  # type: ignore[arg-type]
                 at += len(_INITIAL[kind])
         self.primitives = tuple(primitives)
-        self._initial: Slots = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
+        self._initial: Accumulator = [0] + [v for p in primitives for v in _INITIAL[p.kind]]
         self.unusable = UnusableValues()
         self.constants: dict[str, Any] = {"initial": self.initial, "unusable": self.unusable.note}
         """Constants of the source text of `add_source`."""
@@ -106,7 +106,7 @@ class Aggregates:
         """True if an accumulator can be packed as it is: all its slots are numbers or null."""
         return not self._sketches
 
-    def sketch_bytes(self, accs: Iterable[Slots]) -> int:
+    def sketch_bytes(self, accs: Iterable[Accumulator]) -> int:
         """Approximate memory of the sketches of these accumulators, bytes."""
         total = 0
         if self._sketches:
@@ -132,11 +132,11 @@ class Aggregates:
         """Fields read, in order of first use."""
         return tuple(dict.fromkeys(p.field for p in self.primitives if p.field))
 
-    def initial(self) -> Slots:
+    def initial(self) -> Accumulator:
         """A fresh accumulator."""
         return self._initial.copy()
 
-    def merge(self, into: Slots, other: Slots) -> None:
+    def merge(self, into: Accumulator, other: Accumulator) -> None:
         """Adds `other` to `into`. Commutative and associative (floats: up to rounding)."""
         for p in self.primitives:
             at = p.at
@@ -157,7 +157,7 @@ class Aggregates:
             else:
                 into[at] += other[at]
 
-    def result(self, acc: Slots) -> dict[str, Any]:
+    def result(self, acc: Accumulator) -> dict[str, Any]:
         """Final values by aggregate name."""
         if not self._sketches:
             return {a.name: self._result(a, acc) for a in self.aggregates}
@@ -170,11 +170,11 @@ class Aggregates:
                 row[a.name] = self._result(a, acc)
         return row
 
-    def _sketch(self, a: Aggregate, acc: Slots) -> tuple[Kind, Any | None]:
+    def _sketch(self, a: Aggregate, acc: Accumulator) -> tuple[Kind, Any | None]:
         at = self._slot[SKETCHES[a.function], a.field or ""]
         return self._sketches[at], acc[at]
 
-    def _result(self, a: Aggregate, acc: Slots) -> Any:
+    def _result(self, a: Aggregate, acc: Accumulator) -> Any:
         if a.field is None:
             return acc[self._slot["rows", ""]]
         if a.function == "variance":
@@ -190,10 +190,10 @@ class Aggregates:
         n = self._count(acc, a.field)
         return total / n if n else None
 
-    def _count(self, acc: Slots, column: str) -> Any:
+    def _count(self, acc: Accumulator, column: str) -> Any:
         return acc[self._slot["count", column]] + acc[self._slot["full", ""]]
 
-    def stored(self, acc: Slots) -> Slots:
+    def stored(self, acc: Accumulator) -> Accumulator:
         """The slots behind the caller's own, as a checkpoint holds them."""
         slots = acc[1:]
         for at, kind in self._sketches.items():
@@ -201,7 +201,7 @@ class Aggregates:
                 slots[at - 1] = kind.stored(acc[at])
         return slots
 
-    def restored(self, slots: Sequence[Any]) -> Slots:
+    def restored(self, slots: Sequence[Any]) -> Accumulator:
         """An accumulator from the slots behind the caller's own, as they were stored by this code or before there was
         the last of them."""
         acc = [0, *slots, *self._initial[1 + len(slots) :]]
@@ -210,7 +210,7 @@ class Aggregates:
                 acc[at] = kind.unpack(acc[at])
         return acc
 
-    def partial(self, acc: Slots) -> dict[str, Any]:
+    def partial(self, acc: Accumulator) -> dict[str, Any]:
         """The mergeable columns of a contribution (see `edgert.core.results.result_schema.partial_columns`)."""
         row: dict[str, Any] = {}
         for a in self.aggregates:
@@ -311,7 +311,7 @@ def _add_to_set(at: int, column: str, v: str) -> list[str]:
     return [f"if {v} is not None:", *(f"    {line}" for line in [*_sketch_at(at), *add])]
 
 
-def _moments(acc: Slots, at: int) -> tuple[int, float, float]:
+def _moments(acc: Accumulator, at: int) -> tuple[int, float, float]:
     """(n, mean, M2) from the shifted sums."""
     n, shift, total, squares = acc[at : at + 4]
     if not n:
@@ -319,7 +319,7 @@ def _moments(acc: Slots, at: int) -> tuple[int, float, float]:
     return n, shift + total / n, max(0.0, squares - total * total / n)
 
 
-def _merge_moments(into: Slots, other: Slots, at: int) -> None:
+def _merge_moments(into: Accumulator, other: Accumulator, at: int) -> None:
     (n, mean, m2), (m, other_mean, other_m2) = _moments(into, at), _moments(other, at)
     if not m:
         return

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from edgert.core.text.long_text import beyond_short
 from edgert.operators.base.fields import hashable
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 
 Value = TypeVar("Value")
 MAX_KEYS: Final = 100_000
@@ -29,7 +29,7 @@ class BoundedKeys(Generic[Value]):
     def __init__(self, value_bytes: int, *, most_keys: int | None = None, memory_bytes: int | None = None) -> None:
         """`value_bytes`: what is kept of a key takes so much. None: `MAX_KEYS`, `MEMORY_BYTES`."""
         self._each_bytes = KEY_BYTES + value_bytes
-        self.memory = Memory(memory_bytes or MEMORY_BYTES)
+        self.memory = MemoryBudget(memory_bytes or MEMORY_BYTES)
         """The operator's part of its flow's budget."""
         self.sketch_bytes = 0
         """Bytes of the sketches of a key, of all the mean, when they were measured last."""

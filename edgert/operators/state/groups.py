@@ -13,8 +13,8 @@ from edgert.core.packing import pack
 from edgert.core.text.long_text import SHORT, beyond_short
 from edgert.flow.spec import ANY
 from edgert.operators.base.fields import hashable
-from edgert.operators.base.memory import Memory
-from edgert.operators.state.aggregates import Aggregates, Slots
+from edgert.operators.base.memory import MemoryBudget
+from edgert.operators.state.aggregates import Accumulator, Aggregates
 from edgert.operators.state.bounded_keys import KEY_BYTES, MEMORY_BYTES, SLOT_BYTES
 
 Key = Any
@@ -27,13 +27,13 @@ _TEXTS: Final = frozenset(("string", ANY))
 """Types of key fields whose values may be long."""
 
 
-class Groups(dict[float, dict[Key, Slots]]):
+class Groups(dict[float, dict[Key, Accumulator]]):
     """Accumulators by window and key. A delta has those that are `dirty`, under `name`, and the windows that left."""
 
     def __init__(self, name: str, left: str, aggregates: Aggregates) -> None:
         """`name`, `left`: what they are called in a checkpoint."""
         super().__init__()
-        self.dirty: list[tuple[float, Key, Slots]] = []
+        self.dirty: list[tuple[float, Key, Accumulator]] = []
         """Changed accumulators, each noted once per delta. A delta begins another list."""
         self._name, self._left_name = name, left
         self._left: set[float] = set()
@@ -53,7 +53,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         self._count = 0
         """The sum of `_counted`."""
 
-    def open(self, window: float) -> dict[Key, Slots]:
+    def open(self, window: float) -> dict[Key, Accumulator]:
         """The accumulators of a window, to which the caller may add until `held_bytes` is asked for."""
         self._touched.add(window)
         accs = self.get(window)
@@ -74,14 +74,14 @@ class Groups(dict[float, dict[Key, Slots]]):
             self._beyond[window] = self._beyond.get(window, 0) + beyond
             self._beyond_bytes += beyond
 
-    def put(self, window: float, key: Key, acc: Slots) -> None:
+    def put(self, window: float, key: Key, acc: Accumulator) -> None:
         """Keeps it, instead of what was kept of the same group."""
         accs = self.open(window)
         if key not in accs:
             self.weighs(window, key)
         accs[key] = acc
 
-    def leave(self, window: float) -> dict[Key, Slots]:
+    def leave(self, window: float) -> dict[Key, Accumulator]:
         """Forgets a window. Returns its groups."""
         if window not in self:
             return {}
@@ -97,7 +97,7 @@ class Groups(dict[float, dict[Key, Slots]]):
         self.dirty[:] = [one for one in self.dirty if one[0] not in left or kept(one[0], {}).get(one[1]) is one[2]]
         self._stale_bytes = 0
 
-    def _forget(self, window: float) -> dict[Key, Slots]:
+    def _forget(self, window: float) -> dict[Key, Accumulator]:
         self._beyond_bytes -= self._beyond.pop(window, 0)
         self._count -= self._counted.pop(window, 0)
         self._touched.discard(window)
@@ -165,13 +165,13 @@ class Groups(dict[float, dict[Key, Slots]]):
             self.put(window, hashable(key), self.aggregates.restored(acc[1:]))
 
 
-class Room:
+class GroupRoom:
     """For all groups of one operator together: `MEMORY_BYTES`, and `sketch_limit_bytes` for their sketches; less where
     the flow's budget leaves less."""
 
     def __init__(self, windows: Groups, emitted: Groups) -> None:
         self._windows, self._emitted = windows, emitted
-        self.memory = Memory()
+        self.memory = MemoryBudget()
         """The operator's part of its flow's budget."""
         self._measured = 0
         """The generation in which the memory of sketches was last looked at."""

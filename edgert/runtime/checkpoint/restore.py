@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 WHOLE: Final = "*"
 """Stands in a state that says everything: what was stored before it does not count."""
-State = Mapping[str, Raw]
+StoredState = Mapping[str, Raw]
 """State of one checkpoint, or of all together, by stage; packed."""
 MISFITS: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, PayloadError)
 
 
-def states_of(blobs: Sequence[bytes]) -> list[State]:
+def states_of(blobs: Sequence[bytes]) -> list[StoredState]:
     """The stored states of a flow that are valid, the oldest first. Raises `DamagedError` for a damaged blob."""
-    states: list[State] = []
+    states: list[StoredState] = []
     for blob in blobs:
         state = unpack_parts(blob)
         if state.pop(WHOLE, None) is not None:
@@ -63,7 +63,7 @@ def was_split(flow: Flow, names: Iterable[str], otherwise: bool) -> bool:
     return otherwise
 
 
-def apply(state: State, built: Built, mine: Container[str] | None = None) -> None:
+def apply(state: StoredState, built: Built, mine: Container[str] | None = None) -> None:
     """Gives a state, or what changed of it, to the stages: of all instances, or of those in `mine`."""
     for name, packed in state.items():
         try:
@@ -74,7 +74,7 @@ def apply(state: State, built: Built, mine: Container[str] | None = None) -> Non
             raise MisfitError(f"the stored state of {name} does not fit its operator: {error!r}") from error
 
 
-def only(state: State, built: Built, mine: Container[str] | None) -> dict[str, Any]:
+def only(state: StoredState, built: Built, mine: Container[str] | None) -> dict[str, Any]:
     """The part of a state that is of the instances in `mine` (None: of all), by the stages for which it was stored."""
     found: dict[str, Any] = {}
     for name, packed in state.items():

@@ -16,7 +16,7 @@ from edgert.operators.base.inline import time_use
 from edgert.operators.base.logic import Build, Logic
 from edgert.operators.fusion.chain import Chain
 from edgert.operators.fusion.compiled_region import CompiledRegion
-from edgert.operators.fusion.region import Edge, Region
+from edgert.operators.fusion.region import Region, StageEdge
 from edgert.operators.sources.device_watermarks import new_board
 from edgert.operators.sources.source import Source
 from edgert.operators.state.partitioning import Divider
@@ -173,7 +173,7 @@ def _logic(planned: PhysicalInstance, physical: Plan, registry: Registry, here: 
         stages = [_logic(stage, physical, registry, here) for stage in planned.stages]
         at = {stage.name: number for number, stage in enumerate(planned.stages)}
         edges = [
-            Edge(number, output.port, at[output.instance], output.input)
+            StageEdge(number, output.port, at[output.instance], output.input)
             for number, stage in enumerate(planned.stages)
             for output in stage.outputs
             if output.instance in at

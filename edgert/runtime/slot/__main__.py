@@ -29,7 +29,7 @@ from edgert.flow.spec import Registry
 from edgert.links import frames
 from edgert.links.unix import LinkClosed, UnixLink
 from edgert.operators.base.logic import PlainMessage
-from edgert.operators.base.memory import Memory
+from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.interpreter import Garbage
 from edgert.runtime.pool.activity import Activity
@@ -79,7 +79,7 @@ class Slot:
         """Raw figures are wanted until then."""
         self.garbage: Garbage | None = None
         """None if the process is not the slot's own."""
-        self._memory = Memory()
+        self._memory = MemoryBudget()
         """For what operators of all runs keep by key."""
         self._more = False
         """Something waits in the pool."""

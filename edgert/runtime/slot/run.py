@@ -26,7 +26,7 @@ from edgert.links.unix import UnixLink
 from edgert.operators.base.logic import Now
 from edgert.operators.fusion.chain import Chain
 from edgert.operators.sinks import Ship
-from edgert.operators.sources.device_watermarks import HISTORY, Standing
+from edgert.operators.sources.device_watermarks import HISTORY, CopyStanding
 from edgert.operators.sources.source import Source
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
@@ -92,7 +92,7 @@ class SlotRun:
         self._ships = [logic for logic in here if isinstance(logic, Ship)]
         self._sources = [logic for logic in here if isinstance(logic, Source) and len(logic.devices.board) > 1]
         """Copies of sources that run here."""
-        self._told: dict[Source, Standing] = {}
+        self._told: dict[Source, CopyStanding] = {}
         self._others = set(where) - {slot, DAEMON}
         for index, (instance, at) in enumerate(zip(self._all, where, strict=True)):
             if at != slot:  # of another gateway: its batches leave by the daemon
@@ -262,7 +262,7 @@ class SlotRun:
         logic = self.flow_run.stages[name].logic
         if isinstance(logic, Source):
             devices = logic.devices
-            devices.board[devices.seat] = (*devices.board[devices.seat][1 - HISTORY :], Standing(*values))
+            devices.board[devices.seat] = (*devices.board[devices.seat][1 - HISTORY :], CopyStanding(*values))
 
     def _elsewhere(self, index: int) -> int:
         """The number by which this slot's pool knows an instance in another."""

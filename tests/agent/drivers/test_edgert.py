@@ -13,7 +13,7 @@ import pytest
 from agent.drivers.base import DriverError
 from agent.drivers.edgert import EdgertDriver, owned_as, report_untrusted
 from agent.drivers.entities import Thread
-from agent.drivers.recent import Recent
+from agent.drivers.recent import RecentSums
 from agent.drivers.registry import make
 from agent.osched.policy.metric_graph import MetricProvider
 from edgert.core.errors import EdgertError
@@ -21,7 +21,7 @@ from tests.agent.drivers.worlds import figures
 
 
 def test_instances_become_operators_with_all_threads_of_their_slot() -> None:
-    report = report_untrusted(figures(), Recent(), lambda pid: True)
+    report = report_untrusted(figures(), RecentSums(), lambda pid: True)
     assert set(report.operators) == {"air/in", "air/out"}
     first = report.operators["air/in"]
     assert first.threads == (Thread(50, 50, 2), Thread(50, 51, 3))
@@ -33,7 +33,7 @@ def test_instances_become_operators_with_all_threads_of_their_slot() -> None:
 
 def test_the_selectivity_of_a_window_is_that_of_each_edge() -> None:
     """It gives results to one operator and contributions to another, and what it gives was counted for both."""
-    recent = Recent()
+    recent = RecentSums()
     for at, rows in ((10.0, 100), (11.0, 300)):
         told = figures(at, rows)
         air = told["flows"]["air"]
@@ -48,7 +48,7 @@ def test_the_selectivity_of_a_window_is_that_of_each_edge() -> None:
 
 
 def test_cost_and_selectivity_follow_from_the_counters() -> None:
-    recent = Recent()
+    recent = RecentSums()
     report_untrusted(figures(10.0, 100), recent, lambda pid: True)
     provider = MetricProvider(report_untrusted(figures(11.0, 300), recent, lambda pid: True))
     assert provider.get("cost_s") == pytest.approx({"air/in": 0.001, "air/out": 0.004})
@@ -57,13 +57,13 @@ def test_cost_and_selectivity_follow_from_the_counters() -> None:
 
 
 def test_threads_of_the_daemon_are_left_alone_and_that_is_said() -> None:
-    report = report_untrusted(figures(slot=-1), Recent(), lambda pid: True)
+    report = report_untrusted(figures(slot=-1), RecentSums(), lambda pid: True)
     assert report.operators["air/in"].threads == ()
     assert "set pool.slots" in report.notes[0]
 
 
 def test_processes_of_another_user_are_left_alone_and_that_is_said() -> None:
-    report = report_untrusted(figures(), Recent(), lambda pid: False)
+    report = report_untrusted(figures(), RecentSums(), lambda pid: False)
     assert report.operators["air/in"].threads == ()
     assert "processes 50 do not belong to the gateway's user" in report.notes[0]
 
@@ -81,7 +81,7 @@ def test_a_process_is_owned_by_who_serves_the_socket(tmp_path: Path) -> None:
 )
 def test_an_answer_of_another_form_is_an_error_of_the_driver(wrong: Any) -> None:
     with pytest.raises(DriverError, match="gateway: expected figures, got"):
-        report_untrusted(wrong, Recent(), lambda pid: True)
+        report_untrusted(wrong, RecentSums(), lambda pid: True)
 
 
 class Refusing:

@@ -12,7 +12,7 @@ from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.flink import FlinkDriver, report_untrusted
-from agent.drivers.recent import Recent
+from agent.drivers.recent import RecentSums
 from agent.drivers.registry import make
 from agent.osched.policy.metric_graph import MetricProvider
 from tests.agent.drivers.worlds import FLINK, JOB, SUM, THREADS
@@ -96,7 +96,7 @@ def test_two_jobs_of_one_form_keep_their_figures_apart_and_jobs_of_one_name_too(
         (first["jid"], SUM): [{"id": "0.numRecordsIn", "value": "100"}, {"id": "0.numRecordsOut", "value": "50"}],
         (second["jid"], SUM): [{"id": "0.numRecordsIn", "value": "100"}, {"id": "0.numRecordsOut", "value": "10"}],
     }
-    report = report_untrusted([first, second], figures, lambda wanted: ({}, []), Recent(), 1.0)
+    report = report_untrusted([first, second], figures, lambda wanted: ({}, []), RecentSums(), 1.0)
     assert set(report.queries) == {"query-a-a1c37c37", "query-a-f080c5d4"}
     selectivity = MetricProvider(report).get("selectivity")
     assert {name.partition("/")[0]: round(value, 6) for name, value in selectivity.items()} == {

@@ -15,7 +15,17 @@ from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.registry import make
 from agent.drivers.rest import Get
-from agent.drivers.storm import Input, StormDriver, Topology, divided, edges, plain_name, scope, transferred, waiting
+from agent.drivers.storm import (
+    StormDriver,
+    StormInput,
+    Topology,
+    divided,
+    edges,
+    plain_name,
+    scope,
+    transferred,
+    waiting,
+)
 from agent.osched.policy.metric_graph import MetricError, MetricProvider
 from tests.agent.drivers.storm_answers import ONE, PATH, STORM
 from tests.waiting import DEADLINE_S
@@ -138,7 +148,7 @@ def test_counters_of_workers_that_started_apart_are_not_compared() -> None:
     assert any("workers of one started more than 60 s apart" in note for note in report.notes)
 
 
-def topology(inputs: Mapping[str, list[Input]], streams: Mapping[str, Mapping[str, float]]) -> Topology:
+def topology(inputs: Mapping[str, list[StormInput]], streams: Mapping[str, Mapping[str, float]]) -> Topology:
     """A spout a (900 rows sent) with bolts b (1 task, 100 executed) and c (4 tasks, 500 executed)."""
     page = {
         "spouts": [{"spoutId": "a", "tasks": 1, "emitted": 900, "transferred": 900}],
@@ -154,19 +164,19 @@ def topology(inputs: Mapping[str, list[Input]], streams: Mapping[str, Mapping[st
     ("inputs", "streams", "queues"),
     [
         # One stream to both: each gets every row.
-        ({"b": [Input("a", "s", False)], "c": [Input("a", "s", False)]}, {}, {"a": 0, "b": 350, "c": 0}),
+        ({"b": [StormInput("a", "s", False)], "c": [StormInput("a", "s", False)]}, {}, {"a": 0, "b": 350, "c": 0}),
         # To all four tasks of c: 900 = 180 rows · (1 + 4).
-        ({"b": [Input("a", "s", False)], "c": [Input("a", "s", True)]}, {}, {"a": 0, "b": 80, "c": 220}),
+        ({"b": [StormInput("a", "s", False)], "c": [StormInput("a", "s", True)]}, {}, {"a": 0, "b": 80, "c": 220}),
         # Two streams: their own counters.
         (
-            {"b": [Input("a", "s", False)], "c": [Input("a", "t", False)]},
+            {"b": [StormInput("a", "s", False)], "c": [StormInput("a", "t", False)]},
             {"a": {"s": 150.0, "t": 750.0}},
             {"a": 0, "b": 50, "c": 250},
         ),
     ],
 )
 def test_transferred_rows_are_divided_among_those_who_subscribe(
-    inputs: Mapping[str, list[Input]], streams: Mapping[str, Mapping[str, float]], queues: Mapping[str, float]
+    inputs: Mapping[str, list[StormInput]], streams: Mapping[str, Mapping[str, float]], queues: Mapping[str, float]
 ) -> None:
     assert divided(inputs) == list(streams)
     assert waiting(topology(inputs, streams)) == pytest.approx(queues)
@@ -176,8 +186,8 @@ def test_streams_and_subscriptions_are_read_from_the_recorded_answers() -> None:
     assert transferred(STORM[f"{PATH}/component/rows"]) == {"default": 221347.0}
     assert edges(STORM[f"{PATH}/visualization"]) == {
         "rows": [],
-        "light": [Input("rows", "default", False)],
-        "heavy": [Input("light", "default", False)],
+        "light": [StormInput("rows", "default", False)],
+        "heavy": [StormInput("light", "default", False)],
     }
 
 

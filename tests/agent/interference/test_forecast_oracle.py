@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
-from agent.interference.holt_winters import DAMPING, Parameters, Smoothing, fit
+from agent.interference.holt_winters import DAMPING, Smoothing, SmoothingWeights, fit
 
 HORIZON = 180
 
@@ -30,7 +30,7 @@ def series(seed: int, season: int) -> list[float]:
 def test_predictions_and_forecasts_are_those_of_statsmodels(season: int, seed: int, damping: float) -> None:
     values = series(seed, season)
     parameters = random.Random(seed).choice(
-        [Parameters(0.2, 0.05, 0.7), Parameters(0.7, 0.4, 0.05), fit(values, season).parameters]
+        [SmoothingWeights(0.2, 0.05, 0.7), SmoothingWeights(0.7, 0.4, 0.05), fit(values, season).parameters]
     )
     ours = Smoothing(values, season, parameters, damping)
     theirs = ExponentialSmoothing(

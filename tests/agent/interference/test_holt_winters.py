@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.interference.holt_winters import GRID, KEPT, HoltWinters, Parameters, Smoothing, fit
+from agent.interference.holt_winters import GRID, KEPT, HoltWinters, Smoothing, SmoothingWeights, fit
 
 
 def test_the_recursion_gives_values_worked_by_hand() -> None:
     """Season 2; 10 30 14 34: means 20 and 24, trend 2 per step, level 20 - 2 × 1.5 = 17 before the first."""
-    smoothing = Smoothing([10, 30, 14, 34], 2, Parameters(0.5, 0.5, 0.5), damping=1.0)
+    smoothing = Smoothing([10, 30, 14, 34], 2, SmoothingWeights(0.5, 0.5, 0.5), damping=1.0)
     assert (smoothing.level, smoothing.trend, smoothing.season) == (17, 2, [-9, 9])
     assert smoothing.next() == 10
     assert smoothing.observe(14) == 4
@@ -23,7 +23,7 @@ def test_the_recursion_gives_values_worked_by_hand() -> None:
 
 
 def test_a_damped_trend_comes_to_an_end() -> None:
-    smoothing = Smoothing([0, 0, 2, 2], 2, Parameters(0.5, 0.5, 0.5), damping=0.5)
+    smoothing = Smoothing([0, 0, 2, 2], 2, SmoothingWeights(0.5, 0.5, 0.5), damping=0.5)
     assert smoothing.forecast(60)[-1] == pytest.approx(smoothing.level + smoothing.trend, abs=1)
 
 
@@ -82,7 +82,9 @@ def test_the_fit_is_the_best_of_the_grid() -> None:
         return sum(smoothing.observe(value) ** 2 for value in values)
 
     found = squares(Smoothing(values, 4, fit(values, 4).parameters))
-    assert found == min(squares(Smoothing(values, 4, Parameters(a, b, c))) for a in GRID for b in GRID for c in GRID)
+    assert found == min(
+        squares(Smoothing(values, 4, SmoothingWeights(a, b, c))) for a in GRID for b in GRID for c in GRID
+    )
 
 
 @given(rates=st.lists(st.floats(0, 1e6), max_size=60), season=st.integers(2, 12))

@@ -16,7 +16,7 @@ from agent.migration.plan_change import (
 )
 from agent.simulation.loop import VirtualLoop
 from edgert.core.errors import EdgertError
-from edgert.flow.part_states import Event, PartState, after, event_of
+from edgert.flow.part_states import PartEvent, PartState, after, event_of
 
 Result = TypeVar("Result")
 BOARDS = ("a", "b", "c")
@@ -71,9 +71,9 @@ class Gateways:
         if fault == "starts":
             self.ahead.pop(gateway, None)
             self.copied.pop(gateway, None)
-            self._step(gateway, Event.START)
+            self._step(gateway, PartEvent.START)
         if fault == "impatient" and self.state[gateway] is PartState.STOPPED:
-            self._step(gateway, Event.PATIENCE_ENDS)
+            self._step(gateway, PartEvent.PATIENCE_ENDS)
         answer = self._do(gateway, verb, args)
         running = {g for g in BOARDS if self.state[g] is PartState.RUNNING}
         self.mixed |= len({(self.plan[g], tuple(self.on[g].items())) for g in running}) > 1
@@ -81,7 +81,7 @@ class Gateways:
             raise EdgertError("no answer")
         return answer
 
-    def _step(self, gateway: str, event: Event, plan: int = 0) -> tuple[PartState, PartState]:
+    def _step(self, gateway: str, event: PartEvent, plan: int = 0) -> tuple[PartState, PartState]:
         before, prepared = self.state[gateway], self.prepared[gateway]
         event = event_of(event, plan, prepared, self.plan[gateway] if gateway in self.has else None)
         self.state[gateway] = after("f", before, event, plan, prepared)
@@ -91,10 +91,10 @@ class Gateways:
 
     def _do(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         if verb == "part.stop":
-            self._step(gateway, Event.STOP)
+            self._step(gateway, PartEvent.STOP)
             return {"links": {}}
         if verb == "part.copy":
-            self._step(gateway, Event.CHANGE)
+            self._step(gateway, PartEvent.CHANGE)
             self.copied[gateway] = f"copy {self.asked} of {gateway}"
             return {"token": self.copied[gateway], "states": [b"all"]}
         if verb == "part.ahead":
@@ -111,22 +111,22 @@ class Gateways:
             needed = {one["gateway"]: one["since"] for one in args.get("imports", ()) if one["since"]}
             if needed and needed != self.ahead.pop(gateway, None):
                 raise EdgertError("it lacks what was sent ahead")
-            self._step(gateway, Event.PREPARE, args["plan"])
+            self._step(gateway, PartEvent.PREPARE, args["plan"])
             self.prepared[gateway], self.prepared_by[gateway] = args["plan"], args["fence"]
             self.next[gateway] = {operator: at[0] for operator, at in args["assignment"].items()}
             self.imported[gateway] = {one["gateway"]: one["life"] for one in args.get("imports", ())}
             return {}
         if verb == "part.commit":
-            if self._step(gateway, Event.COMMIT, args["plan"])[1] is not PartState.COMMITTED:
+            if self._step(gateway, PartEvent.COMMIT, args["plan"])[1] is not PartState.COMMITTED:
                 return {"pause_s": 0.0}
             self.mixed |= any(self.lives[giver] != life for giver, life in self.imported[gateway].items())
             self.on[gateway], self.made_by[gateway] = self.next[gateway], self.prepared_by[gateway]
             stays = gateway in self.on[gateway].values()
-            self._step(gateway, Event.STAYS if stays else Event.LEAVES)
+            self._step(gateway, PartEvent.STAYS if stays else PartEvent.LEAVES)
             self.plan[gateway], self.prepared[gateway] = args["plan"], None
             (self.has.add if stays else self.has.discard)(gateway)
             return {"pause_s": 0.1}
-        before, then = self._step(gateway, Event.ABORT, args["plan"])
+        before, then = self._step(gateway, PartEvent.ABORT, args["plan"])
         if before is not then:
             self.prepared[gateway] = None
         return {}

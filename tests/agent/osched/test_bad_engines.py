@@ -15,7 +15,7 @@ from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
 from agent.osched.kernel.rights import Abilities
-from agent.osched.normalise import Smoothing
+from agent.osched.normalise import PrioritySmoothing
 from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, decide
 from agent.osched.scheduler import PATIENCE_S, Scheduler
@@ -39,7 +39,7 @@ def told(driver: str, pid: int, queues: dict[str, Any]) -> EngineReport:
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 def test_a_priority_that_is_no_finite_number_is_left_alone_and_said(odd: float) -> None:
     reports = [told("a", 100, {"x": odd, "y": 10.0}), told("b", 200, {"z": 100.0})]
-    schedule = decide(reports, POLICIES["qs"], Mechanism(), random.random, Smoothing(0.5))
+    schedule = decide(reports, POLICIES["qs"], Mechanism(), random.random, PrioritySmoothing(0.5))
     assert schedule.actions == [SetNice(Thread(100, 101, 7), 10), SetNice(Thread(200, 200, 7), 0)]
     assert schedule.errors == [f"driver a: expected finite priorities, got {odd} for x: left alone"]
 
@@ -54,7 +54,7 @@ def test_a_report_of_another_form_is_left_out_and_said() -> None:
 
 def test_priorities_of_all_engines_are_smoothed() -> None:
     """The priorities of each are 100, then 0: half of the old ones counts."""
-    smoothing = Smoothing(0.5)
+    smoothing = PrioritySmoothing(0.5)
     for queue in (100.0, 0.0):
         reports = [told("a", 100, {"x": queue}), told("b", 200, {"y": queue})]
         schedule = decide(reports, POLICIES["qs"], Mechanism(), random.random, smoothing)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.osched.normalise import Smoothing, log_min_max, min_max, nice_values, shifted
+from agent.osched.normalise import PrioritySmoothing, log_min_max, min_max, nice_values, shifted
 
 PRIORITIES = st.lists(st.floats(-1e9, 1e9, allow_nan=False), max_size=40)
 
@@ -65,10 +65,10 @@ def test_min_max_of_equal_priorities_is_the_high_end() -> None:
 
 
 def test_smoothing_moves_a_part_of_the_way_and_forgets_what_is_gone() -> None:
-    smoothing = Smoothing(0.5)
+    smoothing = PrioritySmoothing(0.5)
     assert smoothing.smooth({"a": 4.0}) == {"a": 4.0}
     assert smoothing.smooth({"a": 8.0, "b": 1.0}) == {"a": 6.0, "b": 1.0}
     assert smoothing.smooth({"b": 1.0}) == {"b": 1.0}
     assert smoothing.smooth({"a": 8.0}) == {"a": 8.0}
     with pytest.raises(ValueError, match="a part above 0"):
-        Smoothing(0.0)
+        PrioritySmoothing(0.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.placement.problem.build import MEMORY_BYTES, Rule, build
+from agent.placement.problem.build import MEMORY_BYTES, PlacementRule, build
 from agent.placement.problem.model import PlacementError
 
 
@@ -30,7 +30,7 @@ def test_counters_become_rates_on_the_reference_core() -> None:
         (figures("a", 100, 10, 1_000, "source"), figures("a", 110, 12, 3_000, "source")),
         (figures("b", 7, 1, 900, "window#1"), figures("b", 17, 2, 2_800, "window#1")),
     ]
-    rules = {"f/source": Rule(gateways=frozenset({"a"})), "f/window": Rule(labels=frozenset({"gpu"}))}
+    rules = {"f/source": PlacementRule(gateways=frozenset({"a"})), "f/window": PlacementRule(labels=frozenset({"gpu"}))}
     problem, placement = build(readings, PROFILES, lambda a, b: 0.008, rules)
     source, window = problem.operators
     assert (source.name, source.cpu, source.gateways) == ("f/source", 0.1, frozenset({"a"})), (
@@ -71,10 +71,13 @@ def test_figures_as_a_gateway_tells_them_have_no_plan_and_a_time_per_instance() 
 def test_a_fused_instance_keeps_the_pins_and_labels_of_all_its_operators() -> None:
     now = figures("a", 20, 4, 10, "source")
     now["flows"]["f"]["instances"]["source"]["operators"] = ["source", "mean#2"]
-    rules = {"f/source": Rule(gateways=frozenset({"a", "b"})), "f/mean": Rule(frozenset({"a"}), frozenset({"gpu"}))}
+    rules = {
+        "f/source": PlacementRule(gateways=frozenset({"a", "b"})),
+        "f/mean": PlacementRule(frozenset({"a"}), frozenset({"gpu"})),
+    }
     operator = build([(None, now)], PROFILES, lambda a, b: 0.0, rules)[0].operators[0]
     assert (operator.gateways, operator.labels) == (frozenset({"a"}), frozenset({"gpu"}))
-    rules["f/source"] = Rule(gateways=frozenset({"b"}))
+    rules["f/source"] = PlacementRule(gateways=frozenset({"b"}))
     with pytest.raises(PlacementError, match="of operators that are fused"):
         build([(None, now)], PROFILES, lambda a, b: 0.0, rules)
 

@@ -15,12 +15,12 @@ from agent.placement.heuristics.locality_fairness import locality_fairness
 from agent.placement.heuristics.registry import HEURISTICS, place
 from agent.placement.problem.budget import Budget
 from agent.placement.problem.cost import Evaluation
-from agent.placement.problem.model import PlacementError, Problem
+from agent.placement.problem.model import PlacementError, PlacementProblem
 from benchmarks.placement.cohesion import PUBLISHED, coupling, gain
 from tests.agent.placement.worlds import brute_force, in_a_row, problems, small_problem
 
 
-def rank_of(problem: Problem, at: list[int]) -> tuple[float, float]:
+def rank_of(problem: PlacementProblem, at: list[int]) -> tuple[float, float]:
     return Evaluation(problem, at).rank
 
 
@@ -34,7 +34,7 @@ def test_hybrid_finds_the_optimum_of_small_problems(seed: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(problem=problems, name=st.sampled_from(sorted(HEURISTICS)), seed=st.integers(0, 99))
-def test_every_operator_gets_a_board_that_may_run_it(problem: Problem, name: str, seed: int) -> None:
+def test_every_operator_gets_a_board_that_may_run_it(problem: PlacementProblem, name: str, seed: int) -> None:
     placed = place(name, problem, None, Budget(500), random.Random(seed).random)
     assert list(placed) == [operator.name for operator in problem.operators]
     at = problem.assignment(placed)
@@ -43,7 +43,7 @@ def test_every_operator_gets_a_board_that_may_run_it(problem: Problem, name: str
 
 @settings(max_examples=20, deadline=None)
 @given(problem=problems, seed=st.integers(0, 99))
-def test_hybrid_is_never_worse_than_quick_heuristics_or_what_runs(problem: Problem, seed: int) -> None:
+def test_hybrid_is_never_worse_than_quick_heuristics_or_what_runs(problem: PlacementProblem, seed: int) -> None:
     rng = random.Random(seed)
     current = [rng.choice(may) for may in problem.allowed]
     rank = Evaluation(problem, hybrid(problem, current, Budget(300), rng.random)).rank
@@ -55,7 +55,7 @@ def test_hybrid_is_never_worse_than_quick_heuristics_or_what_runs(problem: Probl
 
 @settings(max_examples=20, deadline=None)
 @given(problem=problems, seed=st.integers(0, 99))
-def test_after_a_climb_no_single_move_is_better(problem: Problem, seed: int) -> None:
+def test_after_a_climb_no_single_move_is_better(problem: PlacementProblem, seed: int) -> None:
     rng = random.Random(seed)
     at = hill_climbing(problem, [rng.choice(may) for may in problem.allowed], Budget(), rng.random)
     state = Evaluation(problem, at)

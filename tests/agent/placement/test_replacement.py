@@ -10,13 +10,13 @@ import pytest
 
 from agent.placement.heuristics.registry import place
 from agent.placement.problem.budget import Budget
-from agent.placement.problem.cost import Evaluation, Rank, Terms
-from agent.placement.problem.model import Board, Edge, Operator, Problem
+from agent.placement.problem.cost import CostTerms, Evaluation, Rank
+from agent.placement.problem.model import CandidateBoard, PlacedEdge, PlacedOperator, PlacementProblem
 from agent.placement.proposal import Score
 from agent.placement.replacement import Hysteresis, Replacement, Verdict
 
 BOARDS = ("a", "b", "c")
-SAME = Terms(0.0, 0.0, 0.0, 0.0)
+SAME = CostTerms(0.0, 0.0, 0.0, 0.0)
 GOOD, BAD, OVERLOADED = Rank(0.0, 1.0), Rank(0.0, 2.0), Rank(0.4, 2.0)
 
 
@@ -67,16 +67,16 @@ def test_a_board_that_came_to_stay_is_used_at_the_first_look_and_one_that_flaps_
     assert walk(Replacement(), {0: (BAD, GOOD)}, 300, flapping) == []
 
 
-def over(slow_ms: float) -> Problem:
+def over(slow_ms: float) -> PlacementProblem:
     """`read` and `central` are pinned to `a`; the window fits on `b` or `c`; the way to `b` takes `slow_ms`."""
     operators = (
-        Operator("read", 0.2, gateways=frozenset("a")), Operator("window", 0.5),
-        Operator("central", 0.1, gateways=frozenset("a")),
+        PlacedOperator("read", 0.2, gateways=frozenset("a")), PlacedOperator("window", 0.5),
+        PlacedOperator("central", 0.1, gateways=frozenset("a")),
     )  # fmt: skip
-    edges = (Edge("read", "window", 90.0, 9_000.0), Edge("window", "central", 10.0, 500.0))
-    boards = tuple(Board(name, 0.5 if name == "a" else 1.0, 1.0) for name in BOARDS)
+    edges = (PlacedEdge("read", "window", 90.0, 9_000.0), PlacedEdge("window", "central", 10.0, 500.0))
+    boards = tuple(CandidateBoard(name, 0.5 if name == "a" else 1.0, 1.0) for name in BOARDS)
     delays = ((0.0, slow_ms, 3.0), (slow_ms, 0.0, 2.0), (3.0, 2.0, 0.0))
-    return Problem(operators, edges, boards, delays)
+    return PlacementProblem(operators, edges, boards, delays)
 
 
 @pytest.mark.parametrize(("slow_ms", "changed_at"), [(80.0, 120.0), (9.0, 120.0), (7.0, None), (2.0, None)])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.fleet.deploy import assignment
-from agent.placement.problem.build import Rule
+from agent.placement.problem.build import PlacementRule
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError
 
@@ -56,7 +56,7 @@ def test_the_rules_of_the_newest_coordinator_hold() -> None:
 
 def test_a_move_by_hand_is_a_pin_until_it_is_taken_back() -> None:
     rules = Rules({"window": "g1"}, heuristic="hybrid").pinned({"window": "g2", "central#1": "g3"})
-    assert rules.for_problem("f", LABELS) == {"f/window": Rule(frozenset({"g2"}), frozenset())}
+    assert rules.for_problem("f", LABELS) == {"f/window": PlacementRule(frozenset({"g2"}), frozenset())}
     assert rules.kept_copies() == ["central#1"]
     assert rules.unpinned(["window"]).pins == {"central#1": "g3"}
 
@@ -79,7 +79,7 @@ def test_what_is_pinned_to_a_board_that_takes_nothing_stays_where_it_is() -> Non
     takers = {"g1": LABELS["g1"], "g3": LABELS["g3"]}
     rules = Rules({"central": "g2"}, {"window": frozenset({"gpu=yes"}), "readings": frozenset({"room=9"})})
     assert rules.held_back(OPERATORS, takers) == ["readings", "central"]
-    assert rules.for_problem("f", takers) == {"f/window": Rule(frozenset(), frozenset({"gpu=yes"}))}
+    assert rules.for_problem("f", takers) == {"f/window": PlacementRule(frozenset(), frozenset({"gpu=yes"}))}
     assert Rules().held_back(OPERATORS, {}) == list(OPERATORS)
 
 

@@ -8,14 +8,14 @@ from itertools import pairwise, product
 from hypothesis import strategies as st
 
 from agent.placement.problem.cost import Evaluation, Rank
-from agent.placement.problem.model import Board, Edge, Operator, Problem
+from agent.placement.problem.model import CandidateBoard, PlacedEdge, PlacedOperator, PlacementProblem
 
 
-def small_problem(seed: int, operators: int = 6, boards: int = 3, load: float = 0.5, back: int = 0) -> Problem:
+def small_problem(seed: int, operators: int = 6, boards: int = 3, load: float = 0.5, back: int = 0) -> PlacementProblem:
     """A random DAG on unequal boards, with `back` edges that close cycles and one pinned operator."""
     rng = random.Random(seed)
     machines = tuple(
-        Board(
+        CandidateBoard(
             f"b{n}", rng.choice((0.3, 1.0, 1.5)), rng.choice((1e9, 2e9)),
             frozenset({"gpu"} if n % 2 else ()), rng.choice((1e5, float("inf"))),
         )
@@ -23,7 +23,7 @@ def small_problem(seed: int, operators: int = 6, boards: int = 3, load: float = 
     )  # fmt: skip
     each = load * sum(board.cpu for board in machines) / operators
     nodes = tuple(
-        Operator(
+        PlacedOperator(
             f"o{n}", each * rng.uniform(0.5, 1.5), rng.uniform(1e7, 3e8),
             frozenset({"b0"} if n == 0 else ()), frozenset({"gpu"} if n == 2 and boards > 1 else ()),
         )
@@ -31,24 +31,24 @@ def small_problem(seed: int, operators: int = 6, boards: int = 3, load: float = 
     )  # fmt: skip
     pairs = [(rng.randrange(n), n) for n in range(1, operators)]
     pairs += [(b, a) for a, b in (sorted(rng.sample(range(operators), 2)) for _ in range(back))]
-    edges = tuple(Edge(f"o{a}", f"o{b}", rng.uniform(1, 100), rng.uniform(1e3, 2e4)) for a, b in pairs)
+    edges = tuple(PlacedEdge(f"o{a}", f"o{b}", rng.uniform(1, 100), rng.uniform(1e3, 2e4)) for a, b in pairs)
     delays = tuple(tuple(0.0 if a == b else rng.uniform(1, 4) for b in range(boards)) for a in range(boards))
-    return Problem(nodes, edges, machines, delays)
+    return PlacementProblem(nodes, edges, machines, delays)
 
 
-def brute_force(problem: Problem) -> Rank:
+def brute_force(problem: PlacementProblem) -> Rank:
     """The best rank of all assignments to allowed boards."""
     ranks = (Evaluation(problem, at).rank for at in product(*problem.allowed))
     return min(ranks, key=lambda rank: (round(rank.violation, 9), rank.score))
 
 
-def in_a_row(counts: list[int], boards: int) -> Problem:
+def in_a_row(counts: list[int], boards: int) -> PlacementProblem:
     """Operators in a row with so many instances each, every instance feeding all of the next operator."""
     names = [[f"o{n}#{copy}" for copy in range(count)] for n, count in enumerate(counts)]
-    operators = tuple(Operator(name, copy_of=name.partition("#")[0]) for copies in names for name in copies)
-    edges = tuple(Edge(a, b, 1.0) for above, below in pairwise(names) for a in above for b in below)
+    operators = tuple(PlacedOperator(name, copy_of=name.partition("#")[0]) for copies in names for name in copies)
+    edges = tuple(PlacedEdge(a, b, 1.0) for above, below in pairwise(names) for a in above for b in below)
     delays = tuple(tuple(float(a != b) for b in range(boards)) for a in range(boards))
-    return Problem(operators, edges, tuple(Board(f"b{n}", 1.0, 1.0) for n in range(boards)), delays)
+    return PlacementProblem(operators, edges, tuple(CandidateBoard(f"b{n}", 1.0, 1.0) for n in range(boards)), delays)
 
 
 problems = st.builds(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent.lease.voters import LATELY_S, LOOK_S
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from tests.agent.simulation.worlds import FLOW, ask, restart_agent, tell
 
@@ -36,13 +36,13 @@ def test_guests_of_a_board_that_is_cut_off_stop_after_its_agent_began_anew_and_g
         await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
         await asyncio.sleep(20)
         for other in "acd":
-            fleet.apply(Event(0.0, "cut", ("b", other), 60.0))
+            fleet.apply(FleetEvent(0.0, "cut", ("b", other), 60.0))
         await asyncio.sleep(5)
         await restart_agent(fleet, "b")
         await asyncio.sleep(LATELY_S + 2 * LOOK_S)
         assert stopped(fleet, "b")
         await restart_agent(fleet, "b")
-        fleet.apply(Event(0.0, "kill", ("b",), 1.0))
+        fleet.apply(FleetEvent(0.0, "kill", ("b",), 1.0))
         await asyncio.sleep(1.1)
         for _ in range(60):
             assert stopped(fleet, "b"), "only a majority lets guests go on after a start"
@@ -58,8 +58,8 @@ def test_a_board_that_was_forgotten_where_nobody_could_tell_of_it_counts_again_a
 
     async def story(fleet: VirtualFleet) -> None:
         for other in "abd":
-            fleet.apply(Event(0.0, "cut", ("c", other), 200.0))
-        fleet.apply(Event(0.0, "kill", ("c",), 1.0))
+            fleet.apply(FleetEvent(0.0, "cut", ("c", other), 200.0))
+        fleet.apply(FleetEvent(0.0, "kill", ("c",), 1.0))
         await asyncio.sleep(190)
         assert (await ask(fleet, "c", "forget", board="b", force=True))["told"] == []
         await asyncio.sleep(70)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.simulation.described.description import parse
-from agent.simulation.described.events import EARLIEST, LATEST, LONGEST_S, SHORTEST_S, Event, drawn
+from agent.simulation.described.events import EARLIEST, LATEST, LONGEST_S, SHORTEST_S, FleetEvent, drawn
 from agent.simulation.described.ways import DescriptionError
 from tests.agent.simulation.worlds import boards
 
@@ -41,8 +41,8 @@ def test_events_of_a_description_come_in_the_order_of_their_times() -> None:
         {"at_s": 7, "clock": "b", "by_s": -60},
     ])).events  # fmt: skip
     assert found == (
-        Event(5.0, "kill", ("@coordinator",)), Event(7.0, "clock", ("b",), by_s=-60.0),
-        Event(9.0, "cut", ("a", "b"), 3.0, True),
+        FleetEvent(5.0, "kill", ("@coordinator",)), FleetEvent(7.0, "clock", ("b",), by_s=-60.0),
+        FleetEvent(9.0, "cut", ("a", "b"), 3.0, True),
     )  # fmt: skip
     assert [str(event) for event in found] == [
         "@coordinator loses its power", "the wall clock of b jumps by -60.0 s",

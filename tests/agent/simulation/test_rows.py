@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.simulation.rows import Counted, Rows, Working
-from agent.simulation.shape import Instance
+from agent.simulation.rows import Counted, SimulatedRows, Working
+from agent.simulation.shape import SimulatedInstance
 
 BOARDS = ("a", "b")
 
 
-def chain(source: str, sink: str, cost_s: float = 0.0) -> list[Instance]:
+def chain(source: str, sink: str, cost_s: float = 0.0) -> list[SimulatedInstance]:
     """A source on one board that gives each row to a sink on another."""
     return [
-        Instance("in", ("in",), "in", "source", source, 0.0, (("out", "out", sink, 1.0),), 0.0),
-        Instance("out", ("out",), "out", "sink", sink, cost_s, (), 1.0),
+        SimulatedInstance("in", ("in",), "in", "source", source, 0.0, (("out", "out", sink, 1.0),), 0.0),
+        SimulatedInstance("out", ("out",), "out", "sink", sink, cost_s, (), 1.0),
     ]
 
 
-def started(rate: float) -> Rows:
-    rows = Rows(rate, 100.0, ["in"])
+def started(rate: float) -> SimulatedRows:
+    rows = SimulatedRows(rate, 100.0, ["in"])
     rows.begin()
     return rows
 
@@ -67,6 +67,6 @@ def test_rows_of_a_cut_link_wait_and_a_narrow_one_passes_what_it_can() -> None:
 def test_rows_that_wait_for_an_operator_follow_it_into_the_instance_of_the_next_plan() -> None:
     rows = started(100.0)
     rows.step(1.0, [Working(chain("a", "b")[0], Counted(), 1.0, 1.0)], {"in": "in"}, lambda a, b: inf)
-    both = Instance("in+out", ("in", "out"), "in", "source", "a", 0.0, (), 1.0)
+    both = SimulatedInstance("in+out", ("in", "out"), "in", "source", "a", 0.0, (), 1.0)
     rows.step(1.0, [Working(both, Counted(), 1.0, 1.0)], {"in": "in", "out": "in"}, lambda a, b: inf)
     assert rows.left == pytest.approx(200.0)

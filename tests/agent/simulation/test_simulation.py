@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part, VirtualGateway
-from agent.simulation.run import Outcome, document_of, simulate
+from agent.simulation.run import FleetOutcome, document_of, simulate
 from edgert.core.ids import short
 from tests.agent.simulation.worlds import boards, job
 
@@ -21,7 +21,7 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
-def texts(outcome: Outcome) -> list[str]:
+def texts(outcome: FleetOutcome) -> list[str]:
     found = [f"{line.board}: {line.text}" if line.board else line.text for line in outcome.lines]
     print(*(f"{line.at_s:8.2f}  {text}" for line, text in zip(outcome.lines, found, strict=True)), sep="\n")
     return found
@@ -128,7 +128,7 @@ def test_two_owners_are_noticed(gateway: type[VirtualGateway], monkeypatch: pyte
     def write(self: VirtualGateway, flow: str, part: Part) -> None:
         prepared(self, flow, part)
         if self.name == "b" and short(part.plan) == 2:
-            kill = Event(0.0, "kill", ("b",), 3.0)
+            kill = FleetEvent(0.0, "kill", ("b",), 3.0)
             asyncio.get_running_loop().call_later(0.015, lambda: fleets[0].apply(kill))
 
     monkeypatch.setattr(VirtualFleet, "__init__", remember)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import LeaseError
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part
 from edgert.core.errors import EdgertError
@@ -133,7 +133,7 @@ def test_a_board_of_a_large_fleet_has_stopped_its_guests_before_it_can_be_forgot
         await asyncio.sleep(20)
         await ask(fleet, names[0], "deploy", document=FLOW, pins={"minute": names[5], "central": names[2]})
         for other in names[:5] + names[6:]:
-            fleet.apply(Event(0.0, "cut", (names[5], other), 1_000.0))
+            fleet.apply(FleetEvent(0.0, "cut", (names[5], other), 1_000.0))
         for _ in range(200):
             await asyncio.sleep(3)
             with suppress(EdgertError):
@@ -156,7 +156,7 @@ def test_an_agent_that_began_after_a_board_was_gone_waits_as_long_until_it_forge
         await asyncio.sleep(20)
         cut(fleet, "b", fleet.agents.keys() - {"b"}, 1_000.0)
         await asyncio.sleep(9.5)
-        fleet.apply(Event(0.0, "kill", ("c",), 1.0))
+        fleet.apply(FleetEvent(0.0, "kill", ("c",), 1.0))
         await asyncio.sleep(1.1)
         for _ in range(20):
             with pytest.raises(EdgertError, match=r"for \d+ s only: try again after 180 s"):
@@ -177,7 +177,7 @@ def test_an_agent_that_was_alone_counts_from_when_it_met_the_others() -> None:
         cut(fleet, "b", "acd", 1_000.0)
         await asyncio.sleep(120)
         cut(fleet, "c", "ad", 170.0)
-        fleet.apply(Event(0.0, "kill", ("c",), 1.0))
+        fleet.apply(FleetEvent(0.0, "kill", ("c",), 1.0))
         await asyncio.sleep(200)
         with pytest.raises(EdgertError, match=r"b is not heard of here for \d\d s only"):
             await ask(fleet, "c", "forget", board="b")
@@ -190,7 +190,7 @@ def test_an_agent_that_was_alone_counts_from_when_it_met_the_others() -> None:
 def test_of_two_boards_one_goes_on_alone_when_people_say_that_the_other_is_gone() -> None:
     async def story(fleet: VirtualFleet) -> None:
         await ask(fleet, "b", "deploy", document=FLOW)
-        fleet.apply(Event(0.0, "kill", ("a",), 1_000.0))
+        fleet.apply(FleetEvent(0.0, "kill", ("a",), 1_000.0))
         await asyncio.sleep(60)
         assert on(fleet) == {"b": (1, False)}
         with pytest.raises(LeaseError, match="b reaches 1 of the fleet's 2 boards"):
@@ -214,7 +214,7 @@ def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> 
 
     async def story(fleet: VirtualFleet) -> None:
         await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
-        fleet.apply(Event(0.0, "kill", ("b",), 600.0))
+        fleet.apply(FleetEvent(0.0, "kill", ("b",), 600.0))
         await asyncio.sleep(60)
         with pytest.raises(EdgertError, match=r"part on b, which does not answer.*edgert fleet forget b"):
             await ask(fleet, "a", "remove", flow="air")
@@ -240,7 +240,7 @@ def test_two_parts_of_before_end_with_one_owner() -> None:
             disk = fleet.agents[board].virtual_gateway.disk
             disk.parts["air"], disk.fences["air"] = Part(FLOW, dict.fromkeys(COPIES, board), 1), number + 1
         for board in "ac":
-            fleet.apply(Event(0.0, "kill", (board,), 1.0))
+            fleet.apply(FleetEvent(0.0, "kill", (board,), 1.0))
         await asyncio.sleep(60)
         assert on(fleet) == {"c": (1, False)}
 
@@ -257,7 +257,7 @@ def test_a_deployment_is_handed_over_when_its_coordinator_dies_in_the_midst(afte
         pins = {"readings": others[0], "minute": others[1], "central": others[2]}
         asked = asyncio.ensure_future(ask(fleet, others[0], "deploy", document=FLOW, pins=pins))
         await asyncio.sleep(after_s)
-        fleet.apply(Event(0.0, "kill", (chosen,), 300.0))
+        fleet.apply(FleetEvent(0.0, "kill", (chosen,), 300.0))
         await asyncio.sleep(30)
         found = on(fleet)
         assert found in ({}, dict.fromkeys(others[:3], (1, False)))
@@ -283,10 +283,10 @@ def test_no_cuts_and_heals_make_two_owners(steps: list[tuple[str, str, str, floa
         asked: list[Any] = []
         for kind, a, b, lasts_s, then_s in steps:
             if kind == "kill":
-                fleet.apply(Event(0.0, "kill", (a,), lasts_s))
+                fleet.apply(FleetEvent(0.0, "kill", (a,), lasts_s))
             elif kind in ("cut", "one-way"):
                 if a != b:
-                    fleet.apply(Event(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
+                    fleet.apply(FleetEvent(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
             elif a in fleet.agents:
                 told: dict[str, dict[str, Any]] = {
                     "deploy": {"document": FLOW, "pins": {"minute": b}},

@@ -9,14 +9,14 @@ import pytest
 
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.loop import VirtualLoop
-from agent.simulation.rows import Rows
+from agent.simulation.rows import SimulatedRows
 from edgert.core.errors import EdgertError
 from tests.agent.simulation.worlds import FLOW, boards, job
 
 
 async def _both_move(seed: int, apart_s: float) -> VirtualFleet:
     asked = job(boards(1, 1, 1, 1), seed=seed)
-    fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
+    fleet = VirtualFleet(asked.description, asked.shapes, SimulatedRows(1.0, 200.0, ["readings"]), seed)
     await asyncio.sleep(20)
     first = fleet.agents["a"]
     await first.begin(first.flows.control["fleet.deploy"]({"document": FLOW}))
@@ -48,7 +48,7 @@ def test_one_goes_after_the_other_and_the_operator_has_one_owner(apart_s: float)
 
 async def _both_deploy(seed: int, apart_s: float) -> VirtualFleet:
     asked = job(boards(1, 1, 1, 1), seed=seed)
-    fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
+    fleet = VirtualFleet(asked.description, asked.shapes, SimulatedRows(1.0, 200.0, ["readings"]), seed)
     await asyncio.sleep(20)
 
     async def deploy(board: str, after_s: float) -> None:
@@ -78,7 +78,7 @@ def test_two_first_deployments_at_the_same_time_leave_one_flow(seed: int, apart_
 
 async def _again() -> VirtualFleet:
     asked = job(boards(1, 1, 1), seed=1)
-    fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), 1)
+    fleet = VirtualFleet(asked.description, asked.shapes, SimulatedRows(1.0, 200.0, ["readings"]), 1)
     await asyncio.sleep(20)
     agent = fleet.agents["a"]
     for verb, args in (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.lease.leases import LeaseError
 from agent.membership.transport import RequestError
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from edgert.core.errors import EdgertError
 from tests.agent.simulation.worlds import FLOW, ask, cut, on, tell
@@ -30,7 +30,7 @@ def members(fleet: VirtualFleet) -> set[frozenset[str]]:
 
 
 def new_board(fleet: VirtualFleet, name: str, for_s: float) -> None:
-    fleet.apply(Event(0.0, "card", (name,), for_s))
+    fleet.apply(FleetEvent(0.0, "card", (name,), for_s))
 
 
 def test_boards_that_start_together_are_one_fleet_in_which_all_vote() -> None:
@@ -220,10 +220,10 @@ def test_no_cuts_and_new_cards_make_two_owners(steps: list[tuple[str, str, str, 
             now = asyncio.get_running_loop().time()
             if kind == "kill" or (kind == "card" and now - card_at >= 200.0):
                 card_at = now if kind == "card" else card_at
-                fleet.apply(Event(0.0, "kill" if kind == "kill" else "card", (a,), lasts_s))
+                fleet.apply(FleetEvent(0.0, "kill" if kind == "kill" else "card", (a,), lasts_s))
             elif kind in ("cut", "one-way"):
                 if a != b:
-                    fleet.apply(Event(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
+                    fleet.apply(FleetEvent(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
             elif kind != "card" and a in fleet.agents:
                 told: dict[str, dict[str, Any]] = {
                     "deploy": {"document": FLOW, "pins": {"minute": b}},

@@ -8,13 +8,13 @@ from string import ascii_letters
 from typing import Any, Final
 
 from agent.simulation.described.description import parse
-from agent.simulation.described.events import Event
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import VirtualGateway
 from agent.simulation.loop import VirtualLoop
-from agent.simulation.rows import Rows
-from agent.simulation.run import Job
-from agent.simulation.shape import Shapes
+from agent.simulation.rows import SimulatedRows
+from agent.simulation.run import SimulationJob
+from agent.simulation.shape import PlanShapes
 from edgert.core.ids import short
 from edgert.flow.document import from_plain
 from edgert.operators.registry import with_installed
@@ -39,12 +39,12 @@ COST_S: Final = 1e-3
 """Of a window's row."""
 
 
-def shapes() -> Shapes:
+def shapes() -> PlanShapes:
     known, _ = with_installed()
     profiles = {
         name: Profile(COST_S if "minute" in name else 1e-5, 0.1 if "minute" in name else 1.0) for name in COPIES
     }
-    return Shapes(from_plain(FLOW, known), known, profiles, 200.0)
+    return PlanShapes(from_plain(FLOW, known), known, profiles, 200.0)
 
 
 def boards(*cores: float, **more: Any) -> dict[str, Any]:
@@ -60,11 +60,13 @@ def boards(*cores: float, **more: Any) -> dict[str, Any]:
 def job(
     document: dict[str, Any], *, seed: int = 1, seconds: float = 120.0, rate: float = 100.0, heuristic: str = "",
     pins: dict[str, str] | None = None, asked: str = "a", gateway: type[VirtualGateway] = VirtualGateway,
-) -> Job:  # fmt: skip
+) -> SimulationJob:  # fmt: skip
     """A job whose events are those of the description."""
     print(f"seed {seed}")
     description = parse(document)
-    return Job(description, shapes(), rate, seed, seconds, description.events, asked, pins or {}, heuristic, gateway)
+    return SimulationJob(
+        description, shapes(), rate, seed, seconds, description.events, asked, pins or {}, heuristic, gateway
+    )
 
 
 def tell(story: Story, count: int = 4, seed: int = 1, loss: float = 0.0) -> VirtualFleet:
@@ -72,7 +74,7 @@ def tell(story: Story, count: int = 4, seed: int = 1, loss: float = 0.0) -> Virt
 
     async def whole() -> VirtualFleet:
         asked = job(boards(*[1] * count, otherwise={"delay_ms": 2, "jitter_ms": 1, "loss": loss}), seed=seed)
-        fleet = VirtualFleet(asked.description, asked.shapes, Rows(1.0, 200.0, ["readings"]), seed)
+        fleet = VirtualFleet(asked.description, asked.shapes, SimulatedRows(1.0, 200.0, ["readings"]), seed)
         await asyncio.sleep(20)
         await story(fleet)
         await fleet.stop()
@@ -100,7 +102,7 @@ async def restart_agent(fleet: VirtualFleet, board: str) -> None:
 def cut(fleet: VirtualFleet, first: Iterable[str], second: Iterable[str], for_s: float, one_way: bool = False) -> None:
     for a in first:
         for b in second:
-            fleet.apply(Event(0.0, "cut", (a, b), for_s, one_way))
+            fleet.apply(FleetEvent(0.0, "cut", (a, b), for_s, one_way))
 
 
 def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:

@@ -9,9 +9,9 @@ import pytest
 from agent.drivers.entities import EngineReport, Operator, Query
 from agent.fleet.sched_peers import SECTION, SchedPeers
 from agent.osched.cooperation.exchange import AGAIN_S, LEAST_S, Cooperation
-from agent.osched.cooperation.terms import FlowTerms, Terms, pack, unpack_untrusted
+from agent.osched.cooperation.terms import BoardTerms, FlowTerms, pack, unpack_untrusted
 from agent.osched.policy.policies import POLICIES
-from agent.osched.schedule import Mechanism, Schedule, decide
+from agent.osched.schedule import Mechanism, PeriodSchedule, decide
 from tests.agent.membership.simulated_fleet import SimulatedFleet
 
 
@@ -26,7 +26,7 @@ def taker(queue: float, plan: int = 1) -> EngineReport:
     )
 
 
-TOLD = pack(Terms("qs", (1.0, 2.0), {"f": FlowTerms(1, {"b": None})}))[0]
+TOLD = pack(BoardTerms("qs", (1.0, 2.0), {"f": FlowTerms(1, {"b": None})}))[0]
 
 
 def test_small_changes_wait_and_great_ones_are_told_once_in_two_seconds() -> None:
@@ -81,7 +81,7 @@ class Board:
     def __init__(self, fleet: SimulatedFleet, name: str, report: EngineReport) -> None:
         self.fleet, self.name, self.report = fleet, name, report
         self.peers = SchedPeers(fleet.boards[name].machine)
-        self.cooperation, self.schedule = Cooperation(), Schedule()
+        self.cooperation, self.schedule = Cooperation(), PeriodSchedule()
 
     def turn(self) -> None:
         self.cooperation.hear(self.peers.told(), self.fleet.now)

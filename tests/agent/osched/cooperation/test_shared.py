@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.osched.cooperation.exchange import Cooperation
 from agent.osched.cooperation.shared import completed, divided, held_back, own_terms, sharing
-from agent.osched.cooperation.terms import FlowTerms, Terms
+from agent.osched.cooperation.terms import BoardTerms, FlowTerms
 from agent.osched.kernel.actions import SetNice
 from agent.osched.policy.policies import POLICIES
-from agent.osched.schedule import Mechanism, Schedule, decide
+from agent.osched.schedule import Mechanism, PeriodSchedule, decide
 
 COST = {"filter": 1.0, "join": 4.0, "count": 2.0, "sink": 1.0}
 SELECTIVITY = {"filter": 0.5, "join": 2.0, "count": 0.1, "sink": 0.0}
@@ -56,11 +56,11 @@ def divide(report: EngineReport, where: Mapping[str, str]) -> dict[str, EngineRe
     return parts
 
 
-def together(parts: Mapping[str, EngineReport], policy: str, rounds: int = 8) -> dict[str, Schedule]:
+def together(parts: Mapping[str, EngineReport], policy: str, rounds: int = 8) -> dict[str, PeriodSchedule]:
     """The schedules after so many rounds in which every board heard what all others told in the round before."""
     boards = {name: Cooperation() for name in parts}
     payloads: dict[str, bytes] = {}
-    schedules: dict[str, Schedule] = {}
+    schedules: dict[str, PeriodSchedule] = {}
     for round_ in range(rounds):
         for name, cooperation in boards.items():
             cooperation.hear({other: told for other, told in payloads.items() if other != name}, round_ * 100.0)
@@ -74,15 +74,15 @@ def together(parts: Mapping[str, EngineReport], policy: str, rounds: int = 8) ->
     return schedules
 
 
-def one_board(report: EngineReport, policy: str) -> Schedule:
+def one_board(report: EngineReport, policy: str) -> PeriodSchedule:
     return decide([report], POLICIES[policy], Mechanism(), lambda: 0.5)
 
 
-def priorities(schedules: Mapping[str, Schedule]) -> dict[str, float]:
+def priorities(schedules: Mapping[str, PeriodSchedule]) -> dict[str, float]:
     return {name: p for one in schedules.values() for name, p in one.priorities["edgert"].items()}
 
 
-def nices(*schedules: Schedule) -> dict[Thread, int]:
+def nices(*schedules: PeriodSchedule) -> dict[Thread, int]:
     return {a.thread: a.nice for one in schedules for a in one.actions if isinstance(a, SetNice)}
 
 
@@ -159,7 +159,7 @@ def test_a_producer_whose_remote_consumer_is_congested_is_not_raised() -> None:
         {"queue_size": {"q/filter": 400.0, "local/slow": 100.0}},
     )  # fmt: skip
     free, congested = (
-        Terms(
+        BoardTerms(
             "qs", (1.0, rows), {"q": FlowTerms(3, takes={"join": {"queue_size": rows}, "count": {"queue_size": 0.0}})}
         )
         for rows in (200.0, 8019.0)
@@ -177,12 +177,14 @@ def test_a_producer_whose_remote_consumer_is_congested_is_not_raised() -> None:
 def test_terms_of_another_plan_count_for_nothing() -> None:
     part = divide(REPORT, {"filter": "a", "join": "b", "count": "b", "sink": "b"})["b"]
     told = {"join": 7.0}
-    assert completed(part, [Terms("hr", None, {"q": FlowTerms(2, told)})]).metrics == part.metrics
-    done = completed(part, [Terms("hr", None, {"q": FlowTerms(3, told)}), Terms("hr", None, {"x": FlowTerms(3, told)})])
+    assert completed(part, [BoardTerms("hr", None, {"q": FlowTerms(2, told)})]).metrics == part.metrics
+    done = completed(
+        part, [BoardTerms("hr", None, {"q": FlowTerms(3, told)}), BoardTerms("hr", None, {"x": FlowTerms(3, told)})]
+    )
     assert done.metrics["remote_cost_before"] == {"q/join": 7.0}
-    assert divided(part, [Terms("hr", None, {"q": FlowTerms(2, told)})]) == set()
-    assert divided(part, [Terms("hr", None, {"q": FlowTerms(3, told)})]) == {"q"}, "join has its sender on board a"
-    assert divided(part, [Terms("hr", None, {"q": FlowTerms(3, {"other": 1.0})})]) == set()
+    assert divided(part, [BoardTerms("hr", None, {"q": FlowTerms(2, told)})]) == set()
+    assert divided(part, [BoardTerms("hr", None, {"q": FlowTerms(3, told)})]) == {"q"}, "join has its sender on board a"
+    assert divided(part, [BoardTerms("hr", None, {"q": FlowTerms(3, {"other": 1.0})})]) == set()
 
 
 def test_of_several_senders_the_dearest_path_counts() -> None:
@@ -202,7 +204,7 @@ def test_of_several_senders_the_dearest_path_counts() -> None:
 def test_only_what_the_policy_rests_on_is_told() -> None:
     parts = divide(REPORT, {"filter": "a", "join": "b", "count": "b", "sink": "b"})
     sender = own_terms(parts["a"], "qs", (1.0, 2.0), [])
-    assert sender == Terms("qs", (1.0, 2.0), {"q": FlowTerms(3, {"join": None, "count": None})})
+    assert sender == BoardTerms("qs", (1.0, 2.0), {"q": FlowTerms(3, {"join": None, "count": None})})
     taker = own_terms(parts["b"], "qs", None, [sender]).flows["q"]
     assert taker.takes == {"join": {"queue_size": 40.0}, "count": {"queue_size": 8.0}}
     taker = own_terms(parts["b"], "hr", None, [sender]).flows["q"]
@@ -210,8 +212,8 @@ def test_only_what_the_policy_rests_on_is_told() -> None:
 
 
 def test_boards_that_share_flows_by_way_of_others_have_one_scale() -> None:
-    def terms(*flows: str) -> Terms:
-        return Terms("qs", (1.0, 2.0), {name: FlowTerms(1) for name in flows})
+    def terms(*flows: str) -> BoardTerms:
+        return BoardTerms("qs", (1.0, 2.0), {name: FlowTerms(1) for name in flows})
 
     others = {"b": terms("f", "g"), "c": terms("g"), "d": terms("h"), "e": terms()}
     assert sharing({"f"}, others) == ["b", "c"]

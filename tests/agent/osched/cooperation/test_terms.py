@@ -13,8 +13,8 @@ from agent.membership.parameters import Parameters
 from agent.osched.cooperation.terms import (
     ENTRY,
     MAX_BYTES,
+    BoardTerms,
     FlowTerms,
-    Terms,
     code,
     differ,
     number,
@@ -33,7 +33,7 @@ FLOWS = st.builds(
     st.dictionaries(NAMES, st.dictionaries(st.sampled_from(ENTRY), NUMBERS), max_size=3),
 )
 SPANS = st.none() | st.tuples(NUMBERS, NUMBERS).map(lambda pair: (min(pair), max(pair)))
-TERMS = st.builds(Terms, st.sampled_from(["qs", "hr"]), SPANS, st.dictionaries(NAMES, FLOWS, max_size=8))
+TERMS = st.builds(BoardTerms, st.sampled_from(["qs", "hr"]), SPANS, st.dictionaries(NAMES, FLOWS, max_size=8))
 
 
 @given(st.floats(1e-29, 1e29))
@@ -50,7 +50,7 @@ def test_numbers_beyond_the_code() -> None:
 
 @settings(max_examples=50)
 @given(TERMS)
-def test_what_is_read_is_what_was_packed_as_far_as_there_is_room(terms: Terms) -> None:
+def test_what_is_read_is_what_was_packed_as_far_as_there_is_room(terms: BoardTerms) -> None:
     payload, left_out = pack(terms)
     assert len(payload) <= MAX_BYTES
     found = unpack_untrusted(payload)
@@ -65,7 +65,7 @@ def test_what_is_read_is_what_was_packed_as_far_as_there_is_room(terms: Terms) -
 def test_a_packet_has_room_for_a_dozen_cut_flows_and_the_gossip_for_the_packet() -> None:
     entry = dict.fromkeys(ENTRY, 1.234)
     flows = {f"flow-{n:02}": FlowTerms(12, {"parse+filter": 0.01}, {"window+alert": entry}) for n in range(40)}
-    payload, left_out = pack(Terms("hr", (0.5, 4000.0), flows))
+    payload, left_out = pack(BoardTerms("hr", (0.5, 4000.0), flows))
     assert left_out <= 40 - 15
     assert len(payload) <= MAX_BYTES <= Parameters().max_section_bytes
 
@@ -73,7 +73,7 @@ def test_a_packet_has_room_for_a_dozen_cut_flows_and_the_gossip_for_the_packet()
 @given(st.binary(max_size=200))
 def test_other_bytes_raise_one_kind_of_error(payload: bytes) -> None:
     with contextlib.suppress(ProtocolError):
-        assert isinstance(unpack_untrusted(payload), Terms)
+        assert isinstance(unpack_untrusted(payload), BoardTerms)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_other_values_raise_one_kind_of_error(value: object) -> None:
 
 
 def test_terms_differ_by_a_factor_or_in_their_form() -> None:
-    def terms(queue: float, plan: int = 1, policy: str = "qs", operator: str = "o") -> Terms:
-        return Terms(policy, (1.0, 100.0), {"f": FlowTerms(plan, {}, {operator: {"queue_size": queue}})})
+    def terms(queue: float, plan: int = 1, policy: str = "qs", operator: str = "o") -> BoardTerms:
+        return BoardTerms(policy, (1.0, 100.0), {"f": FlowTerms(plan, {}, {operator: {"queue_size": queue}})})
 
     assert not differ(terms(100.0), terms(120.0), 1.25)
     assert differ(terms(100.0), terms(130.0), 1.25)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.drivers.entities import EngineReport, EntityError, Operator, Values
-from agent.osched.policy.metric_graph import METRICS, Metric, MetricError, MetricProvider, primitives
+from agent.osched.policy.metric_graph import METRICS, MetricError, MetricProvider, OperatorMetric, primitives
 
 CHAIN = {
     "filter": Operator("filter", "q", successors=("join", "count")),
@@ -64,7 +64,7 @@ def test_a_metric_that_the_driver_provides_is_not_computed() -> None:
     def never(operators: Sequence[Operator], given: Mapping[str, Values]) -> Values:
         raise AssertionError("computed")
 
-    metrics = {"m": Metric("m", "", (), never)}
+    metrics = {"m": OperatorMetric("m", "", (), never)}
     assert MetricProvider(EngineReport("e", metrics={"m": {"a": 1.0}}), metrics).get("m") == {"a": 1.0}
 
 
@@ -79,10 +79,10 @@ def test_a_shared_dependency_is_computed_once_in_a_period() -> None:
         return {"a": sum(values["a"] for values in given.values())}
 
     metrics = {
-        "base": Metric("base", "", (), count),
-        "left": Metric("left", "", ("base",), add),
-        "right": Metric("right", "", ("base",), add),
-        "top": Metric("top", "", ("left", "right", "base"), add),
+        "base": OperatorMetric("base", "", (), count),
+        "left": OperatorMetric("left", "", ("base",), add),
+        "right": OperatorMetric("right", "", ("base",), add),
+        "top": OperatorMetric("top", "", ("left", "right", "base"), add),
     }
     assert MetricProvider(EngineReport("e"), metrics).get("top") == {"a": 3.0}
     assert times == ["x"]
