@@ -28,9 +28,9 @@ from edgert.store.state import spill
 from edgert.store.state.records import (
     COLUMNS,
     FlowResults,
-    Mark,
     Spill,
     Spilled,
+    StateExtent,
     StoredFlow,
     columns_of,
     row_of,
@@ -203,9 +203,9 @@ class Database(OutboxTables):
         with self._transaction() as db:
             fallback.merge_state(db, flow, snapshot, last)
 
-    def marks(self, flow: str) -> list[Mark | None]:
-        """The mark of each piece of `state`; None where a flow cannot go back there."""
-        return self._read(lambda db: fallback.marks(db, flow))
+    def extents(self, flow: str) -> list[StateExtent | None]:
+        """The extent of each piece of `state`; None where a flow cannot go back there."""
+        return self._read(lambda db: fallback.extents(db, flow))
 
     def put_gap(self, flow: str, text: str, *, no_room: bool = False) -> None:
         """Says in the tables that something of a flow is missing; `no_room`: what had none in what is spilled."""
@@ -214,7 +214,7 @@ class Database(OutboxTables):
             if no_room:
                 spill.lost_are_said(db, flow)
 
-    def fall_back(self, flow: str, to: Mark, successor: int, gap: str) -> None:
+    def fall_back(self, flow: str, to: StateExtent, successor: int, gap: str) -> None:
         """Takes a flow back to `to`, as its state after that is damaged. It goes on in the epoch `successor`."""
         with self._transaction() as db:
             self._change = self._change.plus(fallback.go_back(db, flow, to, successor, gap))

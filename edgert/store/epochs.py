@@ -35,7 +35,7 @@ def rename(
             db.execute("DELETE FROM opening WHERE flow = ? AND epoch = ?", (flow, old))
         parent, cut, kept, gap = new, outbox.last_of_all(db, flow, new), None, ""
     db.execute("UPDATE flow SET epoch = ? WHERE name = ?", (parent, flow))
-    fallback.unmark(db, flow)
+    fallback.forget_extent(db, flow)
     return change
 
 

@@ -1,9 +1,9 @@
 """Back to the last checkpoint that is whole, when what is stored of a flow's state is damaged: inside a transaction of
 the one database.
 
-The last delta of each checkpoint has a mark: what that checkpoint covers of the input, and up to which numbers results
-had been given. What was made after it counts no more (the new epoch cuts the old one there): the flow makes it again
-from the input that comes again. Input that was acknowledged meanwhile does not come again, and is the gap.
+The last delta of each checkpoint has an extent: what the checkpoint covers of the input, and up to which numbers
+results had been given. What was made after it counts no more (the new epoch cuts the old one there): the flow makes it
+again from the input that comes again. Input that was acknowledged meanwhile does not come again, and is the gap.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.store.outbox import outbox
 from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.state import spill
-from edgert.store.state.records import NO_LINKS, Mark, columns_of, position_of
+from edgert.store.state.records import NO_LINKS, StateExtent, columns_of, position_of
 
 MOST_HOLES = 1_000
-"""A checkpoint with more of them gets no mark, not to write them twice; only after a start are they many."""
+"""A checkpoint with more of them gets no extent, not to write them twice; only after a start are they many."""
 DAMAGED = "checkpoint damaged"
 
 
@@ -43,24 +43,24 @@ def put_state(db: sqlite3.Connection, commit: Checkpoint) -> None:
 
 
 def merge_state(db: sqlite3.Connection, flow: str, snapshot: bytes, last: int) -> None:
-    """One snapshot in the place of all up to number `last`, whose mark it takes; nothing if that is gone."""
-    mark_of = "position, missing, epoch, cut, links"
-    query = f"SELECT {mark_of} FROM state WHERE flow = ? AND number = ?"
-    mark = db.execute(query, (flow, last)).fetchone()
-    if mark is None:
+    """One snapshot in the place of all up to number `last`, whose extent it takes; nothing if that is gone."""
+    extent_of = "position, missing, epoch, cut, links"
+    query = f"SELECT {extent_of} FROM state WHERE flow = ? AND number = ?"
+    extent = db.execute(query, (flow, last)).fetchone()
+    if extent is None:
         return
     db.execute("DELETE FROM state WHERE flow = ? AND number <= ?", (flow, last))
-    query = f"INSERT INTO state (number, flow, kind, blob, {mark_of}) VALUES (?, ?, 'snapshot', ?, ?, ?, ?, ?, ?)"
-    db.execute(query, (last, flow, snapshot, *mark))
+    query = f"INSERT INTO state (number, flow, kind, blob, {extent_of}) VALUES (?, ?, 'snapshot', ?, ?, ?, ?, ?, ?)"
+    db.execute(query, (last, flow, snapshot, *extent))
 
 
-def marks(db: sqlite3.Connection, flow: str) -> list[Mark | None]:
-    """Returns the marks of a flow's snapshot and deltas, oldest first."""
+def extents(db: sqlite3.Connection, flow: str) -> list[StateExtent | None]:
+    """Returns the extents of a flow's snapshot and deltas, oldest first."""
     query = "SELECT number, position, missing, links, epoch, cut FROM state WHERE flow = ? ORDER BY number"
     return [
         None
         if position is None
-        else Mark(
+        else StateExtent(
             number,
             position_of(position, missing, NO_LINKS if links is None else links),
             epoch,
@@ -70,12 +70,12 @@ def marks(db: sqlite3.Connection, flow: str) -> list[Mark | None]:
     ]
 
 
-def unmark(db: sqlite3.Connection, flow: str) -> None:
+def forget_extent(db: sqlite3.Connection, flow: str) -> None:
     """The numbers of its results mean something else from now on."""
     db.execute("UPDATE state SET position = NULL WHERE flow = ?", (flow,))
 
 
-def go_back(db: sqlite3.Connection, flow: str, to: Mark, successor: int, gap: str) -> OutboxSize:
+def go_back(db: sqlite3.Connection, flow: str, to: StateExtent, successor: int, gap: str) -> OutboxSize:
     """The flow goes on from `to`, with nothing in its queues, in the epoch `successor`, which says `gap`. What waits in
     the outbox stays. Returns how the outbox changes."""
     db.execute("DELETE FROM state WHERE flow = ? AND number > ?", (flow, to.number))

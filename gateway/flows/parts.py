@@ -71,7 +71,7 @@ class Parts:
         self._changes = flows.flow_registry.plan_changes
         self.prepared = self._changes.prepared
         self._fences: dict[str, int] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by flow, held while a coordinator's request is carried out or waits for another one's."""
         self._rules: dict[str, tuple[int, Mapping[str, Any]]] = {}
         """Flow → fencing number of the coordinator that wrote its rules of placement, and these. They are the agents':
@@ -158,7 +158,7 @@ class Parts:
     async def obeying(self, flow: str, fence: int) -> AsyncIterator[None]:
         """Obeys coordinators with this fencing number, and greater ones, from now on. What this one asks is to be done
         inside: a greater number is obeyed after it, so that a later coordinator sees what an earlier one did."""
-        async with self._turn(flow):
+        async with self._lock(flow):
             if fence < (known := await self._obey(flow, fence)):
                 raise EdgertError(f"flow {flow} obeys a coordinator with fencing number {known}, got {fence}")
             yield
@@ -166,11 +166,11 @@ class Parts:
     async def obey(self, flow: str, fence: int) -> int:
         """The fencing number that the flow obeys here from now on: the given one, unless it obeys a greater one. It is
         told of flows without a part here, too: they may have had one."""
-        async with self._turn(flow):
+        async with self._lock(flow):
             return await self._obey(flow, fence)
 
-    def _turn(self, flow: str) -> asyncio.Lock:
-        return self._turns.setdefault(flow, asyncio.Lock())
+    def _lock(self, flow: str) -> asyncio.Lock:
+        return self._locks.setdefault(flow, asyncio.Lock())
 
     async def _obey(self, flow: str, fence: int) -> int:
         if fence > self._fences.get(flow, 0):

@@ -18,7 +18,7 @@ from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.core.ids import epoch_ordinal
 from edgert.runtime.checkpoint.packing import join_queues, unpack_parts
 from edgert.store.database import Database
-from edgert.store.state.records import Mark, StoredFlow
+from edgert.store.state.records import StateExtent, StoredFlow
 from gateway.base.epochs import epoch_after
 
 log = logging.getLogger(__name__)
@@ -64,8 +64,8 @@ def resumption(database: Database, stored: StoredFlow) -> Resumption:
         return Resumption(stored, blobs, join_queues(queues), lost=lost)
     if whole >= len(blobs):
         to, gap = _here(database, stored, database.last_state(flow)), "what waited in its queues is missing"
-    elif mark := _newest(database.marks(flow)[:whole]):
-        to, gap = mark, _between(mark, stored)
+    elif extent := _newest(database.extents(flow)[:whole]):
+        to, gap = extent, _between(extent, stored)
     else:
         to, gap = _here(database, stored, 0), "what its operators held (open windows) is missing"
     after = epoch_after(max([stored.epoch, *database.epochs(flow)]))
@@ -90,20 +90,20 @@ def _whole(blobs: Sequence[bytes]) -> tuple[int, str]:
     return len(blobs), ""
 
 
-def _newest(marks: Sequence[Mark | None]) -> Mark | None:
-    return next((mark for mark in reversed(marks) if mark), None)
+def _newest(extents: Sequence[StateExtent | None]) -> StateExtent | None:
+    return next((extent for extent in reversed(extents) if extent), None)
 
 
-def _here(database: Database, stored: StoredFlow, number: int) -> Mark:
+def _here(database: Database, stored: StoredFlow, number: int) -> StateExtent:
     """The present position: no input is taken again, and no shipped result is made again."""
     epoch = database.epoch(stored.name)
     assert epoch is not None
-    return Mark(number, stored.position, epoch, database.last_sequences(stored.name, epoch))
+    return StateExtent(number, stored.position, epoch, database.last_sequences(stored.name, epoch))
 
 
-def _between(mark: Mark, stored: StoredFlow) -> str:
+def _between(extent: StateExtent, stored: StoredFlow) -> str:
     return (
-        f"it goes on from the last one that is whole, with messages up to number {mark.position.index:,} of the "
+        f"it goes on from the last one that is whole, with messages up to number {extent.position.index:,} of the "
         f"{stored.position.index:,} that were taken: what was acknowledged in between, or waited in its queues then, "
         "is missing, and what was shipped since is void"
     )

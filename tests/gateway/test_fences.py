@@ -82,7 +82,7 @@ async def test_what_waits_behind_a_later_coordinator_is_refused_when_its_turn_co
     assert await waiting[0] == 9
     with pytest.raises(EdgertError, match="obeys a coordinator with fencing number 9, got 7"):
         await waiting[1]
-    assert len(parts._turns) == 0, "nothing is kept of flows that nobody changes"
+    assert len(parts._locks) == 0, "nothing is kept of flows that nobody changes"
 
 
 async def _obeyed(parts: Any, fence: int) -> None:

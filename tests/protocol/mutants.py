@@ -15,7 +15,7 @@ from edgert.store import epochs, fallback
 from edgert.store.database import Database
 from edgert.store.outbox import early_results
 from edgert.store.state import spill
-from edgert.store.state.records import Mark
+from edgert.store.state.records import StateExtent
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import EarlyResults
 from gateway.hosts.in_process import PoolCheckpoints
@@ -135,7 +135,7 @@ def _ambiguous_ones_are_not_counted() -> Patch:
 
 
 def _marks_outlive_the_names_of_their_epochs() -> Patch:
-    return mock.patch.object(fallback, "unmark", return_value=None)
+    return mock.patch.object(fallback, "forget_extent", return_value=None)
 
 
 def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
@@ -265,7 +265,7 @@ def _who_cannot_write_a_fallback_begins() -> Patch:
 def _a_fallback_voids_nothing() -> Patch:
     go_back = fallback.go_back
 
-    def keeps(db: Any, flow: str, to: Mark, successor: int, gap: str) -> Any:
+    def keeps(db: Any, flow: str, to: StateExtent, successor: int, gap: str) -> Any:
         newest, cut = db.execute("SELECT max(epoch), max(sequence) FROM stream WHERE flow = ?", (flow,)).fetchone()
         return go_back(db, flow, replace(to, epoch=newest, cut=dict.fromkeys(range(16), cut)), successor, gap)
 
@@ -275,7 +275,7 @@ def _a_fallback_voids_nothing() -> Patch:
 def _a_fallback_takes_nothing_again() -> Patch:
     go_back = fallback.go_back
 
-    def keeps(db: Any, flow: str, to: Mark, successor: int, gap: str) -> Any:
+    def keeps(db: Any, flow: str, to: StateExtent, successor: int, gap: str) -> Any:
         (index,) = db.execute("SELECT position FROM flow WHERE name = ?", (flow,)).fetchone()
         return go_back(db, flow, replace(to, position=Position(index)), successor, gap)
 
@@ -285,7 +285,7 @@ def _a_fallback_takes_nothing_again() -> Patch:
 def _results_do_not_stay_where_no_state_is_whole() -> Patch:
     here = fallback_at_start._here
 
-    def void(database: Database, stored: Any, number: int) -> Mark:
+    def void(database: Database, stored: Any, number: int) -> StateExtent:
         mark = here(database, stored, number)
         return mark if number else replace(mark, cut={})
 

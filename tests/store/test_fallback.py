@@ -9,7 +9,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.fallback import DAMAGED, MOST_HOLES
-from edgert.store.state.records import Mark
+from edgert.store.state.records import StateExtent
 from tests.store.worlds import COLUMNS, E1, E2, E3, E9, ROW, SCHEMA, flow
 
 
@@ -38,23 +38,27 @@ def test_each_checkpoint_says_what_it_covers(database: Database) -> None:
     commit(database, 5, ROW)
     commit(database, 6, deltas=())
     assert database.state("f") == [b"1", b"2", b"d"]
-    assert database.marks("f") == [None, Mark(2, Position(4), E1, {0: 1}), Mark(3, Position(5), E1, {0: 2})]
+    assert database.extents("f") == [
+        None,
+        StateExtent(2, Position(4), E1, {0: 1}),
+        StateExtent(3, Position(5), E1, {0: 2}),
+    ]
     database.compact_state("f", b"both", 2)
-    assert database.marks("f") == [Mark(2, Position(4), E1, {0: 1}), Mark(3, Position(5), E1, {0: 2})]
+    assert database.extents("f") == [StateExtent(2, Position(4), E1, {0: 1}), StateExtent(3, Position(5), E1, {0: 2})]
 
 
 def test_a_checkpoint_with_very_many_holes_has_no_mark(database: Database) -> None:
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     holes = Position(9_999, frozenset(range(1, MOST_HOLES + 2)))
     database.commit([Checkpoint("f", holes, (b"1",), b"")], {}, 10_000)
-    assert database.marks("f") == [None]
+    assert database.extents("f") == [None]
 
 
 def test_a_fallback_opens_an_epoch_that_cuts_the_one_before(database: Database) -> None:
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     commit(database, 4, ROW)
     commit(database, 7, ROW, ROW)
-    back = database.marks("f")[0]
+    back = database.extents("f")[0]
     assert back
     database.fall_back("f", back, E2, "why")
     (stored,) = database.flows()
@@ -70,7 +74,7 @@ def test_a_flow_that_ships_nothing_falls_back_too(database: Database) -> None:
     database.put_flow(flow(E1), None, None, {}, 1)
     commit(database, 4)
     commit(database, 7)
-    back = database.marks("f")[0]
+    back = database.extents("f")[0]
     assert back
     database.fall_back("f", back, E2, "why")
     assert (database.flows()[0].position, database.flows()[0].epoch) == (Position(4), E2)
@@ -82,7 +86,7 @@ def test_where_epochs_get_new_names_what_is_void_stays_void_and_there_is_no_way_
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     commit(database, 4, ROW)
     commit(database, 7, [0.0, 60.0, "a", 5])
-    back = database.marks("f")[0]
+    back = database.extents("f")[0]
     assert back
     database.fall_back("f", back, E2, "why")
     commit(database, 8, [0.0, 60.0, "a", 6])
@@ -90,7 +94,7 @@ def test_where_epochs_get_new_names_what_is_void_stays_void_and_there_is_no_way_
     assert told(database, E1) == [(1, None, {})]
     assert told(database, E3) == [(1, E1, {0: 1}), (2, "database went back in time"), (3, [1])], "without the five"
     assert told(database, E9) == [(1, E3, {0: 3}), (2, DAMAGED), (3, [6])]
-    assert database.marks("f") == [None, None]
+    assert database.extents("f") == [None, None]
 
 
 def test_a_new_name_does_not_bring_back_what_a_fallback_cut(database: Database) -> None:
@@ -98,7 +102,7 @@ def test_a_new_name_does_not_bring_back_what_a_fallback_cut(database: Database) 
     database.put_flow(flow(E1), SCHEMA, None, {}, 1)
     commit(database, 4, ROW)
     commit(database, 7, ROW)
-    back = database.marks("f")[0]
+    back = database.extents("f")[0]
     assert back
     database.fall_back("f", back, E2, "why")
     database.rebase("f", {E1: E3, E2: E9}, E1, {0: 3}, {0: 3}, "went back")

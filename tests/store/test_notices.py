@@ -41,7 +41,7 @@ def test_they_stand_behind_the_rows_and_the_gap_of_their_commit_and_count_as_no_
     assert (drops.gateway, drops.epoch, drops.stream, drops.sequence, drops.flow_version) == ("g1", E1, 0, 4, 1)
     assert drops.drops == (LATE,)
     assert (database.outbox_size.batches, database.outbox_size.rows) == (4, 1)
-    (mark,) = database.marks("f")
+    (mark,) = database.extents("f")
     assert mark is not None
     assert mark.cut == {0: 4}, "a fallback to this checkpoint keeps them"
 

@@ -87,7 +87,7 @@ class FlowResults:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StateExtent:
     """The extent of a checkpoint whose state is still stored, so that a flow can go back to it."""
 
     number: int
