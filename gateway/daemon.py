@@ -313,7 +313,7 @@ class Daemon:
         await self.checkpointer.compaction.stop()
         async with self.flow_registry.busy:
             runs = [run for run in self.flows.runs.values() if not run.ended]
-            runs = await asyncio.to_thread(self.host.checkpoints.rest, runs, self.checkpointer.feeding, END_S)
+            runs = await asyncio.to_thread(self.host.checkpoints.quiesce, runs, self.checkpointer.feeding, END_S)
         await asyncio.sleep(0)  # lets what was given out last be published
         await self.ingest.publishing.settled(END_S)
         self.ingest.publishing.give_up()

@@ -110,7 +110,7 @@ class Checkpoints(Protocol):
         thread of its own. Itself called on the store thread."""
         ...
 
-    def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
+    def quiesce(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """Works off the queues at the end of the process, as far as the time allows, and computes nothing afterwards.
         Returns the flows that stand still. All output of these has been given out, and they may have a last checkpoint:
         by `capture`, or the pending one. For the other flows `capture` returns false. On a thread of its own."""
@@ -176,7 +176,7 @@ class Host(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Ends all work, after `rest`; rows in queues stay where they are."""
+        """Ends all work, after `quiesce`; rows in queues stay where they are."""
         ...
 
     def begin(self, run: FlowRun, blobs: Sequence[bytes] = (), queue: bytes = b"", *, stands: bool = False) -> None:

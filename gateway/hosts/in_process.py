@@ -84,7 +84,7 @@ class PoolCheckpoints:
     def run_out(self, run: FlowRun) -> Iterator[Said]:
         return run_out(run, _now(self._clock))
 
-    def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
+    def quiesce(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - self.turn_s)
         self._pool.stop(self.turn_s)
         resting = [run for run in runs if self._pool.at_rest(run.local)]

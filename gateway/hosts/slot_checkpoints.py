@@ -116,7 +116,7 @@ class SlotCheckpoints:
     def run_out(self, run: FlowRun) -> Iterator[Said]:
         return self._offline_runs.run_out(self._hosted[run])  # the flow needs no slot any more
 
-    def rest(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
+    def quiesce(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """Takes the last checkpoint of all flows at the same time, with the queued entries. A flow with a hanging slot
         does not delay the others."""
         hold_s = min(self.hold_s, timeout_s - self.answer_s)

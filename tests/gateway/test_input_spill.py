@@ -370,7 +370,7 @@ async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpo
     gateway = world.gateway
     runs = list(gateway.flows.runs.values())
     began = time.monotonic()
-    assert [run.flow.name for run in gateway.host.checkpoints.rest(runs, gateway.checkpointer.feeding, 1.6)] == [
+    assert [run.flow.name for run in gateway.host.checkpoints.quiesce(runs, gateway.checkpointer.feeding, 1.6)] == [
         "other"
     ]
     await gateway.host.stop()

@@ -27,7 +27,7 @@ async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_n
     (process,) = walk.processes
     process.start()  # and is never stepped
     began = time.monotonic()
-    assert walk.slots.checkpoints.rest(runs, walk.feeding, 5.0) == []
+    assert walk.slots.checkpoints.quiesce(runs, walk.feeding, 5.0) == []
     assert not any(walk.slots.checkpoints.capture(run, walk.feeding) for run in runs)
     assert time.monotonic() - began < 3.5, "20 times 0.2 s"
 
@@ -43,7 +43,7 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     rests: list[FlowRun] = []
 
     def rest() -> bool:
-        rests.extend(walk.slots.checkpoints.rest([walk.run], walk.feeding, 5.0))
+        rests.extend(walk.slots.checkpoints.quiesce([walk.run], walk.feeding, 5.0))
         return bool(rests)
 
     assert await walk.while_it_waits(rest)
@@ -54,7 +54,7 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     walk.feed()
     process.step()
     assert run.capturing, "it waits, and what comes waits aside"
-    assert walk.slots.checkpoints.rest([walk.run], walk.feeding, -1.0) == []
+    assert walk.slots.checkpoints.quiesce([walk.run], walk.feeding, -1.0) == []
     process.step()
     assert not process.slot.runs
     assert not walk.slots.checkpoints.is_up(walk.run)
@@ -83,7 +83,7 @@ async def test_one_that_was_silent_and_reports_later_has_no_last_part_and_comput
     process.step()
     walk.feed()
     process.silent_s = QUIET_S + 1.0
-    assert walk.slots.checkpoints.rest([walk.run], walk.feeding, 5.0) == []
+    assert walk.slots.checkpoints.quiesce([walk.run], walk.feeding, 5.0) == []
     process.silent_s = 0.0
     assert not await walk.while_it_waits(lambda: walk.slots.checkpoints.capture(walk.run, walk.feeding))
     process.step()

@@ -37,7 +37,7 @@ class Chain(Inlinable):
         self._chain, self._names = chain_of(self._nodes, self._live, self.predictions)
         self.generation += 1
 
-    def rest(self, at: int) -> Chain:
+    def tail(self, at: int) -> Chain:
         """The chain from its operator number `at` on, with the same models."""
         made = Chain(self._nodes[at:], self._live)
         made.predictions.models = {n: m for n, m in self.predictions.models.items() if n in made.predictions.nodes}

@@ -175,9 +175,9 @@ def _enter(stage: Stage, at: int, entry: Entry, now: Now) -> None:
     if not at or not isinstance(stage.logic, Chain):
         _stand(instance, stage.number, entry._replace(source=stage.entrances[entry.source]))
         return
-    rest = stage.logic.rest(at)
+    tail = stage.logic.tail(at)
     out: Outgoing[Instance] = []
-    emissions: Sequence[Emission] = rest.process(entry.batch, 0, now)
+    emissions: Sequence[Emission] = tail.process(entry.batch, 0, now)
     if isinstance(region, Region):
         inside: dict[int, StageInput] = {}
         leaving: list[Emission] = []
@@ -194,8 +194,8 @@ def _enter(stage: Stage, at: int, entry: Entry, now: Now) -> None:
             target.instance.queue.append(Entry(target.source, batch, entry.put, producer=target.producer))
         else:
             target.instance.remote(target, batch)
-    stage.logic.drops.update(rest.drops)
-    stage.logic.lost += rest.lost
+    stage.logic.drops.update(tail.drops)
+    stage.logic.lost += tail.lost
     stage.boundary.letters()
     if isinstance(region, Region):
         region.take_messages(stage.logic)

@@ -73,7 +73,7 @@ class Queue(ABC):
         """All that waits, in order: a copy."""
         entries = list(self._entries)
         if self._taken:
-            entries[0] = self._rest()
+            entries[0] = self._remainder()
         return entries
 
     def _bytes_ahead(self) -> tuple[int, int]:
@@ -204,7 +204,7 @@ class Queue(ABC):
             self.owed_bytes -= cut.size
         return Entry(source, cut, put, producer)
 
-    def _rest(self) -> Entry:
+    def _remainder(self) -> Entry:
         """The first entry without the rows that are taken."""
         entry = self._entries[0]
         return entry._replace(batch=slice_of(entry.batch, self._taken, len(entry.batch)))
@@ -212,5 +212,5 @@ class Queue(ABC):
     def _settle(self) -> None:
         """Makes the rest of the first entry an entry of its own, before others are put in front of it or shed."""
         if self._taken:
-            self._entries[0] = self._rest()
+            self._entries[0] = self._remainder()
             self._taken = 0

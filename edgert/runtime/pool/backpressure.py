@@ -161,7 +161,7 @@ class Backpressure:
             queue.shedding = False
             log.info("%s takes rows again; its queue is below the limit", instance.name)
 
-    def rest(self, instance: Instance, turn: Turn[Instance]) -> None:
+    def retry_later(self, instance: Instance, turn: Turn[Instance]) -> None:
         """A row failed and is to be tried again, or errors have made the turn long: all that was taken and is not done
         goes back, and waits, so that nothing overtakes. Without a time to wait for it is there for the next choice."""
         number, queue = instance.schedule.number, instance.queue

@@ -315,7 +315,7 @@ class Pool:
         schedule.running = False
         schedule.freed = ended
         if turn.back:
-            self.backpressure.rest(instance, turn)
+            self.backpressure.retry_later(instance, turn)
             self._work.notify()  # a worker must wait until the retry time
         self.backpressure.free(schedule.number, ended)
         if self._watching:
