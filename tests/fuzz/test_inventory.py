@@ -92,6 +92,7 @@ FUZZED: Final = {
     "agent/fleet/plans.py:profile_untrusted": P,
     "agent/fleet/status.py:section_untrusted": P,
     "agent/fleet/status.py:labels_untrusted": P,
+    "agent/fleet/status.py:link_untrusted": P,
     "agent/interference/ring.py:unpack_untrusted": "tests/agent/interference/test_ring.py",
     "edgert/boards/waves.py:waves_untrusted": U,
     "edgert/boards/board_state.py:state_untrusted": U,

@@ -17,7 +17,7 @@ from agent.drivers.recent import RecentSums
 from agent.fleet import plans
 from agent.fleet.moves import SECTION, candidate_untrusted
 from agent.fleet.rings import SECTION as RING
-from agent.fleet.status import labels_untrusted, section_untrusted
+from agent.fleet.status import labels_untrusted, link_untrusted, section_untrusted
 from agent.interference import ring as rings
 from agent.lease.grants import grants_untrusted, record_untrusted
 from agent.lease.voters import voters_untrusted
@@ -92,6 +92,8 @@ def test_sections_of_a_member(payload: bytes) -> None:
     of = member(board=payload)
     assert isinstance(section_untrusted(of, "board"), Mapping)
     assert all(isinstance(label, str) for label in labels_untrusted(of))
+    link = link_untrusted(of)
+    assert link is None or (isinstance(link[0], str) and link[1] > 0)
     profile = plans.profile_untrusted(of)
     assert profile is None or (profile["cpu"] > 0 and isinstance(profile["memory"], int))
 
