@@ -182,7 +182,7 @@ class Agent:
                 await self.metrics.start(self.settings.agent.metrics_port)
             if self.settings.agent.discovery == "mdns":
                 tasks.append(asyncio.create_task(self._discover()))
-            runs = (self.presence.run, self.mend.run, self.auto.run, self.moves.run, _feed_watchdog)
+            runs = (self.presence.run, self.mend.run, self.auto.run, self.moves.run, self.drain.run, _feed_watchdog)
             tasks += [asyncio.create_task(run()) for run in runs]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
@@ -362,6 +362,7 @@ class Agent:
             "members": fleet_status.members(self.transport, self.rounds, self.clock.monotonic()),
             "counters": fleet_status.counters(self.transport),
             "replacements": self.auto.made,
+            "drained": self.drain.drained,
             "coordination": self.presence.status(),
         }
 

@@ -124,6 +124,8 @@ METRICS: Final = (
     Metric("edgert_agent_plan_changes_delayed_rows_total", "counter", "rows", "Rows that waited meanwhile.", ("by",),
            _changes("rows_delayed")),
     Metric("edgert_agent_drained", "gauge", "", "1 while this board is drained.", (), at("moves", "drained")),
+    Metric("edgert_agent_drain_damaged", "gauge", "", "1 if the memory of a drain was damaged when the agent began: it "
+           "was set aside.", (), at("moves", "drain_damaged")),
     Metric("edgert_agent_load_ratio", "gauge", "", "Part of its room that this board needs now.", ("resource",),
            _moves("load")),
     Metric("edgert_agent_load_predicted_before_ratio", "gauge", "", "Load that was predicted for now, half a minute "

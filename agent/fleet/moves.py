@@ -72,6 +72,8 @@ class FleetMoves:
         self.exchange = Exchange(Rules(crowded=settings.crowded))
         self.drained = False
         """People want no operators here."""
+        self.drain_damaged = False
+        """The memory of a drain was damaged when the agent began."""
         self.counts = {"made": 0, "refused": 0}
         """Moves of instances of this board since the agent began."""
         self.past_prediction = PastPrediction()
@@ -92,7 +94,6 @@ class FleetMoves:
             "high": [round(high.cpu, 2), round(high.link, 2)],
             "takes": self._takes(),
             "spent": self.exchange.spent(self._clock.monotonic()),
-            "drained": self.drained,
         }
 
     @property
@@ -107,7 +108,10 @@ class FleetMoves:
 
     async def serve_admission(self, sender: str, args: Mapping[str, Any]) -> Any:
         """Another board offers an instance: `{"copies": [flow/operator copy, ...], "ring": packed, "most": the part of
-        its room that this board may need after the move, "urgent": bool}`."""
+        its room that this board may need after the move, "urgent": bool}`; or `{"drain": True}`: people empty a board,
+        and ask whether this one takes operators at all."""
+        if args.get("drain") is True:
+            return {"admitted": self._gateway.connected and not self.drained}
         told, packed, most = args.get("copies"), args.get("ring"), args.get("most")
         copies = tuple(copy for copy in told if isinstance(copy, str)) if isinstance(told, list) else ()
         if not copies or not isinstance(packed, bytes) or not isinstance(most, int | float):
@@ -268,7 +272,13 @@ class FleetMoves:
 
     def measured(self) -> Mapping[str, Any]:
         """For Prometheus. Loads by resource, as parts of the board's room."""
-        return {"counts": self.counts, "drained": self.drained, "changes": self._flows.history.totals, **self._load()}
+        return {
+            "counts": self.counts,
+            "drained": self.drained,
+            "drain_damaged": self.drain_damaged,
+            "changes": self._flows.history.totals,
+            **self._load(),
+        }
 
     def _load(self) -> dict[str, dict[str, float]]:
         """By resource, as parts of the board's room: of now, what was predicted for now, and the greatest to come."""
@@ -306,11 +316,11 @@ class FleetMoves:
 
 def candidate_untrusted(member: Member, cooling: bool = False, now: float | None = None) -> Candidate | None:
     """A board that takes instances, as it told; None of one that does not, or tells nonsense. `cooling`: also one that
-    takes none by itself now; never one that is drained. `now`: monotonic; its ring is seen as of then, and None is
-    returned where that is too late."""
+    takes none by itself, now or at all; never one that is drained. `now`: monotonic; its ring is seen as of then, and
+    None is returned where that is too late. A board whose gateway is away has no links."""
     told, board = section_untrusted(member, SECTION), section_untrusted(member, "board")
     link, ring = board.get("link"), member.sections.get(RING)
-    takes = told.get("drained") is False and (cooling or told.get("takes") is True)
+    takes = board.get("drained") is False and (cooling or told.get("takes") is True)
     if not takes or not isinstance(link, list) or len(link) != 2 or not link[1] or ring is None:
         return None
     try:
@@ -320,7 +330,7 @@ def candidate_untrusted(member: Member, cooling: bool = False, now: float | None
             return None
         crowd = Crowd(later(unpack_untrusted(ring.payload), age_s), room)
         return Candidate(member.name, crowd, high, spent=told.get("spent") is True)
-    except (ValueError, ProtocolError):
+    except (ValueError, ArithmeticError, ProtocolError):
         return None
 
 

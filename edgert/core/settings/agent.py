@@ -151,7 +151,9 @@ class Moves:
     """Moves of operators that the fleet makes by itself (see docs/internals/interference.md)."""
 
     enabled: bool = setting(
-        True, doc="false: this board neither gives operators away by itself nor takes any; people still move them"
+        True,
+        doc="false: this board gives no operators away by itself and takes none from crowded boards; people still "
+        "move and drain them",
     )
     period_s: float = setting(
         5.0, doc="time between two predictions; an instance is offered after three", unit="s", minimum=0.5, maximum=60

@@ -26,6 +26,9 @@ class World:
 
     def __init__(self) -> None:
         self.on = {"in": "g1", "window": "g1", "out": "g1"}
+        self.plan, self.pins = 1, dict[str, str]()
+        self.state, self.silent = "runs", False
+        """The record of the flow, and whether no board with a part of it answers."""
         self.error, self.makes = "", True
         """The coordinator: its answer, and whether it makes the move."""
 
@@ -33,22 +36,32 @@ class World:
         own = SimpleNamespace(name="g1")
         roster = SimpleNamespace(own=own)
         client = SimpleNamespace(call=self.parts)
-        gateway = SimpleNamespace(client=client, figures={})
+        gateway = SimpleNamespace(client=client, figures={}, connected=True)
         flows = SimpleNamespace(
-            check=self.check, parts=self.part, running=self.part, control={"fleet.relieve": self.relieve}
-        )
+            check=self.check, running=self.running, control={"fleet.relieve": self.relieve},
+            leases=SimpleNamespace(read=self.record),
+        )  # fmt: skip
         return FleetDrain(
             folder, cast(Any, roster), cast(Any, gateway), cast(Any, flows), cast(Any, SimpleNamespace(rings={})),
-            cast(Any, SimpleNamespace(drained=False)), cast(Any, None),
+            cast(Any, SimpleNamespace(drained=False, drain_damaged=False)), cast(Any, None),
         )  # fmt: skip
 
     async def parts(self, verb: str) -> Any:
         return {"air": (await self.part("air"))["g1"]}
 
+    async def record(self, flow: str) -> Any:
+        return SimpleNamespace(state=self.state)
+
+    async def running(self, flow: str) -> dict[str, Any]:
+        if self.silent:
+            raise EdgertError("expected a flow of the fleet, got 'air'")
+        return await self.part(flow)
+
     async def part(self, flow: str) -> dict[str, Any]:
         assignment = {operator: [at, -1] for operator, at in self.on.items()}
-        part = {"plan": 1, "state": "running", "document": DOCUMENT, "assignment": assignment}
-        return {"g1": part} if self.on else {}
+        rules = {"pins": self.pins}
+        part = {"plan": self.plan, "document": DOCUMENT, "assignment": assignment, "rules": rules}
+        return {"g1": part}
 
     async def check(self, document: Any) -> Any:
         return OPERATORS
@@ -57,6 +70,7 @@ class World:
         assert all(self.on[operator] == args["from"] for operator in args["moves"])
         if self.makes:
             self.on |= args["moves"]
+            self.plan += 1
         if self.error:
             raise EdgertError(self.error)
         return {"pause_s": 0.1}
@@ -116,15 +130,101 @@ def test_what_was_moved_on_stays_there_and_the_rest_comes_back(tmp_path: Path) -
     assert ask(drain, "fill")["stays"] == {}
     assert world.on == {"in": "g1", "window": "g1", "out": "g3"}
     ask(drain, "drain")
-    world.on = {}
+
+
+def test_a_fill_says_what_really_came_back(tmp_path: Path) -> None:
+    world = World()
+    drain = world.drain(tmp_path)
+    ask(drain, "drain")
+    world.on["out"] = "g3"
+    assert ask(drain, "fill")["moved"] == {"air": {"window": "g2"}}
+    ask(drain, "drain")
+    world.on["window"] = "g3"
+    assert ask(drain, "fill")["moved"] == {}
+
+
+def test_a_flow_whose_boards_do_not_answer_is_not_forgotten_and_one_that_was_removed_is(tmp_path: Path) -> None:
+    world = World()
+    drain = world.drain(tmp_path)
+    ask(drain, "drain")
+    world.silent = True
+    found = ask(drain, "fill")
+    assert list(found["stays"]) == ["air"]
+    assert found["moved"] == {}
+    world.silent = False
     assert ask(drain, "fill")["stays"] == {}
+    assert world.on["window"] == "g1"
+    ask(drain, "drain")
+    world.state, world.silent = "removed", True
+    assert ask(drain, "fill")["stays"] == {}
+    assert not (tmp_path / FILE).exists()
 
 
-@pytest.mark.parametrize("text", ["[1]", '{"air": {"window": "g2"}}', '{"drained": true, "moved": [1]}'])
-def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_fill_keeps_to_pins_that_people_set_meanwhile(tmp_path: Path) -> None:
+    """One that is pinned here comes back from wherever it is: another drain may have moved it on."""
+    world = World()
+    drain = world.drain(tmp_path)
+    world.pins = {"out": "g1"}
+    ask(drain, "drain")
+    world.on["out"] = "g3"
+    world.pins["window"] = "g2"
+    assert ask(drain, "fill")["moved"] == {"air": {"out": "g3"}}
+    assert world.on == {"in": "g1", "window": "g2", "out": "g1"}
+
+
+def test_what_comes_to_a_drained_board_moves_on_unless_people_pinned_it_there(tmp_path: Path) -> None:
+    world = World()
+    drain = world.drain(tmp_path)
+    ask(drain, "drain")
+    world.on |= {"window": "g1", "out": "g1"}
+    world.pins, world.plan = {"out": "g1"}, 7
+    asyncio.run(drain.look())
+    assert world.on == {"in": "g1", "window": "g2", "out": "g1"}
+    ask(drain, "fill")
+    world.on["window"], world.plan = "g1", 9
+    asyncio.run(drain.look())
+    assert world.on["window"] == "g1", "the board is not drained any more"
+
+
+def test_a_flow_that_cannot_be_moved_is_not_tried_at_each_look(tmp_path: Path) -> None:
+    """A try may let the flow stand still."""
+    world = World()
+    drain = world.drain(tmp_path)
+    world.error, world.makes = "its state is too large", False
+    ask(drain, "drain")
+    world.error, world.makes = "", True
+    asyncio.run(drain.look())
+    assert world.on["window"] == "g1"
+    world.plan += 1
+    asyncio.run(drain.look())
+    assert world.on["window"] == "g2"
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"air": {"window": "g2"}}', '{"drained": true, "moved": [1]}'])
+def test_a_file_that_is_something_else_is_set_aside(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / FILE).write_text(text)
-    with pytest.raises(EdgertError, match="remove it to end that"):
-        World().drain(tmp_path)
+    drain = World().drain(tmp_path)
+    assert (drain.drained, drain.moved, drain._moves.drain_damaged) == (False, {}, True)
+    assert [file.name for file in tmp_path.iterdir()] == ["drained.damaged"]
+    assert "this board is not drained" in caplog.text
+
+
+def test_only_boards_that_take_operators_now_are_chosen(tmp_path: Path) -> None:
+    """One may be drained, or have lost its gateway, since it told of itself."""
+    drain = World().drain(tmp_path)
+    answers: dict[str, Any] = {"g2": {"admitted": False}, "g3": {"admitted": True}}
+
+    async def request(board: str, verb: str, args: Any, timeout_s: float) -> Any:
+        assert (verb, args) == ("fleet.admit", {"drain": True})
+        if board not in answers:
+            raise EdgertError("no answer")
+        return answers[board]
+
+    drain._request = request
+    candidates = [cast(Any, SimpleNamespace(gateway=name)) for name in ("g2", "g3", "g4")]
+    assert [one.gateway for one in asyncio.run(drain._consenting(candidates))] == ["g3"]
 
 
 def test_a_drain_that_is_asked_for_amid_a_fill_comes_after_it(tmp_path: Path) -> None:

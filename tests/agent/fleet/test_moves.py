@@ -12,22 +12,11 @@ from agent.fleet.movable import Movable
 from agent.fleet.moves import candidate_untrusted
 from agent.interference.exchange import Candidate
 from agent.interference.peaks import Load
-from agent.interference.ring import NOTHING, Ring
-from agent.interference.ring import pack as pack_ring
+from agent.interference.ring import Ring
 from agent.interference.score import Crowd, Room
-from agent.membership.members import Member, Section, State, Version
 from edgert.core.errors import EdgertError
-from edgert.core.packing import pack
+from tests.agent.fleet.told import TOLD, member
 from tests.agent.interference.worlds import flat
-
-TOLD = {"room": [2.0, 1e6], "high": [0.5, 0.1], "takes": True, "drained": False}
-
-
-def member(told: Any, link: Any = ("10.0.0.1", 7947), ring: bytes = pack_ring(NOTHING)) -> Member:
-    sections = {"moves": pack(told), "board": pack({"link": list(link)}), "ring": ring}
-    made = Member("g2", ("10.0.0.1", 1), Version(1, 1, State.ALIVE), 0.0)
-    made.sections = {name: Section(1, 1, payload) for name, payload in sections.items()}
-    return made
 
 
 def test_a_board_that_takes_instances_is_one_to_choose_from() -> None:
@@ -40,7 +29,7 @@ def test_one_that_cools_down_takes_what_people_drain_and_one_that_is_drained_tak
     cooling = member({**TOLD, "takes": False})
     assert candidate_untrusted(cooling) is None
     assert candidate_untrusted(cooling, cooling=True) is not None
-    assert candidate_untrusted(member({**TOLD, "drained": True}), cooling=True) is None
+    assert candidate_untrusted(member(TOLD, drained=True), cooling=True) is None
 
 
 def test_a_ring_that_came_a_while_ago_is_seen_later_and_one_that_is_over_is_not_seen() -> None:
@@ -55,7 +44,7 @@ def test_a_ring_that_came_a_while_ago_is_seen_later_and_one_that_is_over_is_not_
 
 @pytest.mark.parametrize("wrong", [
     {"room": [0, 1e6]}, {"room": [2.0]}, {"room": "much"}, {"room": [True, 1.0]}, {"room": [float("nan"), 1.0]},
-    {"high": [-1, 0]}, {"high": None}, {"takes": "yes"}, {"drained": None},
+    {"high": [-1, 0]}, {"high": None}, {"takes": "yes"}, {"room": [1e-200, 1e6]},
 ])  # fmt: skip
 def test_nonsense_of_another_board_is_no_candidate(wrong: dict[str, Any]) -> None:
     assert candidate_untrusted(member({**TOLD, **wrong})) is None
@@ -65,6 +54,7 @@ def test_a_board_without_links_or_with_a_damaged_ring_is_no_candidate() -> None:
     assert candidate_untrusted(member(TOLD, link=("10.0.0.1", 0))) is None
     assert candidate_untrusted(member(TOLD, ring=b"\x01")) is None
     assert candidate_untrusted(member([1, 2])) is None
+    assert candidate_untrusted(member(TOLD, drained=None)) is None
 
 
 def one_of(cpu: float) -> Movable:
