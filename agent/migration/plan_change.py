@@ -28,6 +28,9 @@ On = Mapping[str, str]
 """Operator copy -> gateway."""
 NO_PLAN: Final = 0
 """Undoes a stop only: what a part has prepared then is another coordinator's, which may have decided for it."""
+MOST_STATE: Final = 15 << 20
+"""Bytes of packed state that can come to one board. A message between agents has a sixteenth MiB, for the document and
+waiting batches."""
 COMMIT_TRIES: Final = 10
 RETRY_S: Final = 1.0
 
@@ -93,6 +96,11 @@ class Change:
         return sorted({*self.before.values(), *self.after.values()})
 
     @property
+    def givers(self) -> list[str]:
+        """Those of the present plan, in the order of their exports."""
+        return sorted(set(self.before.values()))
+
+    @property
     def part(self) -> dict[str, Any]:
         """Returns the part of the next plan that gateways are told."""
         assignment = {operator: [gateway, -1] for operator, gateway in self.after.items()}
@@ -117,7 +125,8 @@ async def change_plan(change: Change, ask: Ask) -> Made:
         plan = change.plan
         await _prepare(change, exports, ask)
     except EdgertError as error:
-        await abort(change.flow, change.gateways, plan, change.fence, ask)
+        # by a greater number: a stop, or a prepare, of this change that arrives later is refused
+        await abort(change.flow, change.gateways, plan, change.fence + 1, ask)
         raise PlanChangeError(f"flow {change.flow} stays where it is: {error}") from error
     pause = await commit(change.flow, change.gateways, set(change.after.values()), change.plan, change.fence, ask)
     return Made(pause, sum(map(_size, copies.values())), sum(map(_size, exports)))
@@ -130,10 +139,11 @@ def _size(said: Mapping[str, Any]) -> int:
 
 async def _send_ahead(change: Change, ask: Ask) -> dict[str, Any]:
     """Has the gateways of the next plan build their parts with the state of now. Returns source gateway → its copied
-    state; nothing where one of them could not: the flow runs on in any case."""
+    state; nothing where one of them could not: the flow runs on in any case. Raises `PlanChangeError` where there is
+    too much of it: then the flow need not stand still to find that out."""
 
     async def copy(giver: str) -> Any:
-        told = {"flow": change.flow, "operators": change.leaving(giver), "fence": change.fence}
+        told = {"flow": change.flow, "operators": change.leaving(giver), "fence": change.fence, "most": MOST_STATE}
         return await ask(giver, "part.copy", told)
 
     async def send(gateway: str) -> None:
@@ -144,7 +154,16 @@ async def _send_ahead(change: Change, ask: Ask) -> dict[str, Any]:
     givers = [gateway for gateway in change.gateways if change.leaving(gateway)]
     try:
         copies = dict(zip(givers, await asyncio.gather(*map(copy, givers)), strict=True))
+        for gateway in change.gateways:
+            size = sum(one.get("bytes", 0) for giver, one in copies.items() if change.comes(giver, gateway))
+            if size > MOST_STATE:
+                raise PlanChangeError(
+                    f"flow {change.flow} stays where it is: {gateway} would get {size:,} bytes of state, and at most"
+                    f" {MOST_STATE:,} can come to one board"
+                )
         await asyncio.gather(*map(send, change.gateways))
+    except PlanChangeError:
+        raise
     except EdgertError as error:
         log.info("flow %s: no state is sent ahead of its change to plan %d: %s", change.flow, short(change.plan), error)
         return {}
@@ -155,7 +174,7 @@ async def _stop(change: Change, copies: Mapping[str, Any], ask: Ask) -> list[Any
     """Stops the flow at all gateways of the present plan. Returns their exports, of what changed since these copies.
     Where one cannot tell that, all give the whole."""
     told = {"flow": change.flow, "fence": change.fence}
-    givers = sorted(set(change.before.values()))
+    givers = change.givers
     stopped = dict(zip(givers, await asyncio.gather(*(ask(g, "part.stop", told) for g in givers)), strict=True))
 
     async def export(giver: str, since: str) -> Any:
@@ -171,8 +190,15 @@ async def _stop(change: Change, copies: Mapping[str, Any], ask: Ask) -> list[Any
 
 
 async def _prepare(change: Change, exports: list[Any], ask: Ask) -> None:
-    part = {**change.part, "imports": exports, "rules": change.rules}
-    await asyncio.gather(*(ask(gateway, "part.prepare", part) for gateway in change.gateways))
+    async def prepare(gateway: str) -> None:
+        # what waited for other gateways may be for any
+        imports = [
+            one if change.comes(giver, gateway) else {**one, "states": [], "queue": b""}
+            for giver, one in zip(change.givers, exports, strict=True)
+        ]
+        await ask(gateway, "part.prepare", {**change.part, "imports": imports, "rules": change.rules})
+
+    await asyncio.gather(*map(prepare, change.gateways))
 
 
 async def commit(flow: str, gateways: Iterable[str], staying: Container[str], plan: int, fence: int, ask: Ask) -> Pause:

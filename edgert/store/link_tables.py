@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from edgert.core.errors import DamagedError
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Stored
 from edgert.store import plan_change
@@ -67,9 +68,9 @@ class LinkTables(Transactions):
         with self._transaction() as db:
             plan_change.put_rules(db, flow, fence, packed)
 
-    def prepared(self) -> dict[str, Prepared]:
+    def prepared(self) -> dict[str, Prepared | DamagedError]:
         """The parts of next plans that wait for the word to be run, by flow."""
-        return {flow: Prepared.unpack(blob) for flow, blob in self._read(plan_change.prepared).items()}
+        return {flow: Prepared.read(blob) for flow, blob in self._read(plan_change.prepared).items()}
 
     def put_prepared(self, flow: str, prepared: Prepared | None) -> None:
         """See `plan_change.prepare`."""

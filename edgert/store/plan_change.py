@@ -34,13 +34,13 @@ class Prepared:
         return msgspec.msgpack.encode(plain)
 
     @classmethod
-    def unpack(cls, blob: bytes) -> Prepared:
-        """Raises `DamagedError`."""
+    def read(cls, blob: bytes) -> Prepared | DamagedError:
+        """The part, or what is wrong with its bytes: one that is damaged stops no other flow."""
         form = tuple[dict[str, Any], int, dict[str, tuple[str, int]], list[bytes], bytes]
         try:
             document, plan, assignment, states, queue = msgspec.msgpack.decode(blob, type=form)
         except msgspec.MsgspecError as error:
-            raise DamagedError(f"expected a prepared part of a plan, got {len(blob)} damaged bytes: {error}") from error
+            return DamagedError(f"expected a prepared part of a plan, got {len(blob)} damaged bytes: {error}")
         return cls(document, plan, {name: Location(*at) for name, at in assignment.items()}, states, queue)
 
 

@@ -219,10 +219,10 @@ class Commands:
         return await self._parts.export(_text(arguments, "flow"), operators, taken, since)
 
     async def copy_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `gateway.flows.precopy`. `{"flow": name, "operators": [copy, ...], "fence": number}`."""
-        flow, operators = _text(arguments, "flow"), _operators(arguments)
+        """See `gateway.flows.precopy`. `{"flow": name, "operators": [copy, ...], "most": bytes, "fence": number}`."""
+        flow, operators, most = _text(arguments, "flow"), _operators(arguments), _number(arguments, "most", 1 << 62)
         async with self._obeying(flow, arguments):
-            return await self._parts.copy(flow, operators)
+            return await self._parts.copy(flow, operators, most)
 
     async def ahead_of_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document", "assignment", "plan", "copies": {gateway: what it said to `part.copy`}, "fence"}`."""

@@ -18,6 +18,7 @@ before anything that comes by it, wherever its operator runs then. See `edgert.s
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,7 +29,7 @@ from weakref import WeakValueDictionary
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
-from edgert.core.errors import EdgertError, show
+from edgert.core.errors import EdgertError, PayloadError, show
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.graph import Flow
 from edgert.flow.part_states import PartEvent, PartState
@@ -54,6 +55,7 @@ from gateway.registry.recovery import last_checkpoint
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
 
+log = logging.getLogger(__name__)
 MAX_RULES_BYTES: Final = 1 << 16
 
 
@@ -84,13 +86,16 @@ class Parts:
         self._fences = self._database.fences()
         self._changes.load(self._database)
         for flow, (fence, packed) in self._database.placement_rules().items():
-            self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
+            try:
+                self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
+            except PayloadError as error:
+                log.error("flow %s: the rules of its placement (edgert fleet rules) are lost here: %s", flow, error)
 
     def loaded(self) -> None:
         """Records the loaded flows that a start does not let run."""
         for name, run in self._flows.runs.items():
             if self._changes.stands(name):
-                self.stopped.loaded(run, suspended=name not in self.prepared)
+                self.stopped.loaded(run, suspended=not (name in self.prepared or name in self._changes.damaged))
 
     def status(self) -> dict[str, Any]:
         """The parts of this gateway by flow; see `docs/internals`."""
@@ -131,13 +136,14 @@ class Parts:
 
     # -- state that is sent ahead
 
-    async def copy(self, flow: str, operators: Iterable[str]) -> dict[str, Any]:
-        """The state of operator copies that are to leave, as of a checkpoint of now; the flow runs on."""
+    async def copy(self, flow: str, operators: Iterable[str], most: int) -> dict[str, Any]:
+        """The state of operator copies that are to leave, as of a checkpoint of now; the flow runs on. `most`: bytes
+        that the coordinator can take."""
         run = self._run(flow)
         self._changes.check_free(flow)
         await self._flows.checkpointer.checkpoint([run])
         blobs, _ = await self._checkpoint(flow)
-        return await self.precopy.copy(flow, blobs, set(operators))
+        return await self.precopy.copy(flow, blobs, set(operators), most)
 
     async def ahead(
         self, document: Mapping[str, Any], assignment: Assignment, plan: int, copies: Mapping[str, Any]
@@ -259,6 +265,9 @@ class Parts:
                     form = await asyncio.to_thread(self._form, flow, assignment, plan, states, queues)
                 await self._store(lambda: self._database.put_prepared(flow.name, form))
                 self.prepared[flow.name] = form
+                self._changes.damaged.discard(flow.name)
+                if ahead is not None and own is not None:
+                    self.precopy.ready[flow.name] = form, ahead.run
 
     async def commit(self, flow: str, plan: int) -> dict[str, Any]:
         """The part runs by the next plan. Returns for how long it stood still, and how many rows waited meanwhile."""
@@ -282,13 +291,15 @@ class Parts:
         """The part goes on by the plan that it had."""
         async with self._busy:
             before, after = self._changes.step(flow, PartEvent.ABORT, plan)
-            if before is after:
+            damaged = flow in self._changes.damaged
+            if before is after and not damaged:
                 return
-            if before in (PartState.JOINING, PartState.PREPARED):
+            if damaged or before in (PartState.JOINING, PartState.PREPARED):
                 await self._store(lambda: self._database.put_prepared(flow, None))
-                del self.prepared[flow]
+                self.prepared.pop(flow, None)
+                self._changes.damaged.discard(flow)
                 self.precopy.forget(flow)
-            if after is PartState.RUNNING:
+            if after is PartState.RUNNING and before is not after:
                 self.stopped.go_on(flow)
 
     # -- below

@@ -70,16 +70,18 @@ class Precopy:
     copied: dict[str, Copied] = field(default_factory=dict)
     parts: dict[str, PrecopiedPart] = field(default_factory=dict)
     ready: dict[str, tuple[Prepared, FlowRun]] = field(default_factory=dict)
-    """Parts that were formed, each with a run that has all of their state."""
+    """Parts that were formed and stored, each with a run that has all of their state."""
     kept_s: float = KEPT_S
     """State that was sent ahead is forgotten after so long: its coordinator is gone."""
 
-    async def copy(self, flow: str, blobs: Sequence[bytes], operators: Collection[str]) -> dict[str, Any]:
-        """The state of operator copies, of a flow of which `blobs` are stored."""
+    async def copy(self, flow: str, blobs: Sequence[bytes], operators: Collection[str], most: int) -> dict[str, Any]:
+        """The state of operator copies, of a flow of which `blobs` are stored; only its size where that is above `most`
+        bytes."""
         copied = self.copied[flow] = Copied(secrets.token_hex(8), blobs)
         asyncio.get_running_loop().call_later(self.kept_s, self._forget_copied, flow, copied)
         states = await asyncio.to_thread(states_of_operators, blobs, operators)
-        return {"token": copied.token, "states": states}
+        size = sum(map(len, states))
+        return {"token": copied.token, "states": states if size <= most else [], "bytes": size}
 
     def known(self, flow: str) -> Sequence[bytes]:
         """The stored state of which a copy was made."""
@@ -136,9 +138,7 @@ class Precopy:
         run.restore_state(packed)
         run.restored = 1 + len(packed)
         waiting = waiting_here(run, queue)
-        formed = Prepared(dict(run.flow.document), part.plan, part.assignment, [part.base, *packed], waiting)
-        self.ready[run.flow.name] = formed, run
-        return formed
+        return Prepared(dict(run.flow.document), part.plan, part.assignment, [part.base, *packed], waiting)
 
     def run_of(self, flow: str, prepared: Prepared) -> FlowRun | None:
         """The run that has all state of this prepared part; None where it was not formed here from what was ahead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
 
+log = logging.getLogger(__name__)
 GUESTS_WAIT: Final = "guests_wait"
 """In the database's table `meta`."""
 
@@ -53,6 +55,8 @@ class PlanChanges:
         self._gateway, self._runs, self._stored = gateway, runs, stored
         self.prepared: dict[str, Prepared] = {}
         """This gateway's parts of next plans."""
+        self.damaged: set[str] = set()
+        """Flows of which that part cannot be read any more: only a coordinator knows whether they may go on."""
         self.committed: dict[str, Committed] = {}
         """Prepared parts whose commit is under way, or failed between the database and the flow: it is asked for again
         then, and must not be written again."""
@@ -62,7 +66,16 @@ class PlanChanges:
 
     def load(self, database: Database) -> None:
         """Call this before flows are loaded."""
-        self.prepared.update(database.prepared())
+        for flow, found in database.prepared().items():
+            if isinstance(found, Prepared):
+                self.prepared[flow] = found
+                continue
+            self.damaged.add(flow)
+            log.error(
+                "flow %s: its part of the next plan, which waited for the coordinator's word, is lost: %s. What runs"
+                " here by the present plan stands still. It goes on when the coordinator undoes the change; where other"
+                " boards run by the next plan already, remove the flow and deploy it anew", flow, found,
+            )  # fmt: skip
         self.guests_wait = bool(database.meta(GUESTS_WAIT, 0))
 
     def is_guest(self, stored: StoredFlow) -> bool:
@@ -76,7 +89,7 @@ class PlanChanges:
     def stands(self, flow: str) -> bool:
         """True if the flow's part of the next plan is prepared, or it is a guest that waits: a start must not let it
         run."""
-        return flow in self.prepared or (self.guests_wait and self.is_guest(self._stored[flow]))
+        return flow in self.prepared or flow in self.damaged or (self.guests_wait and self.is_guest(self._stored[flow]))
 
     def state(self, flow: str) -> PartState:
         """The state of this gateway's part of a flow."""

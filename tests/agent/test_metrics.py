@@ -30,7 +30,7 @@ STATUS: dict[str, Any] = {
     },
     "replacements": 2,
     "moves": {
-        "counts": {"made": 3, "refused": 1}, "drained": True, "changes": {
+        "counts": {"made": 3, "refused": 1}, "drained": True, "drain_damaged": False, "changes": {
             "moves": {"person": 2, "drain": 5}, "pause_s": {"person": 0.5}, "bytes": {"person": 10_000},
             "rows_delayed": {"person": 40},
         }, "load": {"cpu": 0.5, "link": 0.1},

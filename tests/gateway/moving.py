@@ -337,14 +337,14 @@ async def until_empty(waiting: Callable[[], Any], what: str, deadline_s: float =
 
 
 async def run(seed: int, moves: int, keys: int, folder: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """So many moves under load, most of them with a fault."""
+    """So many moves that are made, under load, and those that are undone meanwhile; most of them with a fault."""
     outcome = Outcome(seed, keys)
     world = World(seed, folder, outcome)
     await world.start()
     try:
         await world.give(world.draw.sample(range(keys), keys))
         world.feeding.set()
-        while outcome.moves < moves:
+        while outcome.made < moves:
             on = {**APART, **dict.fromkeys(KEYED, world.draw.choice(BOARDS)), "central": world.draw.choice(BOARDS)}
             if on != world.on:
                 await world.move(on, world.draw.choice(FAULTS))
@@ -361,7 +361,9 @@ async def run(seed: int, moves: int, keys: int, folder: Path, say: Callable[[str
 
 def main() -> int:
     parser = argparse.ArgumentParser("tests.gateway.moving", description=__doc__)
-    parser.add_argument("--moves", type=int, default=200, metavar="N", help="of each seed (default: %(default)s)")
+    parser.add_argument(
+        "--moves", type=int, default=200, metavar="N", help="that are made, of each seed (default: %(default)s)"
+    )
     parser.add_argument("--keys", type=int, default=10_000, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (default: %(default)s)")

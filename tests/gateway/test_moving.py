@@ -17,7 +17,7 @@ async def test_moves_that_are_cut_short_anywhere_lose_double_and_reorder_nothing
     outcome = await run(seed, 8, 200, tmp_path)
     print(outcome)
     assert outcome.good, outcome
-    assert outcome.moves == 8
+    assert outcome.made == 8
 
 
 def test_what_came_of_a_seed_can_be_written_as_json() -> None:

@@ -122,7 +122,7 @@ async def test_state_of_another_version_is_not_taken_ahead(tmp_path: Path) -> No
 @in_loop
 async def test_what_no_coordinator_comes_back_for_is_forgotten(tmp_path: Path) -> None:
     gateway, parts = await ahead_of_plan_2(tmp_path / "db", kept_s=0.0)
-    await parts.copy("f", ["minute"])
+    await parts.copy("f", ["minute"], 1_000)
     await until(lambda: not parts.precopy.parts and not parts.precopy.copied, "that it is forgotten")
     gateway.crash()
 
@@ -191,4 +191,16 @@ async def test_the_pause_begins_before_the_checkpoint_of_the_stop_and_rows_that_
     assert told["rows_delayed"] == 2
     assert 0.0 < told["pause_s"] <= time.monotonic() - asked_at
     assert await parts.commit("f", 2) == {"pause_s": 0.0, "rows_delayed": 0}, "told twice"
+    gateway.crash()
+
+
+@in_loop
+async def test_state_that_is_more_than_a_coordinator_takes_is_not_copied_but_its_size_is_told(tmp_path: Path) -> None:
+    gateway, parts = await ahead_of_plan_2(tmp_path / "db")
+    whole = await parts.copy("f", ["minute"], 1_000)
+    size = sum(map(len, whole["states"]))
+    assert whole["bytes"] == size > 0
+    more = await parts.copy("f", ["minute"], size - 1)
+    assert more["states"] == []
+    assert more["bytes"] >= size
     gateway.crash()

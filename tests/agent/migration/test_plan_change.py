@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.membership.packets import MAX_FRAME
 from agent.migration.plan_change import (
+    MOST_STATE,
     Ask,
     Change,
     PlanChangeError,
@@ -21,7 +23,7 @@ from agent.migration.plan_change import (
 )
 from edgert.core.errors import EdgertError
 from edgert.flow.part_states import PartState
-from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, Died, Gateways, run_virtual, whole
+from tests.agent.migration.worlds import BEFORE, BOARDS, CHANGE, MOST, Died, Gateways, run_virtual, whole
 
 LEAVES = Change({"name": "f"}, BEFORE, {"in": "a", "window": "c", "out": "c"}, 7)
 """`b` has no part of the flow any more."""
@@ -32,7 +34,7 @@ COMES = Change({"name": "f"}, LEAVES.after, BEFORE, 7)
 """`b` had none."""
 ALL = (CHANGE, LEAVES, LEAVES_FIRST, COMES)
 CHANGES = st.sampled_from(ALL)
-FAULTS = ("lost", "unanswered", "forgets", "merges", "starts", "impatient")
+FAULTS = ("lost", "unanswered", "forgets", "merges", "starts", "impatient", "late")
 
 
 @given(st.dictionaries(st.integers(1, 40), st.sampled_from(FAULTS), max_size=20), CHANGES)
@@ -58,7 +60,7 @@ def make(faults: Mapping[int, str], change: Change) -> Gateways:
     return gateways
 
 
-HARD = ("lost", "unanswered", "starts", "impatient")
+HARD = ("lost", "unanswered", "starts", "impatient", "late")
 
 
 @pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])
@@ -67,6 +69,17 @@ def test_whichever_two_requests_meet_a_fault_the_flow_is_whole(change: Change) -
         asked = make({first: fault}, change).asked
         for second, other in product(range(first + 1, asked + 1), HARD):
             make({first: fault, second: other}, change)
+
+
+@pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])
+def test_a_request_that_arrives_after_its_change_was_undone_stops_nothing(change: Change) -> None:
+    for at in range(1, make({}, change).asked + 1):
+        gateways = Gateways({at: "late"}, change)
+        try:
+            run_virtual(change_plan(change, gateways.ask))
+        except PlanChangeError:
+            gateways.deliver(MOST)
+            assert whole(gateways) == 1
 
 
 def ordered(gateways: Gateways, dies_after: int, order: Sequence[str]) -> Ask:
@@ -153,6 +166,48 @@ def test_where_nothing_can_be_sent_ahead_the_whole_state_travels_then(at: int) -
     made = run_virtual(change_plan(CHANGE, gateways.ask))
     assert (made.ahead_bytes, made.paused_bytes) == (0, 2 * len(b"all"))
     assert whole(gateways) == CHANGE.plan
+
+
+def test_where_there_is_too_much_state_for_a_board_nothing_stops() -> None:
+    gateways = Gateways({}, LEAVES)
+    asked: list[str] = []
+
+    async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        asked.append(verb)
+        answer = await gateways.ask(gateway, verb, args)
+        if verb == "part.copy":
+            assert args["most"] == MOST_STATE
+            return {**answer, "states": [], "bytes": MOST_STATE + 1}
+        return answer
+
+    with pytest.raises(
+        PlanChangeError, match=r"f stays where it is: c would get 15,728,641 bytes of state, and at most"
+    ):
+        run_virtual(change_plan(LEAVES, ask))
+    assert asked == ["part.copy"]
+    assert MOST_STATE + (1 << 20) == MAX_FRAME
+
+
+def test_each_board_is_sent_only_state_and_queues_of_operators_that_come_to_it() -> None:
+    gateways = Gateways({}, CHANGE)
+    sent: dict[str, dict[str, tuple[int, bytes, bytes]]] = {}
+
+    async def ask(gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        answer = await gateways.ask(gateway, verb, args)
+        if verb == "part.export":
+            return {**answer, "queue": b"queue", "pending": b"pending"}
+        if verb == "part.prepare":
+            imports = args["imports"]
+            sent[gateway] = {one["gateway"]: (len(one["states"]), one["queue"], one["pending"]) for one in imports}
+        return answer
+
+    run_virtual(change_plan(CHANGE, ask))
+    none, all_ = (0, b"", b"pending"), (1, b"queue", b"pending")
+    assert sent == {
+        "a": {"a": none, "b": none, "c": none},
+        "b": {"a": none, "b": none, "c": all_},
+        "c": {"a": none, "b": all_, "c": none},
+    }
 
 
 def test_where_one_giver_merged_its_state_all_give_the_whole() -> None:

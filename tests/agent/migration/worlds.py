@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ from edgert.flow.part_states import PartEvent, PartState, after, event_of
 
 Result = TypeVar("Result")
 BOARDS = ("a", "b", "c")
+LATE = 4
+MOST = 1_000
+"""More than there are requests."""
 
 
 class Died(BaseException):
@@ -28,11 +32,15 @@ class Died(BaseException):
 
 class Gateways:
     """The gateways' side of the protocol, in memory: parts go from state to state by the product's table. `faults`:
-    number of a request → what happens with it. It is lost, before it is carried out or after; or, before it arrives,
-    the gateway forgets what was sent ahead, merges what it has stored, starts anew, or its patience ends."""
+    number of a request → what happens with it. It is lost, before it is carried out or after; its answer is not waited
+    for, and it arrives behind the next `LATE` ones; or, before it arrives, the gateway forgets what was sent ahead,
+    merges what it has stored, starts anew, or its patience ends."""
 
     def __init__(self, faults: Mapping[int, str], change: Change) -> None:
         self.faults, self.change, self.asked = faults, change, 0
+        self.delayed: list[tuple[int, str, str, Mapping[str, Any]]] = []
+        """Requests that arrive once so many were asked."""
+        self.fence = dict.fromkeys(BOARDS, 0)
         self.dies_after: int | None = None
         """Requests until the coordinator dies."""
         self.has = set(change.before.values())
@@ -61,7 +69,11 @@ class Gateways:
         if self.asked == self.dies_after:
             raise Died
         self.asked += 1
+        self.deliver(self.asked)
         fault = self.faults.get(self.asked)
+        if fault == "late":
+            self.delayed.append((self.asked + LATE, gateway, verb, args))
+            raise EdgertError("no answer yet")
         if fault == "lost":
             raise EdgertError("no answer")
         if fault == "forgets":
@@ -74,11 +86,25 @@ class Gateways:
             self._step(gateway, PartEvent.START)
         if fault == "impatient" and self.state[gateway] is PartState.STOPPED:
             self._step(gateway, PartEvent.PATIENCE_ENDS)
+        answer = self._receive(gateway, verb, args)
+        if fault == "unanswered":
+            raise EdgertError("no answer")
+        return answer
+
+    def deliver(self, before: int) -> None:
+        """Requests that are late arrive now, those that are due before so many were asked."""
+        due, self.delayed = ([one for one in self.delayed if (one[0] <= before) is now] for now in (True, False))
+        for _, gateway, verb, args in due:
+            with contextlib.suppress(EdgertError):
+                self._receive(gateway, verb, args)
+
+    def _receive(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
+        if args.get("fence", self.fence[gateway]) < self.fence[gateway]:
+            raise EdgertError("it obeys another coordinator")
+        self.fence[gateway] = max(self.fence[gateway], args.get("fence", 0))
         answer = self._do(gateway, verb, args)
         running = {g for g in BOARDS if self.state[g] is PartState.RUNNING}
         self.mixed |= len({(self.plan[g], tuple(self.on[g].items())) for g in running}) > 1
-        if fault == "unanswered":
-            raise EdgertError("no answer")
         return answer
 
     def _step(self, gateway: str, event: PartEvent, plan: int = 0) -> tuple[PartState, PartState]:
@@ -149,6 +175,8 @@ class Gateways:
     def end(self, dies_after: int | None = None, forgotten: str = "") -> None:
         """A new coordinator ends what was left; nothing is lost any more. It dies itself after so many requests.
         `forgotten`: a board that is asked nothing any more."""
+        self.deliver(MOST)
+        self.fence = dict.fromkeys(BOARDS, 9)
         self.faults, self.dies_after = {}, None if dies_after is None else self.asked + dies_after
         parts = {board: part for board, part in self.parts().items() if board != forgotten}
         verdict, plan = decision(parts)
