@@ -21,7 +21,7 @@ from edgert.core.settings.agent import Moves
 from tests.agent.fleet.told import TOLD, member
 from tests.agent.interference.worlds import flat
 
-OFFER = {"instance": "f/window", "ring": pack(flat(0.1)), "most": 1.0}
+OFFER = {"copies": ["f/window"], "ring": pack(flat(0.1)), "most": 1.0}
 DRAIN = {"drain": True}
 
 

@@ -13,6 +13,7 @@ from agent.fleet.moves import candidate_untrusted
 from agent.interference.exchange import Candidate
 from agent.interference.peaks import Load
 from agent.interference.ring import Ring
+from agent.interference.ring import pack as pack_ring
 from agent.interference.score import Crowd, Room
 from edgert.core.errors import EdgertError
 from tests.agent.fleet.told import TOLD, member
