@@ -97,7 +97,7 @@ class Change:
 
     @property
     def givers(self) -> list[str]:
-        """Those of the present plan, in the order of their exports."""
+        """Gateways of the present plan, in the order of their exports."""
         return sorted(set(self.before.values()))
 
     @property
