@@ -150,7 +150,7 @@ class BoardAgent:
     def tell(self) -> None:
         told = {
             SECTION: pack_section(self.moves.gossip_section()), RING: pack(self.board),
-            "board": pack_section({"link": ["sim", 1]}),
+            "board": pack_section({"link": ["sim", 1], "drained": False}),
         }  # fmt: skip
         self.member.sections = {
             name: Section(1, 1, payload, self.fleet.clock.monotonic()) for name, payload in told.items()

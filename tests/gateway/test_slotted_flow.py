@@ -16,7 +16,7 @@ from gateway.hosts.slotted_flow import SlottedFlow
 
 
 def hosted_of() -> SlottedFlow:
-    run: Any = SimpleNamespace(pending=[], taken=[], places={}, rewrite=False, progress=Progress(Position()))
+    run: Any = SimpleNamespace(pending=[], taken=[], stages={}, rewrite=False, progress=Progress(Position()))
     return SlottedFlow(run, [0])
 
 
