@@ -42,7 +42,7 @@ from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
-from agent.membership.transport import TIMEOUT_S, Handler, Transport
+from agent.membership.transport import TIMEOUT_S, Transport
 from agent.metrics import MetricsServer
 from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
@@ -72,7 +72,7 @@ ALONE_S: Final = 10.0
 
 
 class Agent:
-    """One agent. Others add verbs to `control` (its own socket) and to `handlers` (requests of other agents)."""
+    """One agent. Its parts add verbs to `control` (its own socket) and to `transport.handlers` (requests of others)."""
 
     def __init__(self, settings: AgentSettings, name: str) -> None:
         """Raises `EdgertError` where keys or epoch cannot be read."""
@@ -154,16 +154,13 @@ class Agent:
         seeds = {_address(seed) for seed in self.settings.agent.seeds}
         if seeds:
             met = {member.address for member in self.membership.roster if member.present} | self.transport.met
+            for seed in seeds - met:  # by a name, perhaps, of which members know the address only
+                self.transport.meet(seed)
             return 2 * len(met & seeds) > len(seeds)
         return self.settings.agent.discovery != "mdns" or self.clock.monotonic() - self._began >= ALONE_S
 
     def _advertised(self, port: int) -> Address:
         return self.settings.agent.address(), port
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """Verb -> handler of requests from other agents."""
-        return self.transport.handlers
 
     async def request(self, gateway: str, verb: str, args: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
         """The result of `verb` at the agent of `gateway`. Raises `RequestError`."""

@@ -241,6 +241,10 @@ class Transport(asyncio.DatagramProtocol):
         finally:
             writer.close()
 
+    def meet(self, address: Address) -> None:
+        """Exchanges tables with whoever of the fleet listens at an address of the settings; then it is in `met`."""
+        self._begin(self._sync(address, ""))
+
     async def _sync(self, address: Address, name: str) -> None:
         try:
             table = self.membership.table()
@@ -248,7 +252,7 @@ class Transport(asyncio.DatagramProtocol):
             if not isinstance(answer, bytes):
                 raise ProtocolError(f"expected a table, got {show(answer)}")
             self.membership.merge_untrusted(answer, self._clock.monotonic())
-            if address in self.membership.seeds:
+            if not name:
                 self.met.add(address)
         except EdgertError as error:
             log.debug("no exchange of tables: %s", error)

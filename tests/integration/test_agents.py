@@ -40,6 +40,23 @@ def agents(tmp_path: Path) -> Iterator[list[RealAgent]]:
             print(agent.name, agent.log())
 
 
+def test_boards_whose_seeds_are_given_by_name_become_one_fleet(tmp_path: Path) -> None:
+    """The address of a member is no name: each seed is asked until it has answered."""
+    fleet = [RealAgent(tmp_path, f"board-{n}", [], [KEY]) for n in (1, 2, 3)]
+    seeds = ", ".join(f'"localhost:{agent.port}"' for agent in fleet)
+    try:
+        for agent in fleet:
+            agent.config.write_text(agent.config.read_text().replace("seeds = []", f"seeds = [{seeds}]"))
+            agent.start()
+        for agent in fleet:
+            voters = lambda a=agent: a.status().get("coordination", {}).get("boards")  # noqa: E731
+            wait_until(lambda v=voters: v() == sorted(ALL), f"{agent.name} to know all voters")  # type: ignore[misc]
+    finally:
+        for agent in fleet:
+            agent.kill()
+            print(agent.name, agent.log())
+
+
 def test_distances_are_measured_and_estimated(agents: list[RealAgent], capsys: pytest.CaptureFixture[str]) -> None:
     def others() -> list[dict[str, object]]:
         return [member for member in agents[1].status()["members"] if not member["self"]]
