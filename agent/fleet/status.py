@@ -46,9 +46,11 @@ def link_untrusted(member: Member) -> list[Any] | None:
 
 def check_links(members: Iterable[Member], on: Mapping[str, str]) -> None:
     """Raises `EdgertError` where a flow would run on several boards, and one of them has told no address for links: no
-    row would reach it. `on`: operator -> gateway."""
+    row would reach it. One whose gateway is away for a moment may pass: it tells the address again when it is back.
+    `on`: operator -> gateway."""
     boards = set(on.values())
-    lacking = sorted(boards - {member.name for member in members if link_untrusted(member)})
+    fit = {m.name for m in members if link_untrusted(m) or section_untrusted(m, "flows").get("gateway") is False}
+    lacking = sorted(boards - fit)
     if len(boards) > 1 and lacking:
         raise EdgertError(
             f"expected boards to which others can send rows, got {', '.join(lacking)}, of which no address for links is"

@@ -66,6 +66,15 @@ def test_a_flow_does_not_come_to_a_board_of_which_no_address_for_links_is_known(
         check_links(members, {"in": "a", "window": "b", "out": "c"})
 
 
+def test_a_board_whose_gateway_is_away_for_a_moment_is_not_refused() -> None:
+    """Its agent tells no port meanwhile: two thirds of the moves amid restarts were refused."""
+    told = {"board": {"link": ["b", 0]}, "flows": {"gateway": False}}
+    away = {name: Section(1, 1, pack(value)) for name, value in told.items()}
+    there = {"board": Section(1, 1, pack({"link": ["a", 8883]}))}
+    members = [SimpleNamespace(name="a", sections=there), SimpleNamespace(name="b", sections=away)]
+    check_links(cast(Any, members), {"in": "a", "window": "b"})
+
+
 @in_loop
 async def test_a_packet_that_does_not_leave_is_counted() -> None:
     """A loop of uvloop refuses names in place of addresses."""
