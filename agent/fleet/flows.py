@@ -111,15 +111,14 @@ class FleetFlows:
         return self.coordinator_of(flow) == self.name
 
     def coordinator_of(self, flow: str) -> str:
-        """The member that coordinates a flow."""
+        """The voter that coordinates a flow."""
         return coordinator(flow, self._able())
 
     def _able(self) -> list[str]:
-        """The members that are alive, without those that say that their gateway does not answer: nothing can be asked
-        of it there, and so these coordinate no flow."""
-        alive = [member for member in self._roster if member.state is State.ALIVE]
-        able = [m.name for m in alive if section_untrusted(m, "flows").get("gateway") is not False]
-        return able or [member.name for member in alive]
+        """The living voters that can coordinate flows: of a gateway that is away nothing could be asked there."""
+        away = {m.name for m in self._roster if section_untrusted(m, "flows").get("gateway") is False}
+        alive = self.alive()
+        return [name for name in alive if name not in away] or alive
 
     def concerned(self) -> bool:
         """Does this agent coordinate a flow that it has heard of?"""

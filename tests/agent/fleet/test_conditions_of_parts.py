@@ -78,7 +78,8 @@ def test_a_board_whose_gateway_is_down_coordinates_no_flow() -> None:
     down = Section(1, 1, pack({"flows": {}, "gateway": False}))
     boards = [SimpleNamespace(name=name, state=State.ALIVE, sections=dict[str, Section]()) for name in "abc"]
     nothing: Any = None
-    flows = FleetFlows("a", cast(Any, boards), nothing, nothing, nothing, MoveHistory(VirtualClock()))
+    leases: Any = SimpleNamespace(members="abc")
+    flows = FleetFlows("a", cast(Any, boards), nothing, nothing, leases, MoveHistory(VirtualClock()))
     first = flows.coordinator_of("air")
     for board in boards:
         if board.name == first:

@@ -16,7 +16,7 @@ from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.gateway import Part
 from edgert.core.errors import EdgertError
-from tests.agent.simulation.worlds import COPIES, FLOW, ask, cut, on, tell
+from tests.agent.simulation.worlds import COPIES, FLOW, ask, cut, disturb, on, tell
 
 APART = {"minute": "b", "central": "c"}
 
@@ -280,25 +280,7 @@ faults = st.lists(
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_cuts_and_heals_make_two_owners(steps: list[tuple[str, str, str, float, float]], seed: int) -> None:
     async def story(fleet: VirtualFleet) -> None:
-        asked: list[Any] = []
-        for kind, a, b, lasts_s, then_s in steps:
-            if kind == "kill":
-                fleet.apply(FleetEvent(0.0, "kill", (a,), lasts_s))
-            elif kind in ("cut", "one-way"):
-                if a != b:
-                    fleet.apply(FleetEvent(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
-            elif a in fleet.agents:
-                told: dict[str, dict[str, Any]] = {
-                    "deploy": {"document": FLOW, "pins": {"minute": b}},
-                    "remove": {"flow": "air"},
-                    "move": {"flow": "air", "moves": {"minute": b}},
-                }
-                asked.append(asyncio.ensure_future(ask(fleet, a, kind, **told[kind])))
-            await asyncio.sleep(then_s)
-        await asyncio.sleep(400)
-        for one in asked:
-            one.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await disturb(fleet, steps)
         found = on(fleet)
         assert len({plan for plan, _ in found.values()}) <= 1
         assert not any(stands for _, stands in found.values())

@@ -35,6 +35,7 @@ FLOW: Final[dict[str, Any]] = {
 }  # fmt: skip
 Story = Callable[[VirtualFleet], Awaitable[None]]
 COPIES: Final = ("readings", "valid", "by_source", "minute#1", "minute#2", "central")
+CARDS_S: Final = 200.0
 COST_S: Final = 1e-3
 """Of a window's row."""
 
@@ -109,3 +110,33 @@ def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
     """Board -> plan of its part, as people are told it, and whether it stands still."""
     runs = {name: agent.virtual_gateway.runs.get("air") for name, agent in fleet.agents.items()}
     return {name: (short(run.part.plan), run.stopped) for name, run in runs.items() if run is not None}
+
+
+async def disturb(fleet: VirtualFleet, steps: Iterable[tuple[str, str, str, float, float]]) -> None:
+    """Faults and requests (kind, board, board, length, seconds until the next), then 400 s of peace. One card in 200 s:
+    where most boards lose theirs, nobody remembers."""
+    asked: list[asyncio.Future[Any]] = []
+    card_at = -CARDS_S
+    for kind, a, b, lasts_s, then_s in steps:
+        now = asyncio.get_running_loop().time()
+        if kind == "kill":
+            fleet.apply(FleetEvent(0.0, "kill", (a,), lasts_s))
+        elif kind == "card":
+            if now - card_at >= CARDS_S:
+                card_at = now
+                fleet.apply(FleetEvent(0.0, "card", (a,), lasts_s))
+        elif kind in ("cut", "one-way"):
+            if a != b:
+                fleet.apply(FleetEvent(0.0, "cut", (a, b), lasts_s, kind == "one-way"))
+        elif a in fleet.agents:
+            told: dict[str, dict[str, Any]] = {
+                "deploy": {"document": FLOW, "pins": {"minute": b}},
+                "remove": {"flow": "air"},
+                "move": {"flow": "air", "moves": {"minute": b}},
+            }
+            asked.append(asyncio.ensure_future(ask(fleet, a, kind, **told[kind])))
+        await asyncio.sleep(then_s)
+    await asyncio.sleep(400)
+    for one in asked:
+        one.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
