@@ -154,6 +154,8 @@ class Agent:
         seeds = {_address(seed) for seed in self.settings.agent.seeds}
         if seeds:
             met = {member.address for member in self.membership.roster if member.present} | self.transport.met
+            for seed in seeds - met:  # by a name, perhaps, of which members know the address only
+                self.transport.meet(seed)
             return 2 * len(met & seeds) > len(seeds)
         return self.settings.agent.discovery != "mdns" or self.clock.monotonic() - self._began >= ALONE_S
 

@@ -241,6 +241,10 @@ class Transport(asyncio.DatagramProtocol):
         finally:
             writer.close()
 
+    def meet(self, address: Address) -> None:
+        """Exchanges tables with whoever of the fleet listens at an address of the settings; then it is in `met`."""
+        self._begin(self._sync(address, ""))
+
     async def _sync(self, address: Address, name: str) -> None:
         try:
             table = self.membership.table()

@@ -63,7 +63,7 @@ class CentralConnection:
         self.questions: Inbound = asyncio.Queue(MOST_WAITING)
         self.acknowledgements: Inbound = asyncio.Queue(MOST_WAITING)
         self.answers = Mailbox()
-        """Answers, and the birth, until the connection takes them: of each topic the newest."""
+        """Answers until the connection takes them: of each topic the newest. The birth is written when it is sent."""
         self.again_s = AGAIN_S
         self.loop: asyncio.AbstractEventLoop | None = None
         self._left_out = ""
@@ -125,7 +125,9 @@ class CentralConnection:
             self._unanswered(topic, "too many wait")
 
     async def _send(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
-        if why := await self._refused(topic, payload, request):
+        if topic == self._status_topic:
+            await self._send_birth()
+        elif why := await self._refused(topic, payload, request):
             self._unanswered(topic, why)
             await self._refused(topic, shortened(payload, why), request)
 
@@ -148,12 +150,16 @@ class CentralConnection:
         return self.connection.limits.most(topic) if self.connection else 0
 
     def _connected(self) -> None:
-        """Publishes the birth: of the parts that the broker's limit leaves no room for, the log tells."""
+        self.answer(self._status_topic, b"")
+        self.uplink.connected()
+
+    async def _send_birth(self) -> None:
+        """Of the parts that the broker's limit of now leaves no room for, the log tells."""
+        assert self.connection is not None
         left_out = ""
-        for payload, without in births(sorted(self._flows.runs)):
-            left_out = without
-            if self.connection and self.connection.limits.fits(self._status_topic, payload):
-                self.answer(self._status_topic, payload)
+        for payload, left_out in births(sorted(self._flows.runs)):
+            fits = self.connection.limits.fits(self._status_topic, payload)
+            if fits and not await self._refused(self._status_topic, payload, None):
                 break
         else:
             left_out = "all of it"
@@ -163,7 +169,6 @@ class CentralConnection:
                 self.max_packet_bytes(self._status_topic), self._status_topic, left_out,
             )  # fmt: skip
         self._left_out = left_out
-        self.uplink.connected()
 
     def _death(self, reason: str) -> tuple[str, bytes]:
         return self._status_topic, json.dumps({"state": "offline", "reason": reason}).encode()

@@ -41,7 +41,7 @@ def agents(tmp_path: Path) -> Iterator[list[RealAgent]]:
 
 
 def test_boards_whose_seeds_are_given_by_name_become_one_fleet(tmp_path: Path) -> None:
-    """The address of a member is no name: that a seed was met is known by its answer."""
+    """The address of a member is no name: each seed is asked until it has answered."""
     fleet = [RealAgent(tmp_path, f"board-{n}", [], [KEY]) for n in (1, 2, 3)]
     seeds = ", ".join(f'"localhost:{agent.port}"' for agent in fleet)
     try:
