@@ -138,6 +138,13 @@ def test_a_board_that_has_left_and_was_not_told_does_not_run_again_once_the_flow
     assert made.state["b"] == "gone"
 
 
+def test_a_board_that_left_is_told_so_after_another_change_has_stopped_the_others_and_was_undone() -> None:
+    left = Step(AT_B, faults(("a", "part.commit", "lost")), frozenset("c"))
+    made = make(Step(APART), left, Step(NEAR, faults(("a", "part.stop", "lost"))))
+    assert made.on["a"] == AT_B
+    assert made.state["c"] == "gone"
+
+
 VERBS = ("part.copy", "part.ahead", "part.stop", "part.export", "part.prepare", "part.commit", "part.abort")
 FAULTS = st.tuples(
     st.sampled_from(BOARDS), st.sampled_from(VERBS), st.sampled_from(["lost", "unanswered", "late"])

@@ -145,9 +145,10 @@ class Gateways:
         if verb == "part.commit":
             if self._step(gateway, PartEvent.COMMIT, args["plan"])[1] is not PartState.COMMITTED:
                 return {"pause_s": 0.0}
-            self.mixed |= any(self.lives[giver] != life for giver, life in self.imported[gateway].items())
             self.on[gateway], self.made_by[gateway] = self.next[gateway], self.prepared_by[gateway]
             stays = gateway in self.on[gateway].values()
+            # one that leaves takes nothing: it may be told long after the others have gone on
+            self.mixed |= stays and any(self.lives[giver] != life for giver, life in self.imported[gateway].items())
             self._step(gateway, PartEvent.STAYS if stays else PartEvent.LEAVES)
             self.plan[gateway], self.prepared[gateway] = args["plan"], None
             (self.has.add if stays else self.has.discard)(gateway)
