@@ -62,13 +62,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 LEAVE_S: Final = 1.0
 WATCHDOG_S: Final = 10.0
-"""Well below the `WatchdogSec=` of the unit."""
+"""Time between two signs of life for systemd: well below the `WatchdogSec=` of the unit."""
 MAX_KEYS_TOLD: Final = 4
-"""A rotation needs two."""
+"""Keys that the status names. A rotation needs two."""
 LEASES: Final = "coordination.json"
-"""In the data folder: the voters of the fleet, and what this one granted to coordinators."""
+"""File in the data folder: the voters of the fleet, and what this board granted to coordinators."""
 ALONE_S: Final = 10.0
-"""After so long a board that mDNS has shown no other one begins a fleet."""
+"""A board begins a fleet when mDNS has shown no other board for so long."""
 
 
 class Agent:
@@ -150,7 +150,7 @@ class Agent:
             ) from error
 
     def _may_begin(self) -> bool:
-        """May this board be the first one of a fleet? Not where it should have met others: they may have one."""
+        """True if this board may be the first of a fleet: not where it should have met others, which may have one."""
         seeds = {_address(seed) for seed in self.settings.agent.seeds}
         if seeds:
             met = {member.address for member in self.membership.roster if member.present} | self.transport.met
@@ -232,7 +232,7 @@ class Agent:
     # What runs beside
 
     async def _measure(self) -> None:
-        """Pings of the coordinates' rounds, and what the kernel knows of links between gateways once per round."""
+        """Sends the pings of the coordinates' rounds, and reads once per round what the kernel knows of links."""
         listen_at = 0.0
         while True:
             now = self.clock.monotonic()
@@ -264,14 +264,14 @@ class Agent:
         await self.discovery.run(self.membership.roster.own.address)
 
     def _find_seeds(self) -> None:
-        """Those of the settings, and those that mDNS shows now."""
+        """Sets the seeds: those of the settings, and those that mDNS shows now."""
         seeds = [_address(seed) for seed in self.settings.agent.seeds]
         seeds += self.discovery.found.values() if self.discovery is not None else ()
         own = self.membership.roster.own.address
         self.membership.seeds = [seed for seed in dict.fromkeys(seeds) if seed != own]
 
     async def _look(self) -> None:
-        """The gateway, the load and the key file; the others are told."""
+        """Follows the gateway, the load and the key file, and tells the other boards."""
         while True:
             try:
                 self._find_seeds()
@@ -364,7 +364,7 @@ class Agent:
         }
 
     def _measured(self) -> Mapping[str, Any]:
-        """For Prometheus: the status, and that of moves and of OS scheduling."""
+        """Returns for Prometheus the status, and that of moves and of OS scheduling."""
         sched = None if self.sched is None else self.sched.status()
         return {**self.status(), "moves": self.moves.measured(), "sched": sched}
 
@@ -379,7 +379,7 @@ class Agent:
 
 
 async def _feed_watchdog() -> None:
-    """Tells systemd that the loop turns, whatever the settings let the agent do how often."""
+    """Tells systemd that the loop turns, however seldom the settings let the agent do its work."""
     while True:
         notify("WATCHDOG=1")
         await asyncio.sleep(WATCHDOG_S)

@@ -57,7 +57,7 @@ class FleetAuto:
                 await self._consider(flow, state)
 
     def _see_plan(self, flow: str, plan: int, now: float) -> None:
-        """A change of plan by people counts as one, too."""
+        """Notes the plan of a flow: a change of it by people counts as a change, too."""
         if self._plan_numbers.get(flow, plan) != plan:
             self._flows_now[flow].changed(now)
         self._plan_numbers[flow] = plan

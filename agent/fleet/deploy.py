@@ -80,8 +80,8 @@ class FleetDeploy:
     async def _deploy_first(
         self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], fence: int, rules: Rules
     ) -> None:
-        """A majority remembers it first: else, if this coordinator or a board went silent in the midst, another one
-        would take the flow for new."""
+        """Deploys a new flow. A majority remembers it first: if this coordinator or a board went silent in the midst,
+        another coordinator would else take the flow for new."""
         boards = set(on.values())
         await lease.write("deploying", boards)
         try:

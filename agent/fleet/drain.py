@@ -74,14 +74,14 @@ class FleetDrain:
         return handler
 
     async def serve(self, _: str, args: Mapping[str, Any]) -> Any:
-        """This board is to be drained, or filled again."""
+        """Drains this board, or fills it again, for another agent."""
         if args.get("verb") not in ("drain", "fill"):
             raise EdgertError(f"expected drain or fill, got {show(args.get('verb'))}")
         async with self._busy:  # the end of a fill would end a drain that was asked for meanwhile
             return await (self._drain() if args["verb"] == "drain" else self._fill())
 
     async def _drain(self) -> Mapping[str, Any]:
-        """Can be asked for again where a flow could not be moved."""
+        """Empties the board. People can ask for it again where a flow could not be moved."""
         before, others = self.drained, self._others()
         parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
         self._remember(True, self.moved)
@@ -152,7 +152,7 @@ class FleetDrain:
         return found
 
     async def _consenting(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Those that take operators by their own newest state."""
+        """The candidates that take operators by their own newest state."""
         asked = (self._request(one.gateway, "fleet.admit", {"drain": True}, ADMIT_S) for one in candidates)
         told = await asyncio.gather(*asked, return_exceptions=True)
         took = [isinstance(answer, Mapping) and answer.get("admitted") is True for answer in told]

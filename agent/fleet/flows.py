@@ -58,9 +58,9 @@ class FleetFlows:
         for verb, do in (("move", self._move), ("remove", self._remove)):
             self.add(verb, do)
         self._busy: dict[str, asyncio.Lock] = {}
-        """By flow: held while this agent changes it."""
+        """Flow → lock, held while this agent changes the flow."""
         self._held: dict[str, Lease] = {}
-        """By flow, while `changing`."""
+        """Flow → lease, while `changing`."""
         self._heard: set[str] = set()
         """Flows that members tell of, or had when all boards were asked last."""
         self._told: dict[str, tuple[int, int]] = {}
@@ -76,14 +76,14 @@ class FleetFlows:
     # -- between agents
 
     async def serve_gateway(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Another agent asks this board's gateway."""
+        """Asks this board's gateway for another agent."""
         verb, arguments = args.get("verb"), args.get("args")
         if verb not in VERBS or not isinstance(arguments, Mapping):
             raise EdgertError(f"expected one of {', '.join(sorted(VERBS))} and its arguments, got {show(verb)}")
         return await self._gateway.client.call(verb, arguments, ASK_S)
 
     async def serve_coordinator(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Another agent takes this one for the coordinator of a flow."""
+        """Does what another agent asks, which takes this one for the coordinator of a flow."""
         verb, arguments = args.get("verb"), args.get("args")
         if verb not in self._do or not isinstance(arguments, Mapping):
             raise EdgertError(f"expected one of {', '.join(self._do)} and its arguments, got {show(verb)}")
@@ -107,7 +107,7 @@ class FleetFlows:
         return handler
 
     def coordinates(self, flow: str) -> bool:
-        """Is this agent the flow's coordinator?"""
+        """True if this agent is the flow's coordinator."""
         return self.coordinator_of(flow) == self.name
 
     def coordinator_of(self, flow: str) -> str:
@@ -121,7 +121,7 @@ class FleetFlows:
         return [name for name in alive if name not in away] or alive
 
     def concerned(self) -> bool:
-        """Does this agent coordinate a flow that it has heard of?"""
+        """True if this agent coordinates a flow that it has heard of."""
         for member in self._roster:
             section = member.sections.get("flows")
             if section is not None and self._told.get(member.name) != (section.epoch, section.version):
@@ -393,5 +393,5 @@ def _flow_of(args: Mapping[str, Any]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message."""
+    """Names in order, as a message lists them."""
     return ", ".join(sorted(names)) or "none"

@@ -35,7 +35,7 @@ class Why(NamedTuple):
 
 
 class MoveHistory:
-    """See above. `totals`: by figure and by what moved, since the agent began."""
+    """The moves of this agent. `totals`: by figure and by what moved, since the agent began."""
 
     def __init__(self, clock: Clock, folder: Path | None = None) -> None:
         """`folder`: of the agent's data; None: the moves are in memory only."""

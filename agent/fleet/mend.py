@@ -122,7 +122,7 @@ class FleetMend:
     # -- deployments and removals
 
     def _is_odd(self, flow: str, parts: Mapping[str, Part]) -> bool:
-        """Has the flow other parts than this board remembers, or parts of two plans?"""
+        """True if the flow has other parts than this board remembers, or parts of two plans."""
         found = {board: part for board, part in parts.items() if part.get("assignment")}
         if not found:
             return False

@@ -78,7 +78,7 @@ class FleetMoves:
         """Moves of instances of this board since the agent began."""
         self.past_prediction = PastPrediction()
         self._expected: dict[tuple[str, ...], Expected] = {}
-        """By the operator copies of the instance."""
+        """Operator copies of an instance → what this board admitted of it."""
         self._operators: dict[tuple[str, int], Mapping[str, Mapping[str, Any]]] = {}
         self.refusals: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self.control: dict[str, Handler] = {"fleet.moves": self._moves}
@@ -271,7 +271,7 @@ class FleetMoves:
     # -- for people
 
     def measured(self) -> Mapping[str, Any]:
-        """For Prometheus. Loads by resource, as parts of the board's room."""
+        """Returns figures for Prometheus. Loads are by resource, as parts of the board's room."""
         return {
             "counts": self.counts,
             "drained": self.drained,
@@ -281,7 +281,7 @@ class FleetMoves:
         }
 
     def _load(self) -> dict[str, dict[str, float]]:
-        """By resource, as parts of the board's room: of now, what was predicted for now, and the greatest to come."""
+        """Load by resource, as parts of the board's room: now, as predicted for now, and the greatest to come."""
         before = self.past_prediction.before
         return {
             "load": self.past_prediction.now._asdict(),

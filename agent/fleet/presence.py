@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 COMPARE_S: Final = 15.0
 """Time between two exchanges of what is known of the fleet's boards."""
 GUESTS_S: Final = 30.0
-"""So long guests run on without this agent, beside the time in which a majority must answer: an agent that begins anew
-(after 2 s; a slow board takes some seconds to read the program, and an update more) needs both to let them run on. Both
-are over before the board can be forgotten (`agent.lease.electorate.dead_s`)."""
+"""Time for which guests run on without this agent, beside that in which a majority must answer: an agent that begins
+anew (after 2 s; a slow board takes some seconds to read the program, and an update more) needs both to let them run on.
+Both are over before the board can be forgotten (`agent.lease.electorate.dead_s`)."""
 ASKED: Final = 16
 """Most boards that a look pings, where too few have answered."""
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
@@ -115,7 +115,7 @@ class FleetPresence:
                 await self._resume(flow)
 
     async def _tell_peers(self) -> None:
-        """Each time: the gateway may have started anew. A suspected board keeps its links until it is dead."""
+        """Tells the gateway its peers, each time: it may have started anew. A suspected peer keeps its links."""
         peers: dict[str, list[Any]] = {}
         for member in self._roster:
             link = link_untrusted(member)
@@ -134,7 +134,7 @@ class FleetPresence:
         await self._gateway.client.call("part.suspend", {"flow": flow})
 
     async def _resume(self, flow: str) -> None:
-        """The part goes on, unless it was given up: then the flow's coordinator removes it."""
+        """Lets the part go on, unless it was given up: then the flow's coordinator removes it."""
         record, here = await self._leases.read(flow), self._roster.own.name
         if record.state in ("removing", "removed") or (record.boards and here not in record.boards):
             log.warning("flow %s was given up here: its part is removed", flow)

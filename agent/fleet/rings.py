@@ -19,7 +19,7 @@ REFERENCE_SPEED: Final = 20.0
 """Million loops per second (`agent.capacity`) of the core that rings are counted in."""
 BYTES_PER_MBIT: Final = 125_000
 SHOWN_S: Final = (10.0, 60.0, 180.0)
-"""How far the means that people see look ahead."""
+"""Span of the forecast of which people see the mean."""
 Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 DEAD_S: Final = 180.0
 RESIGN_S: Final = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
-"""Between two tries to add a board that does not store what it is told."""
+"""Wait between two tries to add a board that does not store what it is told."""
 TOLD: Final = 16
 """Most boards that a new board asks in one look whether they know its fleet."""
 
@@ -217,7 +217,7 @@ class Electorate:
         return True
 
     async def resign(self) -> None:
-        """This board leaves, and votes no more if enough others agree within `RESIGN_S`."""
+        """Ends this board's vote if enough others agree within `RESIGN_S`, before it leaves."""
         name = self._leases.name
         if self._leases.members - {name}:
             try:

@@ -24,8 +24,8 @@ LEASE_S: Final = 15.0
 MAX_NUMBER: Final = 2**63
 MOST_BOARDS: Final = 4_096
 MOST_FLOWS: Final = 1_024
-"""That a board remembers. One more forgets the removed flow that was written longest ago; where there is none, the
-board grants nothing for a flow that it does not know."""
+"""Flows that a board remembers. One more forgets the removed flow that was written longest ago; where there is none,
+the board grants nothing for a flow that it does not know."""
 STATES: Final = ("", "deploying", "runs", "removing", "removed")
 """States of a flow; empty: nothing is remembered."""
 
@@ -39,7 +39,7 @@ class Record(NamedTuple):
     """Counts the records of that coordinator."""
     state: str = ""
     boards: tuple[str, ...] = ()
-    """Those that may have a part of it."""
+    """Boards that may have a part of the flow."""
 
     def plain(self) -> list[Any]:
         return [self.number, self.step, self.state, list(self.boards)]
@@ -54,7 +54,7 @@ class Grant:
     until: float = float("-inf")
     record: Record = Record()
     written_at: float | None = None
-    """None: not since this agent began."""
+    """Time of the last record; None: no record has come since this agent began."""
 
     def held_by_another(self, coordinator: str, now: float) -> bool:
         return self.holder != coordinator and now < self.until
@@ -167,7 +167,7 @@ def record_untrusted(plain: Any) -> Record:
 
 
 def is_number(plain: Any) -> TypeGuard[int]:
-    """One that a coordinator can have."""
+    """True for a number that a coordinator can have."""
     return type(plain) is int and 0 <= plain < MAX_NUMBER
 
 

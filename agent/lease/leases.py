@@ -28,11 +28,11 @@ VERB: Final = "fleet.lease"
 VOTE_S: Final = 4.0
 """Longest wait for a board's vote, which it writes to its card first."""
 PATIENCE_S: Final = 2 * LEASE_S
-"""So long a coordinator waits for the lease that another one has: that one ends, or dies and loses it."""
+"""Longest wait for a lease that another coordinator has: that one ends, or dies and loses it."""
 PAUSE_S: Final = (0.2, 1.0)
-"""Between two tries, drawn: two that hinder each other do not again."""
+"""Bounds of the wait between two tries. It is drawn, so that two that hinder each other do not again."""
 SLOWEST_S: Final = 0.5
-"""After the last answer, where a majority has answered."""
+"""Longest wait for the next answer, where a majority has answered."""
 FIRST: Final = asyncio.FIRST_COMPLETED
 FORCE: Final = (
     "edgert fleet forget BOARD --force; only people know whether it is gone: with a board that lives and is cut off a"
@@ -52,7 +52,7 @@ class Lease:
     ) -> None:
         self.flow, self.number, self.record, self._leases = flow, number, record, leases
         self.age_s = age_s
-        """Since a coordinator wrote of the flow last, as far as a board remembers it."""
+        """Time since a coordinator wrote of the flow last, as far as a board remembers it."""
         self.until = until
         """Monotonic seconds; renewed by a majority."""
         self.fleet = leases.memory.voters.fleet
@@ -75,7 +75,7 @@ class Lease:
 
 
 class Leases:
-    """The asking side."""
+    """Asks the voters for leases, for this board's agent."""
 
     def __init__(self, memory: LeaseMemory, roster: Roster, request: Request, clock: Clock, random: Random) -> None:
         self.name, self.memory, self._roster = memory.name, memory, roster
@@ -89,11 +89,11 @@ class Leases:
         return frozenset(self.memory.voters.names)
 
     def reached(self) -> list[str]:
-        """Those of them that the membership holds for present."""
+        """The voters that the membership holds for present."""
         return sorted(member.name for member in self._roster if member.present and member.name in self.members)
 
     def has_majority(self) -> bool:
-        """So it seems; only their answers tell."""
+        """True if a majority seems to be present; only the answers tell."""
         return is_majority(self.reached(), self.members)
 
     @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ VOTERS: Final = "@voters"
 
 
 class LeaseMemory:
-    """This board's."""
+    """The memory of this board."""
 
     def __init__(self, name: str, clock: Clock, stored: str, store: Callable[[str], None]) -> None:
         """`stored`: what was handed to `store` last, empty at first; it is called on a thread, and raises `OSError`.
@@ -32,7 +32,7 @@ class LeaseMemory:
         if not isinstance(plain, dict):
             raise ValueError("expected voters and grants")
         self.voters = voters_untrusted(plain["voters"]) if "voters" in plain else Voters()
-        """Without names: this board has not met its fleet yet."""
+        """The voters; no names: this board has not met its fleet yet."""
         self._remembers = plain.get("remembers") is True
         if not is_number(floor := plain.get("floor", 0)):
             raise ValueError("expected a number as floor")
@@ -48,7 +48,7 @@ class LeaseMemory:
         return self.grants.record(flow)
 
     def begin(self, fleet: str) -> None:
-        """This board is the first one of a fleet."""
+        """Begins a fleet with this board."""
         self.voters, self._remembers = Voters(fleet, 1, 0, (self.name,)), True
 
     def adopt(self, voters: Voters) -> bool:
@@ -68,7 +68,7 @@ class LeaseMemory:
         self._remembers = True
 
     async def serve(self, sender: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Another agent, or this one, asks: `{"verb", "flow", "number", "voters"}`. Raises `EdgertError`."""
+        """Answers an agent, also this one: `{"verb", "flow", "number", "voters"}`. Raises `EdgertError`."""
         verb, flow, number = args.get("verb"), args.get("flow"), args.get("number")
         await self.merge(args)
         answer: dict[str, Any] = {}

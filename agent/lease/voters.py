@@ -19,7 +19,7 @@ LOOK_S: Final = 2.0
 LATELY_S: Final = 9.0
 """A board that has answered within this time counts as reached. With two looks it is less than a lease."""
 PER_BOARD_S: Final = 0.8
-"""More time in a large fleet, for each of its boards: about one is pinged per second."""
+"""Time that each board of a large fleet adds: about one is pinged per second."""
 
 
 def lately_s(boards: int) -> float:
@@ -36,7 +36,7 @@ class Voters(NamedTuple):
     step: int = 0
     """Counts the records that one coordinator wrote by its number."""
     names: tuple[str, ...] = ()
-    """Sorted."""
+    """The boards that vote, in order."""
 
     def supersedes(self, other: Voters) -> bool:
         """The greater number of one fleet is newer. Of two fleets, that with more boards goes on."""
@@ -50,7 +50,7 @@ class Voters(NamedTuple):
 
 
 def voters_untrusted(plain: Any) -> Voters:
-    """The other way round. Raises `ValueError`."""
+    """Reads the result of `Voters.plain`. Raises `ValueError`."""
     if not isinstance(plain, list) or len(plain) != 4:
         raise ValueError("expected of voters the fleet, a number, a step, and names")
     fleet, number, step, names = plain

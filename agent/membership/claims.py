@@ -70,7 +70,7 @@ class Claims:
             suspicion.began, suspicion.checked_at = now, None
 
     def knows_better(self, claim: Claim) -> bool:
-        """Do we hold a newer claim about an earlier suspicion or death?"""
+        """True if we hold a newer claim about an earlier suspicion or death."""
         member = self._roster.get(claim.name)
         claimed = Version(claim.epoch, claim.incarnation, claim.state)
         return member is not None and claim.state in (State.SUSPECT, State.DEAD) and claimed < member.version

@@ -122,7 +122,7 @@ class Budgets:
         rate, burst = parameters.gossip_bytes_s, parameters.gossip_burst_bytes
         self._any = Bucket(rate, burst, burst, now)
         self._urgent = Bucket(rate, burst, burst, now)
-        """For refutations and deaths alone: a storm of suspicions must not hold up what ends it."""
+        """Budget of refutations and deaths alone: a storm of suspicions must not hold up what ends it."""
         burst = parameters.state_burst_bytes
         self._state = Bucket(parameters.state_bytes_s, burst, burst, now)
 

@@ -48,7 +48,7 @@ class KeyRing:
         return key.identifier + nonce + key.cipher.encrypt(nonce, plain, context)
 
     def knows(self, sealed: bytes) -> bool:
-        """Does a key of this ring have the id that `sealed` begins with?"""
+        """True if a key of this ring has the id that `sealed` begins with."""
         return sealed[:ID_BYTES] in self._keys
 
     def open_untrusted(self, sealed: bytes, context: bytes) -> bytes | None:

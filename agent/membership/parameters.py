@@ -27,7 +27,7 @@ class Parameters:
     indirect_probes: int = 3
     """Members that are asked to probe one that did not answer (SWIM §3.1)."""
     probers_of_suspect: float = 8.0
-    """So many members, on average, probe a suspect as soon as they hear of the suspicion, and not in its turn: so that
+    """Members that, on average, probe a suspect as soon as they hear of the suspicion, and not in its turn: so that
     there are soon enough witnesses, or a refutation."""
     suspicion_factor: float = 0.8
     """Least suspicion time = factor · log10(members) · probe interval (Lifeguard §IV-B). A member that is starved for
@@ -41,9 +41,9 @@ class Parameters:
     """Greatest factor of the suspicion time of a member that refuted suspicions in the last minute (the health that
     Lifeguard §IV-A multiplies with, as the others see it). The death of such a member is seen so much later."""
     last_look_s: float = 0.8
-    """So long before the end of a suspicion the suspect and some others are pinged once more."""
+    """Time before the end of a suspicion at which the suspect and some other members are pinged once more."""
     last_look_fanout: int = 4
-    """These others. Each that has heard of a refutation sets it right, unless a packet is lost."""
+    """The number of these other members. Each that has heard of a refutation tells it, unless a packet is lost."""
     confirmations: int = 3
     """Independent witnesses, beside the first, at which a suspicion time falls to the least (Lifeguard §IV-B)."""
     retransmit_factor: float = 4.0

@@ -34,11 +34,11 @@ class Probe:
     target: str
     sent: float
     times: list[float]
-    """When each step is due."""
+    """The time at which each step is due."""
     step: Step = Step.REPEAT
-    """The next one."""
+    """The next step."""
     asked: int = 0
-    """How many were asked."""
+    """The number of members that were asked to ping the target."""
     nacks: int = 0
 
 
@@ -155,7 +155,7 @@ class Prober:
         return found
 
     def doubts(self, target: str) -> bool:
-        """Does a probe of `target` wait for longer than is usual, though others were asked?"""
+        """True if a probe of `target` waits for longer than is usual, though others were asked."""
         return any(probe.target == target and probe.step is Step.END for probe in self._probes.values())
 
     def due_to_nack(self, now: float) -> list[Relay]:

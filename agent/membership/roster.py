@@ -103,5 +103,5 @@ def known_of(member: Member) -> Iterator[Known]:
 
 
 def newer(update: SectionUpdate, held: Section | None) -> bool:
-    """Does the update replace the section that is held?"""
+    """True if the update replaces the section that is held."""
     return held is None or (update.epoch, update.version) > (held.epoch, held.version)

@@ -46,7 +46,7 @@ def answer(roster: Roster, messages: Sequence[MembershipMessage]) -> bytes:
     known = {(m.name, m.section): (m.epoch, m.version) for m in messages if isinstance(m, Known | SectionUpdate)}
     parts: list[bytes] = []
     sections: list[bytes] = []
-    """Behind the claims: who has room for a part of all should know all members."""
+    """Sections go behind the claims: a member that has room for a part of all should know all members."""
     for member in roster:
         claim = claims.get(member.name)
         if claim is None or Version(claim.epoch, claim.incarnation, claim.state) < member.version:

@@ -50,7 +50,7 @@ FIRST_S: Final = 3.0
 MAX_SERVED: Final = 64
 """Requests of members at one time."""
 MAX_OF_MEMBER: Final = 16
-"""Those of them of one member; one more is closed, and counted."""
+"""Requests of one member at one time; one more is closed, and counted."""
 MAX_ASKED: Final = 16
 """Exchanges and pings over TCP that we run at one time."""
 TIMEOUT_S: Final = 5.0

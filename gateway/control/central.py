@@ -154,15 +154,14 @@ class CentralConnection:
         self.uplink.connected()
 
     async def _send_birth(self) -> None:
-        """Of the parts that the broker's limit of now leaves no room for, the log tells."""
+        """Publishes the birth. The log tells the parts for which the broker's limit has no room at the moment."""
         assert self.connection is not None
-        left_out = ""
-        for payload, left_out in births(sorted(self._flows.runs)):
+        left_out = "all of it"
+        for payload, lacking in births(sorted(self._flows.runs)):
             fits = self.connection.limits.fits(self._status_topic, payload)
             if fits and not await self._refused(self._status_topic, payload, None):
+                left_out = lacking
                 break
-        else:
-            left_out = "all of it"
         if left_out and left_out != self._left_out:
             log.warning(
                 "the retained status is above the central broker's limit of %d bytes on %s: published without %s",
