@@ -114,7 +114,7 @@ def _report(figures: Mapping[str, Any], recent: RecentSums, owned: Callable[[int
                 inside.add(flow)
             operators[full] = Operator(
                 full, flow, instance=name, successors=tuple(here.get(name, ())), remote=tuple(elsewhere.get(name, ())),
-                threads=threads.get(slot, ()), place=f"slot {slot}" if slot >= 0 else "gateway",
+                threads=threads.get(slot, ()), location=f"slot {slot}" if slot >= 0 else "gateway",
             )  # fmt: skip
             counters[full] = {c: float(instance[c]) for c in COUNTERS if instance.get(c) is not None}
             if name in given:

@@ -40,8 +40,8 @@ class Operator:
     remote: tuple[str, ...] = ()
     """Successors that run on other boards; they are not in the report."""
     threads: tuple[Thread, ...] = ()
-    place: str = ""
-    """Process or slot that runs it, for people."""
+    location: str = ""
+    """Slot that runs it, or the process of another engine, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def report_untrusted(
                 after = tuple(_name(query, to, j) for to in follow.get(vertex["id"], ()) for j in range(copies[to]))
                 operators[name] = Operator(
                     name, query, instance=f"{plain_name(vertex)} ({k + 1})", successors=after,
-                    threads=ours, place=f"pid {ours[0].pid}" if ours else "",
+                    threads=ours, location=f"pid {ours[0].pid}" if ours else "",
                 )  # fmt: skip
                 given = {metric: values.get(f"{k}.{field}") for field, metric in COUNTERS.items()}
                 counters[name] = {m: v / 1e3 if m == "busy_s" else v for m, v in given.items() if v is not None}

@@ -177,7 +177,7 @@ def report_untrusted(
                 ours = tuple(threads[key] for key in _threads(topology, component, executor) if key in threads)
                 operators[name] = Operator(
                     name, query, instance=f"{component} [{executor[0]}-{executor[1]}]", successors=after,
-                    threads=ours, place=f"pid {ours[0].pid}" if ours else "",
+                    threads=ours, location=f"pid {ours[0].pid}" if ours else "",
                 )  # fmt: skip
                 counters[name] = _rows(figures)
                 for metric, value in values.items():

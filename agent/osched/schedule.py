@@ -142,7 +142,7 @@ def _translate(
             actions += to_nice(ours, how.best, how.worst, () if groups else over)
     if how.fast is not None:
         units = units_of(operators, threads)
-        actions += to_cores(units, how.fast.big, how.fast.places)
+        actions += to_cores(units, how.fast.big)
     if "slice" in how:
         actions += to_slices(threads, policy.logarithmic, over=over)
     return actions

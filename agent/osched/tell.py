@@ -63,7 +63,7 @@ def _rows(scheduler: Scheduler, schedule: PeriodSchedule) -> list[dict[str, Any]
     for driver, report in scheduler.reports.items():
         for operator in report.operators.values():
             row: dict[str, Any] = {
-                "driver": driver, "query": operator.query, "operator": operator.name, "place": operator.place,
+                "driver": driver, "query": operator.query, "operator": operator.name, "location": operator.location,
                 "threads": len(operator.threads), "metrics": {}, **_got(scheduler, operator),
             }  # fmt: skip
             for metric in policy.metrics if policy else ():
@@ -107,12 +107,10 @@ def dry_run(scheduler: Scheduler, policy: str) -> dict[str, Any]:
     if policy not in POLICIES:
         raise EdgertError(f"policy: expected one of {', '.join((*POLICIES, NONE))}, got {policy!r}")
     schedule = scheduler.decide(policy)
-    places = {
-        t: (o.place, o.query) for r in scheduler.reports.values() for o in r.operators.values() for t in o.threads
-    }
+    locations = {t: o.location for r in scheduler.reports.values() for o in r.operators.values() for t in o.threads}
     return {
         "policy": policy,
-        "actions": [_said(action, places) for action in schedule.actions],
+        "actions": [_said(action, locations) for action in schedule.actions],
         "notes": _scale(scheduler, policy, schedule),
         "errors": schedule.errors,
     }
@@ -132,14 +130,14 @@ def _scale(scheduler: Scheduler, policy: str, schedule: PeriodSchedule) -> list[
     return notes
 
 
-def _said(action: Action, places: Mapping[Thread, tuple[str, str]]) -> str:
+def _said(action: Action, locations: Mapping[Thread, str]) -> str:
     if isinstance(action, SetNice):
-        return f"thread {action.thread.tid} ({places[action.thread][0]}): nice {action.nice}"
+        return f"thread {action.thread.tid} ({locations[action.thread]}): nice {action.nice}"
     if isinstance(action, SetSlice):
-        return f"thread {action.thread.tid} ({places[action.thread][0]}): slice {action.slice_ns / 1e6:g} ms"
+        return f"thread {action.thread.tid} ({locations[action.thread]}): slice {action.slice_ns / 1e6:g} ms"
     if isinstance(action, SetCores):
         listed = ", ".join(map(str, sorted(cores(action.cores))))
-        return f"thread {action.thread.tid} ({places[action.thread][0]}): cores {listed}"
+        return f"thread {action.thread.tid} ({locations[action.thread]}): cores {listed}"
     if isinstance(action, SetGroup):
         limit = "" if action.quota is None else f", at most {action.quota:g} cores"
         name = action.group or "root group"

@@ -58,8 +58,3 @@ def units_of(operators: Iterable[Operator], threads: Mapping[Thread, float]) -> 
         if known:
             found[operator.threads] = max(known)
     return found
-
-
-def places(operators: Iterable[Operator]) -> Mapping[Thread, str]:
-    """Thread -> the process or slot that it belongs to, for people."""
-    return {thread: operator.place for operator in operators for thread in operator.threads}

@@ -36,16 +36,16 @@ def to_slices(
     return [SetSlice(thread, round(ms * 1e6)) for thread, ms in zip(priorities, lengths, strict=False)]
 
 
-def to_cores(units: Mapping[tuple[Thread, ...], float], big: int, places: int) -> list[Action]:
+def to_cores(units: Mapping[tuple[Thread, ...], float], big: int) -> list[Action]:
     """The fast cores for the units (threads that run the same operators) of the greatest priorities, as many as there
     are fast cores; all others run anywhere. A unit of the least priority is not among them: so nothing is done where
     all are alike.
 
-    `big`: mask of the fast cores; `places`: their number.
+    `big`: mask of the fast cores.
     """
     least = min(units.values(), default=0.0)
     urgent = sorted((unit for unit, p in units.items() if p > least), key=lambda unit: (-units[unit], unit))
-    return [SetCores(thread, big) for unit in urgent[:places] for thread in unit]
+    return [SetCores(thread, big) for unit in urgent[: big.bit_count()] for thread in unit]
 
 
 def to_groups(

@@ -10,7 +10,7 @@ from edgert.cli._control import add_agent, ask_agent, table
 
 HELP = "see and steer how the agent has the Linux scheduler serve the flows"
 STATUS, EXPLAIN, DRY_RUN, POLICY = "status", "explain", "dry-run", "policy"
-HEAD: Final = ("operator", "place", "metric", "priority", "nice", "slice", "got", "waited")
+HEAD: Final = ("operator", "location", "metric", "priority", "nice", "slice", "got", "waited")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     figures = (row.get("priority"), row.get("nice"), row.get("slice_ms"))
     shares = (f"{row[name]:.0%}" if name in row else "-" for name in ("cpu", "waited"))
     plain = ("-" if figure is None else f"{figure:.4g}" for figure in figures)
-    return (row["operator"], row["place"], metrics or "-", *plain, *shares)
+    return (row["operator"], row["location"], metrics or "-", *plain, *shares)
 
 
 def planned(answer: dict[str, Any]) -> str:
@@ -86,7 +86,7 @@ def planned(answer: dict[str, Any]) -> str:
 
 def explained(answer: dict[str, Any]) -> str:
     """Metrics, priority, and what the operator's threads got."""
-    lines = [f"{answer['operator']} in {answer['place'] or 'no known place'}, query {answer['query']}"]
+    lines = [f"{answer['operator']} in {answer['location'] or 'no known location'}, query {answer['query']}"]
     if answer["latency_s"]:
         lines.append(f"  its query wants results within {answer['latency_s'] * 1e3:g} ms")
     for name, metric in answer["metrics"].items():

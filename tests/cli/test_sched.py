@@ -20,7 +20,7 @@ COOPERATION: dict[str, Any] = {
     "held": {"air/in": 0.05}, "left_out": 2, "errors": ["d: expected"], "span": [0.0, 4000.0],
 }  # fmt: skip
 ROW: dict[str, Any] = {
-    "driver": "edgert", "query": "air", "operator": "air/in", "place": "slot 0", "threads": 2,
+    "driver": "edgert", "query": "air", "operator": "air/in", "location": "slot 0", "threads": 2,
     "metrics": {"queue_size": 400.0}, "priority": 20.0, "nice": 13, "held": 0.05, "cpu": 0.5, "waited": 0.25,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
@@ -39,8 +39,8 @@ def test_status_shows_operators_the_other_boards_and_what_is_amiss() -> None:
         "held   air/in: 0.05 of its priority, its successor on another board is congested",
         "note   2 shared flows do not fit into what is told to other boards",
         "note   d: expected",
-        "operator  place   metric          priority  nice  slice  got  waited",
-        "air/in    slot 0  queue_size=400  20        13    -      50%  25%",
+        "operator  location  metric          priority  nice  slice  got  waited",
+        "air/in    slot 0    queue_size=400  20        13    -      50%  25%",
         "note   a note",
         "error  an error",
     ]

@@ -109,7 +109,7 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
     status = agent.status()
     assert status["policy"] == "qs"
     assert status["errors"] == []
-    slots = {o["query"]: o["place"] for o in status["operators"]}
+    slots = {o["query"]: o["location"] for o in status["operators"]}
     assert set(slots.values()) == {"slot 0", "slot 1"}
     publisher = rig.publishing([(f"hot/d{n % 9}", b'{"v": 1}') for n in range(6_000)], rate=2_000.0)
     seen: list[dict[str, Any]] = []
@@ -118,7 +118,7 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
         rows = agent.status().get("operators", [])
         queues = {o["operator"]: o["metrics"].get("queue_size", 0) for o in rows if o["query"] == "hot"}
         if max(queues.values(), default=0) > 500:
-            seen.append({o["place"]: o["nice"] for o in rows})
+            seen.append({o["location"]: o["nice"] for o in rows})
         return bool(seen)
 
     wait_until(hot_first, "a long queue of the flow hot")

@@ -17,11 +17,6 @@ class Clusters:
     big: int
     little: int
 
-    @property
-    def places(self) -> int:
-        """Number of fast cores."""
-        return self.big.bit_count()
-
 
 def clusters_of(capacities: Mapping[int, float]) -> Clusters | None:
     """Core -> capacity, in any unit; None where all cores are alike."""

@@ -7,7 +7,7 @@ import { set } from "/graph.js";
 const EVERY_MS = 2000;
 const LATER_MS = 15000; // without an agent
 const $ = (id) => document.getElementById(id);
-const COLUMNS = ["Operator", "Place", "Metric", "Priority", "Nice", "Slice", "Share", "Got", "Waited"];
+const COLUMNS = ["Operator", "Location", "Metric", "Priority", "Nice", "Slice", "Share", "Got", "Waited"];
 
 export async function watch() {
   let wait = EVERY_MS;
@@ -53,7 +53,7 @@ function row(o) {
   const metrics = Object.entries(o.metrics).map(([name, value]) => `${name} ${significant(value)}`).join(", ");
   const held = o.held === undefined ? "" : ` (held: ${percent(o.held)})`;
   return [
-    [o.operator, ""], [o.place, ""], [metrics || DASH, ""], [significant(o.priority) + held, "number"],
+    [o.operator, ""], [o.location, ""], [metrics || DASH, ""], [significant(o.priority) + held, "number"],
     [significant(o.nice), "number"], [o.slice_ms === undefined ? DASH : seconds(o.slice_ms / 1000), "number"],
     [significant(o.share), "number"], [percent(o.cpu), "number"], [percent(o.waited), "number"],
   ];

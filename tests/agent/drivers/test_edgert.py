@@ -25,7 +25,7 @@ def test_instances_become_operators_with_all_threads_of_their_slot() -> None:
     assert set(report.operators) == {"air/in", "air/out"}
     first = report.operators["air/in"]
     assert first.threads == (Thread(50, 50, 2), Thread(50, 51, 3))
-    assert (first.successors, first.place, first.instance) == (("air/out",), "slot 0", "in")
+    assert (first.successors, first.location, first.instance) == (("air/out",), "slot 0", "in")
     assert report.queries["air"].latency_s == 0.1
     assert report.metrics["queue_size"] == {"air/in": 7.0, "air/out": 0.0}
     assert report.notes == ()

@@ -44,7 +44,7 @@ def test_subtasks_become_operators_with_their_threads_and_edges() -> None:
     first = report.operators["query-a/0a448493#0"]
     assert first.threads == (Thread(7, 8, 9), Thread(7, 9, 9))
     assert first.successors == ("query-a/ea632d67#0", "query-a/ea632d67#1")
-    assert (first.instance, first.place) == ("GroupAggregate[3] (1)", "pid 7")
+    assert (first.instance, first.location) == ("GroupAggregate[3] (1)", "pid 7")
     assert report.operators["query-a/ea632d67#0"].threads == ()
     assert report.notes == ("a note",)
 

@@ -75,7 +75,7 @@ def test_executors_become_operators_with_their_threads_and_edges() -> None:
     assert report.operators["one/rows#4"].successors == ("one/light#3",)
     heavy = report.operators["one/heavy#2"]
     assert heavy.threads == (Thread(7, 8, 9), Thread(7, 9, 9))
-    assert (heavy.query, heavy.instance, heavy.place, heavy.successors) == ("one", "heavy [2-2]", "pid 7", ())
+    assert (heavy.query, heavy.instance, heavy.location, heavy.successors) == ("one", "heavy [2-2]", "pid 7", ())
     assert set(report.queries) == {"one"}, "a killed topology is none"
     assert report.notes == ("a note",)
 

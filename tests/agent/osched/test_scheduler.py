@@ -35,7 +35,9 @@ class Engine:
         self.weights: dict[str, Mapping[str, float]] = {}
         self.closed = False
         self.operators = {
-            name: Operator(name, f"q{name}", instance=name, threads=tuple(process.threads()), place=f"process {name}")
+            name: Operator(
+                name, f"q{name}", instance=name, threads=tuple(process.threads()), location=f"process {name}"
+            )
             for name, process in (("a", a), ("b", b))
         }
 
