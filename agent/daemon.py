@@ -283,7 +283,7 @@ class Agent:
                     self._read_revoked(self._crl_file)
             except Exception:
                 log.exception("the state of this board could not be told")
-            await asyncio.sleep(self.settings.moves.period_s)
+            await self.gateway.pause(self.settings.moves.period_s)
 
     def _publish(self) -> None:
         now, membership = self.clock.monotonic(), self.membership

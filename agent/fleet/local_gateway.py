@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -13,6 +14,8 @@ from edgert.core.errors import show
 log = logging.getLogger(__name__)
 MAX_FLOWS = 40
 """Flows that are told to the others: more do not fit into a packet."""
+AWAY_S = 0.5
+"""Time between two looks while the gateway does not answer."""
 
 
 class Client(Protocol):
@@ -57,6 +60,16 @@ class LocalGateway:
             if not self.connected:
                 log.info("the gateway %s answers on %s", self._name, self.client.path)
             self.connected, self.error = True, ""
+
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, not longer than until a gateway that was away answers."""
+        if self.connected:
+            await asyncio.sleep(seconds)
+            return
+        while seconds > 0 and not self.connected:
+            await asyncio.sleep(min(seconds, AWAY_S))
+            seconds -= AWAY_S
+            await self.look()
 
     def _lost(self, error: str) -> None:
         if self.connected or error != self.error:

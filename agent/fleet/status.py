@@ -48,13 +48,14 @@ def check_links(members: Iterable[Member], on: Mapping[str, str]) -> None:
     """Raises `EdgertError` where a flow would run on several boards, and one of them has told no address for links: no
     row would reach it. One whose gateway is away for a moment may pass: it tells the address again when it is back.
     `on`: operator -> gateway."""
-    boards = set(on.values())
-    fit = {m.name for m in members if link_untrusted(m) or section_untrusted(m, "flows").get("gateway") is False}
+    boards, known = set(on.values()), list(members)
+    fit = {m.name for m in known if link_untrusted(m) or section_untrusted(m, "flows").get("gateway") is False}
     lacking = sorted(boards - fit)
     if len(boards) > 1 and lacking:
+        told = {member.name for member in known if section_untrusted(member, "board")}
         raise EdgertError(
             f"expected boards to which others can send rows, got {', '.join(lacking)}, of which no address for links is"
-            " known: is links.enabled set there?"
+            f" known: {'is links.enabled set there?' if told.issuperset(lacking) else 'try again in some seconds'}"
         )
 
 

@@ -182,7 +182,7 @@ class VirtualAgent:
         while True:
             await self.gateway.look()
             self._publish()
-            await asyncio.sleep(self._settings.moves.period_s)
+            await self.gateway.pause(self._settings.moves.period_s)
 
     def _publish(self) -> None:
         now, board, membership = self._clock.monotonic(), self.board, self.membership

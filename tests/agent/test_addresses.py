@@ -59,11 +59,14 @@ def test_labels_that_the_settings_take_can_be_told(labels: list[str]) -> None:
 
 def test_a_flow_does_not_come_to_a_board_of_which_no_address_for_links_is_known() -> None:
     """Operators went there, and no row."""
-    sections = {name: {"board": Section(1, 1, pack({"link": [name, port]}))} for name, port in (("a", 8883), ("b", 0))}
-    members = cast(Any, [SimpleNamespace(name=name, sections=sections.get(name, {})) for name in "abc"])
+    ports = {"a": 8883, "b": 0, "c": 0}
+    sections = {name: {"board": Section(1, 1, pack({"link": [name, port]}))} for name, port in ports.items()}
+    members = cast(Any, [SimpleNamespace(name=name, sections=sections.get(name, {})) for name in "abcd"])
     check_links(members, {"in": "c", "out": "c"})
     with pytest.raises(EdgertError, match="got b, c, of which no address for links is known"):
         check_links(members, {"in": "a", "window": "b", "out": "c"})
+    with pytest.raises(EdgertError, match=r"got d, .*: try again in some seconds"):
+        check_links(members, {"in": "a", "window": "d"})
 
 
 def test_a_board_whose_gateway_is_away_for_a_moment_is_not_refused() -> None:

@@ -12,8 +12,10 @@ from agent.fleet.history import MoveHistory
 from agent.fleet.local_gateway import LocalGateway
 from agent.membership.members import State
 from agent.placement.rendezvous import coordinator
+from edgert.control.messages import ControlError
 from edgert.core.clock import VirtualClock
 from edgert.core.packing import pack
+from tests.agent.migration.worlds import run_virtual
 
 ANSWERS: Mapping[str, Any] = {
     "figures": {"gateway": "a", "flows": {"runs": {"version": 3, "plan": 2}}, "threads": []},
@@ -43,6 +45,32 @@ def told() -> dict[str, Any]:
 def test_a_flow_that_is_only_prepared_is_told_too() -> None:
     """Its coordinator may have died: then another one learns of it so."""
     assert told() == {"flows": {"runs": [3, 2]}, "slots": 0, "prepared": ["waits"]}
+
+
+class Absent(Client):
+    """Answers from its fourth request on."""
+
+    asked = 0
+
+    async def call(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float | None = None) -> Any:
+        self.asked += 1
+        if self.asked < 4:
+            raise ControlError("there is no such socket")
+        return ANSWERS[verb]
+
+
+def test_a_gateway_that_begins_after_its_agent_is_seen_at_once() -> None:
+    """The others were told some seconds later where its links are, and refused it operators until then."""
+
+    async def times() -> list[float]:
+        gateway, now, found = LocalGateway("", "a", Absent()), asyncio.get_running_loop().time, list[float]()
+        for _ in range(2):
+            await gateway.pause(5.0)
+            assert gateway.connected
+            found.append(now())
+        return found
+
+    assert run_virtual(times()) == [2.0, 7.0]
 
 
 def test_a_coordinator_asks_the_boards_that_tell_of_its_flows() -> None:
