@@ -296,17 +296,29 @@ def test_no_module_imports_a_module_of_tests() -> None:
     assert found == []
 
 
+BESIDE = {"faults", "fuzz", "integration", "lab", "other_brokers", "protocol"}
+"""Folders of tests that are about no room."""
+
+
+def test_rooms_of_tests_are_named_as_those_that_they_test() -> None:
+    rooms = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("*/*.py")}
+    mirrored = [room for room in rooms if room.parts[0] not in BESIDE]
+    assert len(mirrored) > 30
+    products = [ROOT, ROOT / "edgert", ROOT / "hw-tests"]
+    assert not [room for room in mirrored if not any((product / room).is_dir() for product in products)]
+
+
 REAL_TIME = {"tests/integration", "tests/faults", "tests/protocol", "tests/lab", "tests/agent/simulation"}
 """Rooms whose tests start processes, or run on a loop whose clock jumps to the next timer."""
 SLEEPS = {
     "tests/agent/lease/test_leases.py": "a loop whose clock jumps to the next timer",
     "tests/waiting.py": "what others wait with",
     "tests/brokers.py": "waits for the port of a process",
-    "tests/gateway/moving.py": "readings, looks and faults at moments by chance",
-    "tests/gateway/test_input_spill.py": "a removal that is not over yet",
-    "tests/gateway/test_end_without_state.py": "a change that is not over yet",
-    "tests/gateway/test_retire_ending.py": "turns go on for longer than a turn that stands still is waited for",
-    "tests/gateway/webdriver.py": "waits for a browser",
+    "tests/gateway/flows/moving.py": "readings, looks and faults at moments by chance",
+    "tests/gateway/checkpoint/test_input_spill.py": "a removal that is not over yet",
+    "tests/gateway/flows/test_end_without_state.py": "a change that is not over yet",
+    "tests/gateway/flows/test_retire_ending.py": "turns go on for longer than a turn that stands still is waited for",
+    "tests/gateway/web/webdriver.py": "waits for a browser",
     "tests/mqtt/test_paho_client.py": "nothing more comes",
     "tests/runtime/test_pool_lending.py": "an operator that takes its time",
 }

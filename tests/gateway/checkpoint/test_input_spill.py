@@ -14,7 +14,7 @@ from edgert.core.settings.gateway import Pool
 from gateway.checkpoint.input_spill import PATIENCE_S, TRIED_S
 from gateway.control.commands import Commands
 from gateway.flows import retire
-from tests.gateway.blocking import Blocking, counted
+from tests.gateway.checkpoint.blocking import Blocking, counted
 from tests.gateway.whole_gateway import Gateway, document
 from tests.gateway.worlds import results, rot
 from tests.waiting import in_loop, until

@@ -14,7 +14,7 @@ from edgert.links.tls import Identity, LinkError
 from gateway.links import peer as peer_module
 from gateway.links.link_store import LinkStream, NotNow
 from gateway.links.peers import Address, Peers
-from tests.gateway.linked_boards import AB, HOST, Board, Database, link, linked
+from tests.gateway.links.linked_boards import AB, HOST, Board, Database, link, linked
 from tests.links.certificates import FLEET, Authority
 from tests.waiting import in_loop, until
 

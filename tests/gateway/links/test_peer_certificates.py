@@ -11,7 +11,7 @@ from edgert.boards import files
 from edgert.boards.authority import Authority as FleetCa
 from edgert.boards.authority import create
 from edgert.links.tls import Credentials
-from tests.gateway.linked_boards import AB, Board, Database, linked
+from tests.gateway.links.linked_boards import AB, Board, Database, linked
 from tests.links.certificates import FLEET, Authority
 from tests.waiting import in_loop, until
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.web import connections
 from gateway.web.connections import PLACES
 from gateway.web.server import WebServer
-from tests.gateway.web_rig import TIMEOUT_S, Settings, connect, get, read_head, request, serve
+from tests.gateway.web.web_rig import TIMEOUT_S, Settings, connect, get, read_head, request, serve
 from tests.status_example import example_status, judged
 
 

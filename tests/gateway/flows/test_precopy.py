@@ -16,9 +16,9 @@ from edgert.runtime.flow_run import FlowRun
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.flows.precopy import KEPT_S, behind
-from tests.gateway.moving import Outcome as Run
-from tests.gateway.moving import World, until_empty
-from tests.gateway.parts_here import AT, parts_of
+from tests.gateway.flows.moving import Outcome as Run
+from tests.gateway.flows.moving import World, until_empty
+from tests.gateway.flows.parts_here import AT, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.lab.faults import APART, FLOW, KEYED
 from tests.waiting import in_loop, until

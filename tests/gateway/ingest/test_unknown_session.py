@@ -12,7 +12,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.session.events import Connected
 from edgert.operators.registry import REGISTRY
 from gateway.ingest.known_session import UNKNOWN
-from tests.gateway.granting import Granting
+from tests.gateway.ingest.granting import Granting
 from tests.gateway.mqtt_api_rig import GOOD
 from tests.gateway.whole_gateway import Gateway
 from tests.gateway.worlds import alarms

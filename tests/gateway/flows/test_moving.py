@@ -1,4 +1,4 @@
-"""Moves between boards amid kills of boards and coordinators, and cuts of links: `tests.gateway.moving` in small."""
+"""Moves between boards amid kills of boards and coordinators, and cuts of links: `moving.py` in small."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from tests.gateway.moving import Outcome, run
+from tests.gateway.flows.moving import Outcome, run
 from tests.waiting import in_loop
 
 

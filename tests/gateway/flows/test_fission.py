@@ -19,7 +19,7 @@ from edgert.runtime.instance.report import drops_of
 from edgert.runtime.instance.source_queue import SourceQueue
 from gateway.flows.plans import FLEET
 from gateway.hosts.slotted_flow import SlottedFlow
-from tests.gateway.parts_here import parts_of
+from tests.gateway.flows.parts_here import parts_of
 from tests.gateway.whole_gateway import Gateway
 from tests.runtime.pools import Pass
 from tests.waiting import in_loop

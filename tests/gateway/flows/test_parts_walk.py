@@ -21,7 +21,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint import departures
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import parts_of
+from tests.gateway.flows.parts_here import parts_of
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 

@@ -23,7 +23,7 @@ from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import AT, Links, parts_of
+from tests.gateway.flows.parts_here import AT, Links, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 

@@ -15,7 +15,7 @@ from edgert.runtime.checkpoint.packing import pack_queues, unpack_queues
 from edgert.runtime.instance.queue import Entry
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import AT, GUEST, parts_of
+from tests.gateway.flows.parts_here import AT, GUEST, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 

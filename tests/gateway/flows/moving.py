@@ -1,5 +1,5 @@
-"""`python -m tests.gateway.moving --moves 200`: the product's databases, links, parts and coordinator in one process,
-with kills of boards, of the coordinator, and of links amid most moves.
+"""`python -m tests.gateway.flows.moving --moves 200`: databases, links, parts and coordinator of the product in one
+process, with kills of boards, of the coordinator, and of links amid most moves.
 
 A board is all of a gateway but its MQTT connections; a kill throws away all but its database. So a move takes
 milliseconds instead of the seconds that programs need to start (`python -m tests.lab moves` has these)."""
@@ -40,7 +40,7 @@ from benchmarks.ports import free_port
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack, unpack
 from edgert.core.results.results import RowsBatch, unpack_result_untrusted
-from tests.gateway.moving_board import HOST, Board, Broker
+from tests.gateway.flows.moving_board import HOST, Board, Broker
 from tests.integration import truth
 from tests.lab.faults import APART, BOARDS, FLOW, KEYED, differences, document, reading, tracked
 from tests.waiting import until
@@ -360,7 +360,7 @@ async def run(seed: int, moves: int, keys: int, folder: Path, say: Callable[[str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser("tests.gateway.moving", description=__doc__)
+    parser = argparse.ArgumentParser("tests.gateway.flows.moving", description=__doc__)
     parser.add_argument(
         "--moves", type=int, default=200, metavar="N", help="that are made, of each seed (default: %(default)s)"
     )

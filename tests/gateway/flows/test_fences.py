@@ -12,7 +12,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.settings.gateway import Pool
 from gateway.control.commands import Commands
 from gateway.flows.guests import Guests
-from tests.gateway.parts_here import AT, parts_of
+from tests.gateway.flows.parts_here import AT, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 

@@ -9,7 +9,7 @@ from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.inbox import NOWHERE, Inbox, Reader, Route
 from gateway.ingest.message_size import MESSAGE_BYTES
-from tests.gateway.inboxes import inbox_of, message, taken
+from tests.gateway.ingest.inboxes import inbox_of, message, taken
 
 
 def test_qos_0_takes_no_index_and_owes_nothing() -> None:

@@ -12,7 +12,7 @@ from edgert.core.system_clock import SleepingClock
 from edgert.flow.plan import Location
 from gateway.flows.guests import Guests
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import AT, GUEST, parts_of
+from tests.gateway.flows.parts_here import AT, GUEST, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.gateway.worlds import status_of
 from tests.waiting import in_loop

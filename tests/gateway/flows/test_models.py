@@ -20,7 +20,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import parts_of
+from tests.gateway.flows.parts_here import parts_of
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 

@@ -13,8 +13,8 @@ import pytest
 
 from edgert.control.server import ControlServer
 from gateway.web.server import WebServer
-from tests.gateway import webdriver
-from tests.gateway.webdriver import Browser, browser
+from tests.gateway.web import webdriver
+from tests.gateway.web.webdriver import Browser, browser
 from tests.gateway.worlds import ARTEFACTS
 from tests.status_example import example_status
 

@@ -12,7 +12,7 @@ from edgert.flow.part_states import TABLE, PartEvent, PartState, Refusal
 from edgert.flow.plan import Location
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import GUEST, parts_of
+from tests.gateway.flows.parts_here import GUEST, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
 

@@ -11,7 +11,7 @@ from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.runtime.checkpoint.progress import Progress
 from gateway.ingest.inbox import NOWHERE, Inbox, Reader, Route
 from gateway.ingest.message_size import MESSAGE_BYTES
-from tests.gateway.inboxes import inbox_of, message, taken
+from tests.gateway.ingest.inboxes import inbox_of, message, taken
 
 
 @pytest.mark.parametrize("ids", [(), (3,)])

@@ -13,7 +13,7 @@ from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish, PublishRun
 from edgert.mqtt.session.events import Connected, Subscribed
 from edgert.operators.registry import REGISTRY
-from tests.gateway.granting import Granting
+from tests.gateway.ingest.granting import Granting
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 

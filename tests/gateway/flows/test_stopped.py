@@ -13,7 +13,7 @@ from edgert.core.errors import MisfitError
 from edgert.flow.plan import Location
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows.plans import FLEET
-from tests.gateway.parts_here import AT, GUEST, parts_of
+from tests.gateway.flows.parts_here import AT, GUEST, parts_of
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop, until
 

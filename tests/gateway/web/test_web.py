@@ -17,7 +17,7 @@ from edgert.core.text.hosts import is_loopback
 from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
-from tests.gateway.web_rig import TIMEOUT_S, Settings, get, serve
+from tests.gateway.web.web_rig import TIMEOUT_S, Settings, get, serve
 from tests.status_example import example_status, judged
 
 

@@ -21,8 +21,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from benchmarks.ports import free_port
 from tests.agent.rig import RealAgent
 from tests.brokers import Broker
-from tests.gateway import webdriver
-from tests.gateway.webdriver import Browser, browser, wait_for
+from tests.gateway.web import webdriver
+from tests.gateway.web.webdriver import Browser, browser, wait_for
 from tests.gateway.worlds import ARTEFACTS, ROOT
 from tests.waiting import DEADLINE_S
 
