@@ -62,7 +62,7 @@ FUZZED: Final = {
     "edgert/core/compression.py:expanded_untrusted": "tests/core/test_compression.py",
     "edgert/core/packing.py:unpack_untrusted": B,
     "edgert/core/results/macs.py:split_untrusted": "tests/core/test_macs.py",
-    "edgert/core/results/results.py:unpack_result_untrusted": "tests/central/test_reassembly.py",
+    "edgert/core/results/results.py:unpack_result_untrusted": "tests/central/collector/test_reassembly.py",
     "edgert/core/results/results.py:unpack_acknowledgement_untrusted": "tests/core/test_results.py",
     "edgert/core/results/pieces.py:piece_untrusted": P,
     "edgert/core/results/result_schema.py:schema_untrusted": P,

@@ -95,7 +95,7 @@ def test_a_regression_has_no_more_fields_than_a_gateway_takes() -> None:
 
 
 def test_the_guide_has_good_examples() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
     chapter = text[text.index("## Trained on the central side") :]
     table, query = (parse(e) for e in re.findall(r"^```toml\n(.*?)^```", chapter, re.DOTALL | re.MULTILINE))
     assert (table.every_s, table.days, dict(table.parameters)["regularization"]) == (86_400, 30, 0.01)

@@ -37,7 +37,7 @@ from tests.brokers import Broker
 from tests.central.results_examples import Gateway
 from tests.waiting import wait_until
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 GUIDE = (DOCS / "alerts.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
 RULES = parse(EXAMPLE)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-TEXT = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "tables.md").read_text(encoding="utf-8")
 VALUES = {"a": [20.0, 21.0, 22.0], "b": [30.0, 35.5]}
 VISITS = {"a": ([1.0, 2.0, 3.0], [3.0, 4.0]), "b": ([3.0, 4.0], [5.0])}
 """Badges at a door, by minute."""
