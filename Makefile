@@ -49,10 +49,10 @@ bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 	@scripts/setup test
 	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
 
-flink: ## Apache Flink into .flink (330 MB), for ARGS="tests/integration/test_flink.py" of make test
+flink: ## Apache Flink into .flink (330 MB), for ARGS="tests/integration/osched/test_flink.py" of make test
 	@exec scripts/flink
 
-storm: ## Apache Storm into .storm (30 MB), for ARGS="tests/integration/test_storm.py" of make test
+storm: ## Apache Storm into .storm (30 MB), for ARGS="tests/integration/osched/test_storm.py" of make test
 	@exec scripts/storm
 
 image: ## the image of a board: make image BOARD=amd64 (needs root)

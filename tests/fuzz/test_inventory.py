@@ -23,7 +23,7 @@ S = "tests/fuzz/test_signing.py"
 FUZZED: Final = {
     "edgert/flow/document.py:read_untrusted": "tests/flow/test_document.py",
     "images/layout.py:slots_untrusted": "tests/images/test_layout.py",
-    "edgert/runtime/checkpoint/departures.py:unpack_untrusted": "tests/runtime/test_departures.py",
+    "edgert/runtime/checkpoint/departures.py:unpack_untrusted": "tests/runtime/checkpoint/test_departures.py",
     "edgert/mqtt/packets/properties.py:read_varint_untrusted": B,
     "edgert/mqtt/packets/properties.py:read_binary_untrusted": B,
     "edgert/mqtt/packets/properties.py:read_text_untrusted": B,
@@ -36,7 +36,7 @@ FUZZED: Final = {
     "edgert/mqtt/clients/deployment.py:message_untrusted": "tests/mqtt/test_deployment.py",
     "edgert/central/collector/macs.py:payload_untrusted": B,
     "edgert/central/collector/messages.py:has_untrusted": B,
-    "edgert/operators/models/predict.py:checked_untrusted": "tests/operators/test_code_tree.py",
+    "edgert/operators/models/predict.py:checked_untrusted": "tests/operators/fusion/test_code_tree.py",
     "edgert/operators/models/models.py:model_untrusted": P,
     "edgert/codecs/senml.py:decode_untrusted": B,
     "edgert/codecs/senml.py:decode_batch_untrusted": B,

@@ -12,8 +12,8 @@ import pytest
 from edgert.cli.main import main
 from edgert.mqtt.access import mosquitto_acl
 from tests.brokers import Broker
+from tests.integration.fleet.update_boards import Board
 from tests.integration.rig import FLEET, Rig
-from tests.integration.update_boards import Board
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -32,7 +32,7 @@ from edgert.runtime.pool.thread_roles import FAST_TURNS
 from edgert.scheduling.consumption import CONSUMPTIONS
 from edgert.scheduling.policies import POLICIES
 from tests.examples import examples
-from tests.runtime.virtual import VirtualWorkers, could_run
+from tests.runtime.pool.virtual import VirtualWorkers, could_run
 
 ROW_BYTES = 10
 MOST_ROWS = 9

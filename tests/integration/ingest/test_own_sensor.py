@@ -28,7 +28,7 @@ from edgert.operators.registry import REGISTRY
 from tests.brokers import Broker
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "own-sensor.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"^```toml\n# file: (\S+)\n(.*?)^```$", TEXT, re.M | re.S))
 

@@ -17,7 +17,7 @@ from zipfile import ZipFile
 from benchmarks.ports import free_port
 from tests.waiting import wait_until
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 TOPOLOGY: Final = Path(__file__).with_name("TwoBolts.java")
 ZOOKEEPER: Final = "org.apache.storm.shade.org.apache.zookeeper.server.ZooKeeperServerMain"
 OPENED: Final = ("java.lang", "java.util", "java.nio", "sun.nio.ch", "java.net")

@@ -19,8 +19,8 @@ from edgert.runtime.instance.source_queue import SourceQueue
 from edgert.runtime.pool.backpressure import HANGS_S
 from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import at_most
+from tests.runtime.pool.virtual import VirtualWorkers
 from tests.runtime.pools import DEADLINE_S, Grow, Pass, instance, known, rows, running, until_asleep
-from tests.runtime.virtual import VirtualWorkers
 from tests.waiting import wait_until
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from benchmarks.ports import free_port
 from tests.waiting import wait_until
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 ENTRY: Final = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER: Final = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 SUBMIT: Final = Path(__file__).with_name("flink_submit.java")

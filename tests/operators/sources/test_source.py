@@ -23,7 +23,7 @@ from edgert.operators.sources.event_times import NO_TIME
 from edgert.operators.sources.source import RECOMPUTE_S, SAMPLE_BYTES, Source
 from edgert.operators.state.wrong_clock import TAKEN_BACK
 from tests.named import named
-from tests.operators.source_feed import WALL, fed
+from tests.operators.sources.source_feed import WALL, fed
 from tests.operators.worlds import source
 
 

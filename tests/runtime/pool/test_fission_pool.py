@@ -22,7 +22,7 @@ from edgert.scheduling.policies import POLICIES
 from tests.examples import examples
 from tests.named import named
 from tests.runtime.fission_world import DEVICES, MESSAGES, WALL, Way, by_device, documents, keeps_order, totals
-from tests.runtime.virtual import VirtualWorkers
+from tests.runtime.pool.virtual import VirtualWorkers
 
 
 class Pooled:

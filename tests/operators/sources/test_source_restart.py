@@ -17,7 +17,7 @@ from edgert.operators.base.memory import MemoryBudget
 from edgert.operators.sources.device_watermarks import DEVICE_BYTES, Devices
 from edgert.operators.sources.source import RECOMPUTE_S, TOO_MANY, Captures, Source
 from tests.operators.bounds import limit
-from tests.operators.source_feed import WALL, fed
+from tests.operators.sources.source_feed import WALL, fed
 from tests.operators.worlds import source
 
 

@@ -22,9 +22,9 @@ from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
 from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import PROC, needs_nice
-from tests.integration.flink_rig import Flink, flink, installed, query
+from tests.integration.osched.flink_rig import Flink, flink, installed, query
+from tests.integration.osched.two_slots import two_slots
 from tests.integration.rig import Gateway, Rig
-from tests.integration.two_slots import two_slots
 from tests.waiting import until
 
 JARS = installed()

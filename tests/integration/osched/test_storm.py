@@ -18,7 +18,7 @@ from agent.drivers.storm import StormDriver
 from agent.osched.component import OsScheduling
 from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import PROC, needs_nice
-from tests.integration.storm_rig import Storm, installed, storm
+from tests.integration.osched.storm_rig import Storm, installed, storm
 
 JARS = installed()
 pytestmark = [

@@ -21,7 +21,7 @@ from edgert.operators.sources.source import Source
 from edgert.operators.trackers import Kalman
 from edgert.operators.windows import TumblingWindow
 from tests.named import named
-from tests.operators.error_boundary_rig import BATCHES, NOW, Driven, Fussy, batches_of, row_of
+from tests.operators.base.error_boundary_rig import BATCHES, NOW, Driven, Fussy, batches_of, row_of
 
 
 @given(BATCHES, st.sampled_from(["drop", "dead-letter"]))

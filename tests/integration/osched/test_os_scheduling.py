@@ -23,8 +23,8 @@ from edgert.control.client import call
 from edgert.core.errors import EdgertError
 from edgert.core.toml import to_toml
 from tests.agent.osched.worlds import PROC, needs_nice
+from tests.integration.osched.two_slots import two_slots
 from tests.integration.rig import FLEET, Gateway, Process, Rig
-from tests.integration.two_slots import two_slots
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, needs_nice]

@@ -7,7 +7,7 @@ from edgert.runtime.metrics.bounded import MOST_SERIES, OTHERS
 from edgert.runtime.metrics.metric import markdown
 from tests.status_example import example_status, judged
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
 def by_name(status: object) -> dict[str, dict[tuple[str, ...], float]]:

@@ -14,7 +14,7 @@ from edgert.operators.fusion.chain import Chain
 from edgert.operators.models.models import MAX_TREE_DEPTH, model_untrusted
 from edgert.operators.registry import REGISTRY
 
-TEXT = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
 
 
 def examples(language: str) -> list[str]:

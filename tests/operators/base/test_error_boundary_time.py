@@ -15,7 +15,7 @@ from edgert.flow.options.on_error import ErrorAction, OnError
 from edgert.operators.base.error_boundary import APART_S, FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Now
 from tests.named import named
-from tests.operators.error_boundary_rig import BATCHES, Driven, Fussy, batches_of
+from tests.operators.base.error_boundary_rig import BATCHES, Driven, Fussy, batches_of
 
 
 class Away(Fussy):
