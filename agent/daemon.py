@@ -35,7 +35,7 @@ from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
 from agent.lease.memory import LeaseMemory
-from agent.membership.events import Changed, Conflict, EpochRaised, Event, Measured
+from agent.membership.events import Changed, Conflict, EpochRaised, Measured, MemberEvent
 from agent.membership.files import next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
 from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
@@ -46,8 +46,7 @@ from agent.membership.transport import TIMEOUT_S, Transport
 from agent.metrics import MetricsServer
 from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
-from edgert.control.server import ControlServer
-from edgert.control.server import Handler as ControlHandler
+from edgert.control.server import ControlServer, Handler
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from edgert.core.settings.agent import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
@@ -101,7 +100,7 @@ class Agent:
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
         self._capacity = capacity.capacity(settings.agent.bandwidth_mbit)
         self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
-        self.control: dict[str, ControlHandler] = {"fleet.status": self._status, "fleet.leave": self._leave}
+        self.control: dict[str, Handler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None
         if settings.sched.enabled:
             peers, own_gateway = SchedPeers(self.membership), gateway_socket(settings, env, root)
@@ -206,7 +205,7 @@ class Agent:
 
     # Events
 
-    def _on_events(self, events: list[Event]) -> None:
+    def _on_events(self, events: list[MemberEvent]) -> None:
         for event in events:
             match event:
                 case Measured(name, rtt_s, coordinate):

@@ -14,11 +14,11 @@ from agent.lease.fences import next_fence
 from agent.lease.leases import Lease
 from agent.membership.members import State
 from agent.membership.roster import Roster
+from agent.migration.plan_change import Part
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
-Parts = Mapping[str, Mapping[str, Any]]
 FENCE_TRIES: Final = 5
 JOIN_S: Final = 10.0
 """Longest wait for a board that has just started."""
@@ -113,7 +113,7 @@ class FleetDeploy:
         return {member.name: labels_untrusted(member) for member in members}, drained
 
     async def _deploy_again(
-        self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
+        self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], parts: Mapping[str, Part], rules: Rules
     ) -> Mapping[str, Any]:
         """Deploys a flow again: the same document moves operators by new rules, another one replaces the flow."""
         flow, flows = lease.flow, self._flows
@@ -134,7 +134,7 @@ class FleetDeploy:
         return await flows.change_by_rules(flow, parts, rules, on, DEPLOYED)
 
     async def _next_version(
-        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Parts, rules: Rules
+        self, flow: str, document: Mapping[str, Any], on: Mapping[str, str], parts: Mapping[str, Part], rules: Rules
     ) -> Mapping[str, Any]:
         """The operators come together on the board of their sources; there the next version replaces the flow, as on
         one board: its input goes over without a gap, open windows are shipped. Then the next version is spread. Cut
@@ -191,7 +191,7 @@ class FleetDeploy:
             return {"flow": flow, **rules.plain()}
 
 
-def _of(known: Mapping[str, Parts], flow: str) -> dict[str, Mapping[str, Any]]:
+def _of(known: Mapping[str, Mapping[str, Part]], flow: str) -> dict[str, Part]:
     """Gateway -> its part of a flow, of those that have one by a plan."""
     return {name: parts[flow] for name, parts in known.items() if "plan" in parts.get(flow, {})}
 

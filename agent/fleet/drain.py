@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,15 +23,15 @@ from agent.fleet.rings import FleetRings
 from agent.fleet.status import labels_untrusted
 from agent.interference.exchange import Candidate
 from agent.interference.score import Footprint
-from agent.lease.leases import Request
+from agent.lease.leases import AskBoard
 from agent.membership.files import replace_file
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from agent.placement.rules import Rules, newest
+from edgert.control.server import Handler
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 FILE: Final = "drained.json"
 DRAIN_S: Final = 300.0
 """Longest wait for another board that is drained or filled."""
@@ -46,7 +46,7 @@ class FleetDrain:
 
     def __init__(
         self, folder: Path, roster: Roster, gateway: LocalGateway, flows: FleetFlows, rings: FleetRings,
-        moves: FleetMoves, request: Request,
+        moves: FleetMoves, request: AskBoard,
     ) -> None:  # fmt: skip
         self._file = folder / FILE
         self._roster, self._gateway, self._flows = roster, gateway, flows

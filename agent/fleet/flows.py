@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -18,19 +18,19 @@ from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import with_keys
 from agent.fleet.status import check_links, overview, section_untrusted
 from agent.lease.fences import next_fence
-from agent.lease.leases import Lease, Leases, Request
+from agent.lease.leases import AskBoard, Lease, Leases
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
 from agent.migration.plan_change import Change, UnfinishedError, change_plan, participants
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
+from edgert.control.server import Handler
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import short
 from edgert.flow.plan import uncopied
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 VERBS: Final = frozenset({
     "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
@@ -49,7 +49,7 @@ class FleetFlows:
     """The agent's part that places flows."""
 
     def __init__(
-        self, name: str, roster: Roster, gateway: LocalGateway, request: Request, leases: Leases, history: MoveHistory
+        self, name: str, roster: Roster, gateway: LocalGateway, request: AskBoard, leases: Leases, history: MoveHistory
     ) -> None:
         self.name, self._roster, self._gateway, self._request = name, roster, gateway, request
         self.leases, self.history = leases, history

@@ -16,7 +16,7 @@ from agent.fleet.deploy import FleetDeploy
 from agent.fleet.flows import FleetFlows, listed
 from agent.fleet.guarded import guarded
 from agent.lease.leases import Lease
-from agent.migration.plan_change import UnfinishedError, abort, commit, decision, participants, staying
+from agent.migration.plan_change import Part, UnfinishedError, abort, commit, decision, participants, staying
 from agent.placement.rules import newest
 from edgert.core.errors import EdgertError
 
@@ -31,7 +31,6 @@ MEND_S: Final = 10.0
 """A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
 SETTLE_S: Final = 4.0
 """Time after which work that needs the lease, which a living coordinator has, is ended."""
-Part = Mapping[str, Any]
 
 
 class FleetMend:

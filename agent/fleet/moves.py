@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,18 +27,18 @@ from agent.interference.past_prediction import PastPrediction
 from agent.interference.peaks import Load
 from agent.interference.ring import HORIZON, later, pack, unpack_untrusted
 from agent.interference.score import Crowd, Footprint, Room
-from agent.lease.leases import Request
+from agent.lease.leases import AskBoard
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
 from agent.membership.transport import UnansweredError
 from agent.migration.plan_change import UnfinishedError
 from agent.placement.rules import newest
+from edgert.control.server import Handler
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.settings.agent import Moves
 
 log = logging.getLogger(__name__)
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 SECTION: Final = "moves"
 EXPECTED_S: Final = 120.0
 """An instance that was admitted and did not come in so long does not come."""
@@ -65,7 +65,7 @@ class FleetMoves:
 
     def __init__(
         self, settings: Moves, roster: Roster, gateway: LocalGateway, flows: FleetFlows, rings: FleetRings,
-        request: Request, clock: Clock,
+        request: AskBoard, clock: Clock,
     ) -> None:  # fmt: skip
         self._settings, self._roster, self._gateway = settings, roster, gateway
         self._flows, self._rings, self._request, self._clock = flows, rings, request, clock

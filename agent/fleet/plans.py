@@ -22,7 +22,7 @@ from agent.membership.members import Member
 from agent.membership.roster import Roster
 from agent.placement.heuristics.registry import HEURISTICS
 from agent.placement.problem.budget import Budget
-from agent.placement.proposal import Proposal, Reading, propose
+from agent.placement.proposal import Proposal, TwoReadings, propose
 from agent.placement.rules import Rules, newest
 from agent.placement.trace import trace
 from edgert.core.errors import EdgertError, show
@@ -104,7 +104,7 @@ class FleetPlans:
             self._budget(), self._random.random, rules.for_problem(flow, takers),
         )  # fmt: skip
 
-    async def _readings(self) -> tuple[dict[str, Reading], set[str]]:
+    async def _readings(self) -> tuple[dict[str, TwoReadings], set[str]]:
         """The figures of the boards that can take part, and the names of the fleet's flows."""
         known = await self._flows.parts()
         earlier = await self._flows.ask_all(known, "figures")

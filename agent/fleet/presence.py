@@ -24,6 +24,7 @@ from agent.lease.grants import LEASE_S
 from agent.lease.leases import Leases
 from agent.lease.voters import LOOK_S, is_majority, lately_s
 from agent.membership.roster import Roster
+from edgert.control.server import Handler
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 
@@ -36,7 +37,6 @@ anew (after 2 s; a slow board takes some seconds to read the program, and an upd
 Both are over before the board can be forgotten (`agent.lease.electorate.dead_s`)."""
 ASKED: Final = 16
 """Most boards that a look pings, where too few have answered."""
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
 class FleetPresence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.fleet.local_gateway import LocalGateway
@@ -12,6 +12,7 @@ from agent.interference.forecasts import Forecasts
 from agent.interference.ring import NOTHING, SECONDS, STARTS, Ring, pack, unpack_untrusted
 from agent.membership.members import State
 from agent.membership.roster import Roster
+from edgert.control.server import Handler
 from edgert.core.errors import ProtocolError
 
 SECTION: Final = "ring"
@@ -20,7 +21,6 @@ REFERENCE_SPEED: Final = 20.0
 BYTES_PER_MBIT: Final = 125_000
 SHOWN_S: Final = (10.0, 60.0, 180.0)
 """Span of the forecast of which people see the mean."""
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
 class FleetRings:

@@ -9,14 +9,13 @@ from agent.coordinates.rounds import Rounds
 from agent.membership.members import Member
 from agent.membership.messages import coordinate_untrusted
 from agent.membership.transport import Transport
+from agent.migration.plan_change import Part
 from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.packing import unpack_untrusted
 
 SILENT: Final = "does not answer"
 LACKS: Final = "has no part"
 """In place of the state of a part."""
-Parts = Mapping[str, Mapping[str, Any]]
-"""Flow -> part."""
 
 
 def section_untrusted(member: Member, name: str) -> Mapping[str, Any]:
@@ -108,7 +107,9 @@ def counters(transport: Transport) -> dict[str, Any]:
 
 
 def overview(
-    known: Mapping[str, Parts], statuses: Mapping[str, Mapping[str, Any]], coordinator_of: Callable[[str], str]
+    known: Mapping[str, Mapping[str, Part]],
+    statuses: Mapping[str, Mapping[str, Any]],
+    coordinator_of: Callable[[str], str],
 ) -> dict[str, dict[str, Any]]:
     """Returns what `fleet.flows` says of each flow. `known`: gateway -> its parts, of all that answer; `statuses`:
     theirs, empty where conditions are not asked for."""

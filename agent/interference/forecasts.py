@@ -31,7 +31,7 @@ class _Counted(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Instance:
+class _KnownInstance:
     """One instance, as it was read last."""
 
     counted: _Counted
@@ -85,12 +85,12 @@ class Forecasts:
     """Forecasts by flow and instance; an instance that is gone from the figures is forgotten."""
 
     def __init__(self) -> None:
-        self._instances: dict[tuple[str, str], _Instance] = {}
+        self._instances: dict[tuple[str, str], _KnownInstance] = {}
         self._readings = 0
 
     def observe(self, figures: Mapping[str, Any]) -> None:
         """A reading of a gateway's figures."""
-        seen: dict[tuple[str, str], _Instance] = {}
+        seen: dict[tuple[str, str], _KnownInstance] = {}
         for flow, told in figures.get("flows", {}).items():
             sent: dict[str, float] = {}
             for edge in told.get("edges", ()):
@@ -101,7 +101,7 @@ class Forecasts:
                 counted = _Counted(one["rows_in"], one["busy_s"], sent.get(name, 0.0), at, plan)
                 known = self._instances.get((flow, name))
                 if known is None:
-                    known = _Instance(counted)
+                    known = _KnownInstance(counted)
                 else:
                     known.observe(counted)
                 seen[flow, name] = known

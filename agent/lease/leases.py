@@ -22,7 +22,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
-Request = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
+AskBoard = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 """(gateway, verb, arguments, time-out in seconds) -> the answer of that board's agent."""
 VERB: Final = "fleet.lease"
 VOTE_S: Final = 4.0
@@ -77,7 +77,7 @@ class Lease:
 class Leases:
     """Asks the voters for leases, for this board's agent."""
 
-    def __init__(self, memory: LeaseMemory, roster: Roster, request: Request, clock: Clock, random: Random) -> None:
+    def __init__(self, memory: LeaseMemory, roster: Roster, request: AskBoard, clock: Clock, random: Random) -> None:
         self.name, self.memory, self._roster = memory.name, memory, roster
         self._request, self._clock, self._random = request, clock, random
         self.blank: set[str] = set()

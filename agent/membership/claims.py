@@ -6,7 +6,7 @@ the order in which claims arrive, nor on repetitions.
 
 from __future__ import annotations
 
-from agent.membership.events import Changed, Conflict, EpochRaised, Event
+from agent.membership.events import Changed, Conflict, EpochRaised, MemberEvent
 from agent.membership.gossip import GossipQueue
 from agent.membership.lifeguard import LocalHealth, Suspicion
 from agent.membership.members import PRESENT, TRANSITIONS, Member, State, Version
@@ -22,7 +22,7 @@ class Claims:
     """The state of each member, as this agent believes it. Events are appended to `events`."""
 
     def __init__(
-        self, roster: Roster, queue: GossipQueue, health: LocalHealth, parameters: Parameters, events: list[Event]
+        self, roster: Roster, queue: GossipQueue, health: LocalHealth, parameters: Parameters, events: list[MemberEvent]
     ) -> None:
         self._roster = roster
         self._queue = queue

@@ -47,7 +47,7 @@ class EpochRaised:
     epoch: int
 
 
-Event = Changed | SectionChanged | Measured | Conflict | EpochRaised
+MemberEvent = Changed | SectionChanged | Measured | Conflict | EpochRaised
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +76,4 @@ class Sync:
     """The member that must answer; empty for a seed, of which only the address is known."""
 
 
-Output = Datagram | StreamPing | Sync
+MemberOutput = Datagram | StreamPing | Sync

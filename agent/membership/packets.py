@@ -42,7 +42,7 @@ ANYBODY: Final = ""
 _HEAD: Final = struct.Struct("<QQB")
 _LEAST: Final = 1 + ID_BYTES + NONCE_BYTES + TAG_BYTES + _HEAD.size
 
-Part = Literal["hello", "head", "body", "answer head", "answer body"]
+FramePart = Literal["hello", "head", "body", "answer head", "answer body"]
 Reason = Literal[
     "too large",
     "truncated",
@@ -87,7 +87,7 @@ class Frame:
     """The bytes with which the answering side greeted the connection; none for the hello."""
     to: str
     """Name of the receiver."""
-    part: Part
+    part: FramePart
 
 
 class ReplayWindow:

@@ -13,7 +13,7 @@ MAX_RELAYS: Final = 256
 MAX_MEASUREMENTS: Final = 256
 
 
-class Step(IntEnum):
+class ProbeStep(IntEnum):
     """A step of a probe that is not answered, in order."""
 
     REPEAT = 0
@@ -35,7 +35,7 @@ class Probe:
     sent: float
     times: list[float]
     """The time at which each step is due."""
-    step: Step = Step.REPEAT
+    step: ProbeStep = ProbeStep.REPEAT
     """The next step."""
     asked: int = 0
     """The number of members that were asked to ping the target."""
@@ -120,7 +120,7 @@ class Prober:
         """Takes the acknowledgement of `sequence` by member `sender`. Returns the probe that it ends; None: no probe
         waits for it."""
         if probe := self._probes.pop(sequence, None):
-            once = sender == probe.target and probe.step is Step.REPEAT  # else: the answer to which ping?
+            once = sender == probe.target and probe.step is ProbeStep.REPEAT  # else: the answer to which ping?
             rtt = now - probe.sent if once else None
             return Answered(probe.target, rtt, probed=True)
         if relay := self._relays.get(sequence):
@@ -140,23 +140,23 @@ class Prober:
         if probe is not None and probe.nacks < probe.asked:
             probe.nacks += 1
 
-    def due(self, now: float) -> list[tuple[Step, Probe]]:
+    def due(self, now: float) -> list[tuple[ProbeStep, Probe]]:
         """The steps of probes that are due, each once. Takes out the probes that have failed."""
-        found: list[tuple[Step, Probe]] = []
+        found: list[tuple[ProbeStep, Probe]] = []
         for probe in list(self._probes.values()):
             while probe.sequence in self._probes and probe.times[probe.step] <= now:
                 found.append((probe.step, probe))
-                if probe.step is Step.END:
+                if probe.step is ProbeStep.END:
                     del self._probes[probe.sequence]
                 else:
-                    probe.step = Step(probe.step + 1)
+                    probe.step = ProbeStep(probe.step + 1)
         for sequence in [s for s, m in self._measurements.items() if m.ends_at <= now]:
             del self._measurements[sequence]
         return found
 
     def doubts(self, target: str) -> bool:
         """True if a probe of `target` waits for longer than is usual, though others were asked."""
-        return any(probe.target == target and probe.step is Step.END for probe in self._probes.values())
+        return any(probe.target == target and probe.step is ProbeStep.END for probe in self._probes.values())
 
     def due_to_nack(self, now: float) -> list[Relay]:
         """Relays whose target is silent, each once; relays that are over are dropped."""

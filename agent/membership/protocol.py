@@ -12,7 +12,7 @@ from random import Random
 
 from agent.membership import tables
 from agent.membership.claims import Claims
-from agent.membership.events import Datagram, Event, Measured, Output, SectionChanged, StreamPing, Sync
+from agent.membership.events import Datagram, Measured, MemberEvent, MemberOutput, SectionChanged, StreamPing, Sync
 from agent.membership.gossip import MAX_BODY, Budgets, GossipQueue
 from agent.membership.lifeguard import LocalHealth
 from agent.membership.members import Address, Member, Peer, Section, State, Version
@@ -30,7 +30,7 @@ from agent.membership.messages import (
     encode,
 )
 from agent.membership.parameters import Parameters
-from agent.membership.probing import Probe, Prober, Step
+from agent.membership.probing import Probe, Prober, ProbeStep
 from agent.membership.roster import Roster, claim_of, newer, section_of
 
 MAX_BETTER = 8
@@ -54,8 +54,8 @@ class Membership:
         self._random = random
         self._own = Member(name, address, Version(epoch, 0, State.ALIVE), now)
         self.roster = Roster(self._own, random, parameters.max_members)
-        self._events: list[Event] = []
-        self._outputs: list[Output] = []
+        self._events: list[MemberEvent] = []
+        self._outputs: list[MemberOutput] = []
         self.queue = GossipQueue()
         self.claims = Claims(self.roster, self.queue, self.health, parameters, self._events)
         self._prober = Prober(parameters, random.randrange(2**32))
@@ -76,13 +76,13 @@ class Membership:
         """Our restart epoch: each start has a greater one."""
         return self._own.version.epoch
 
-    def take_events(self) -> list[Event]:
+    def take_events(self) -> list[MemberEvent]:
         """The events since the last call."""
         events = self._events[:]
         self._events.clear()
         return events
 
-    def take_outputs(self) -> list[Output]:
+    def take_outputs(self) -> list[MemberOutput]:
         """The packets and exchanges since the last call."""
         outputs, self._outputs = self._outputs, []
         return outputs
@@ -189,14 +189,14 @@ class Membership:
             if member is None or self.claims.leaving:
                 continue
             match step:
-                case Step.REPEAT:
+                case ProbeStep.REPEAT:
                     self._send(member.peer, member, Ping(probe.sequence, member.name))
-                case Step.ASK:
+                case ProbeStep.ASK:
                     self._ask_others(probe, member)
-                case Step.DOUBT:
+                case ProbeStep.DOUBT:
                     if member.state is State.SUSPECT:
                         self.claims.suspect(member, now)
-                case Step.END:
+                case ProbeStep.END:
                     self.health.adjust(probe.asked - probe.nacks if probe.asked > 0 else 1)
                     self.claims.suspect(member, now)
                     self.measure(member.name, now)  # tells the suspect, which finds the news when it runs again

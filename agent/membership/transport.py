@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from agent.membership.events import Datagram, Event, StreamPing, Sync
+from agent.membership.events import Datagram, MemberEvent, StreamPing, Sync
 from agent.membership.members import Address, Peer
 from agent.membership.packets import (
     ANYBODY,
@@ -26,8 +26,8 @@ from agent.membership.packets import (
     MAX_FRAME,
     Dropped,
     Frame,
+    FramePart,
     Opened,
-    Part,
     Sealer,
 )
 from agent.membership.protocol import Membership
@@ -38,7 +38,7 @@ from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+RequestHandler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Carries out a verb: takes the asking member's name and plain arguments, returns a plain value."""
 SYNC: Final = "membership.sync"
 PING: Final = "membership.ping"
@@ -72,11 +72,11 @@ class Transport(asyncio.DatagramProtocol):
     """Runs a `Membership` on real sockets. `on_events` is called with the events of each step."""
 
     def __init__(
-        self, membership: Membership, sealer: Sealer, clock: Clock, on_events: Callable[[list[Event]], None]
+        self, membership: Membership, sealer: Sealer, clock: Clock, on_events: Callable[[list[MemberEvent]], None]
     ) -> None:
         self.membership = membership
         self.sealer = sealer
-        self.handlers: dict[str, Handler] = {SYNC: self._on_sync, PING: self._on_ping}
+        self.handlers: dict[str, RequestHandler] = {SYNC: self._on_sync, PING: self._on_ping}
         """Verb -> handler of requests from other agents; others may add theirs."""
         self.met: set[Address] = set()
         """Seeds that have answered."""
@@ -355,7 +355,7 @@ class Transport(asyncio.DatagramProtocol):
         writer.write(_LENGTH.pack(len(packet)) + packet)
 
     async def _read(
-        self, reader: asyncio.StreamReader, limit: int, greeting: bytes, part: Part, *others: str
+        self, reader: asyncio.StreamReader, limit: int, greeting: bytes, part: FramePart, *others: str
     ) -> Opened:
         """A frame for this agent, or for one of `others`."""
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -14,6 +14,7 @@ from agent.osched import tell
 from agent.osched.cooperation.exchange import Peers
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
+from edgert.control.server import Handler
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
@@ -21,7 +22,6 @@ from edgert.core.system_clock import SystemClock
 
 JOURNAL: Final = "osched.journal"
 LOCK: Final = "osched.lock"
-Handler = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
 class OsScheduling:

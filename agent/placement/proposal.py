@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from agent.placement.heuristics.registry import place
 from agent.placement.problem.budget import Budget, Draw
-from agent.placement.problem.build import Figures, PlacementRule, Profile, build
+from agent.placement.problem.build import BoardProfile, Figures, PlacementRule, build
 from agent.placement.problem.cost import CostTerms, Evaluation, Rank
 from agent.placement.problem.model import Placement, PlacementProblem
 from edgert.flow.plan import copy_name, uncopied
 
-Reading = tuple[Figures, Figures]
+TwoReadings = tuple[Figures, Figures]
 """An earlier reading of a gateway's figures and a later one."""
 SEPARATOR: Final = "@"
 """Stands between the name of a flow that only one gateway has and that gateway: two gateways may have one of a name."""
@@ -59,11 +59,11 @@ class Proposal:
 def propose(
     flow: str,
     heuristic: str,
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, TwoReadings],
     on: Placement,
     fleet: Collection[str],
     keep: Collection[str],
-    profiles: Iterable[Profile],
+    profiles: Iterable[BoardProfile],
     rtt_s: Callable[[str, str], float],
     budget: Budget,
     draw: Draw,

@@ -45,7 +45,7 @@ class Hysteresis:
     """And by so much. Less: boards next to each other change places for nothing that a user notices."""
 
 
-Verdict = Literal["wait", "change", "lacks capacity"]
+ReplacementVerdict = Literal["wait", "change", "lacks capacity"]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Replacement:
         settled = now - self._boards_since >= rules.settle_s
         return settled and now - self._changed_at >= rules.pause_s and now >= self._next_look
 
-    def judge(self, at: float, running: Score, found: Score) -> Verdict:
+    def judge(self, at: float, running: Score, found: Score) -> ReplacementVerdict:
         """`running` and `found`: the placement that runs and the one that a heuristic found."""
         rules, now, then = self.hysteresis, running.rank, found.rank
         self._next_look = at + rules.look_s

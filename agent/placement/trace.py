@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from agent.placement.problem.build import Figures, rates_of
-from agent.placement.proposal import Reading
+from agent.placement.proposal import TwoReadings
 from agent.placement.rules import Rules
 from edgert.flow.plan import uncopied
 
@@ -22,7 +22,7 @@ SHOWN_PATHS: Final = 5
 
 def trace(
     flow: str,
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, TwoReadings],
     rtt_s: Callable[[str, str], float],
     rules: Rules,
     stay: Collection[str] = (),

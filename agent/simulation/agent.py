@@ -28,9 +28,9 @@ from agent.fleet.presence import FleetPresence
 from agent.fleet.rings import REFERENCE_SPEED
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
-from agent.lease.leases import Leases, Request
+from agent.lease.leases import AskBoard, Leases
 from agent.lease.memory import LeaseMemory
-from agent.membership.events import Changed, Event, Measured
+from agent.membership.events import Changed, Measured, MemberEvent
 from agent.membership.members import State
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
@@ -88,7 +88,7 @@ class VirtualAgent:
         self.rounds = Rounds(make(chosen.algorithm, random), rounds, random, now)
         self.gateway = LocalGateway("", self.name, gateway)
         roster = self.membership.roster
-        ask: Request = lambda *asked: request(self.name, *asked)  # noqa: E731
+        ask: AskBoard = lambda *asked: request(self.name, *asked)  # noqa: E731
         memory = LeaseMemory(self.name, clock, gateway.disk.leases, gateway.disk.store_leases)
         leases = Leases(memory, roster, ask, clock, Random(random.getrandbits(64)))
         electorate = Electorate(leases, roster, clock, Random(random.getrandbits(64)), self._may_begin)
@@ -144,7 +144,7 @@ class VirtualAgent:
             log.exception("the request %s of %s could not be carried out", show(verb), sender)
             raise RequestError(f"{self.name}: {verb}: an unforeseen fault: {error!r}") from error
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: MemberEvent) -> None:
         """As the daemon takes events of the membership."""
         match event:
             case Measured(name, rtt_s, coordinate):

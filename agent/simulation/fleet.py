@@ -12,7 +12,7 @@ from math import inf
 from random import Random
 from typing import Any, Final
 
-from agent.membership.events import Changed, Event
+from agent.membership.events import Changed, MemberEvent
 from agent.membership.gossip import PACKET_COST
 from agent.membership.transport import RequestError
 from agent.placement.rendezvous import coordinator
@@ -104,7 +104,7 @@ class VirtualFleet(MembershipNetwork):
         """True if two boards hear each other, both ways."""
         return not (self.is_cut(a, b) or self.is_cut(b, a))
 
-    def happened(self, name: str, event: Event) -> None:
+    def happened(self, name: str, event: MemberEvent) -> None:
         agent = self.agents[name]
         agent.happened(event)
         if isinstance(event, Changed) and event.what not in ("updated", "suspected", "refuted"):

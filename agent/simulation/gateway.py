@@ -30,7 +30,7 @@ NOTHING: Final[Mapping[str, Any]] = {"states": [], "queue": b"", "pending": b""}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BoardPart:
     """A part of a flow. `assignment`: operator copy -> gateway, of the whole flow."""
 
     document: Mapping[str, Any]
@@ -43,8 +43,8 @@ class Part:
 class Disk:
     """The stored records of a gateway, by flow."""
 
-    parts: dict[str, Part] = field(default_factory=dict)
-    prepared: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, BoardPart] = field(default_factory=dict)
+    prepared: dict[str, BoardPart] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
     rules: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     guests_wait: bool = False
@@ -60,7 +60,7 @@ class Disk:
 class Run:
     """A part in memory, with its counters since this plan began here."""
 
-    part: Part
+    part: BoardPart
     shape: PlanShape
     counted: dict[str, Counted]
     """Counters by instance on this gateway."""
@@ -75,7 +75,6 @@ class Run:
         return [instance for instance in self.shape.instances if instance.gateway == gateway]
 
 
-Handler = Callable[[Mapping[str, Any]], Any]
 OF_COORDINATORS: Final = frozenset(
     f"part.{verb}"
     for verb in ("deploy", "remove", "stop", "copy", "ahead", "prepare", "commit", "abort", "rules", "fence")
@@ -102,7 +101,7 @@ class VirtualGateway:
             if flow in self.runs:
                 self.runs[flow].suspended = False
                 self.runs[flow].stopped, self.runs[flow].began = True, clock.monotonic()
-        self._verbs: dict[str, Handler] = {
+        self._verbs: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "status": self._status, "figures": self._figures, "peers": self._peers, "part.check": self._check,
             "part.status": self._parts, "part.deploy": self._deploy, "part.remove": self._remove,
             "part.stop": self._stop, "part.export": self._export, "part.prepare": self._prepare,
@@ -130,7 +129,7 @@ class VirtualGateway:
         if self._guests_end is not None:
             self._guests_end.cancel()
 
-    def _run(self, part: Part) -> Run:
+    def _run(self, part: BoardPart) -> Run:
         shape = self._shapes.of(part.assignment)
         return Run(part, shape, {i.name: Counted() for i in shape.instances if i.gateway == self.name})
 
@@ -210,7 +209,7 @@ class VirtualGateway:
         self._rules(flow, args)
         await asyncio.sleep(STEP_S)
         version = self.disk.parts[flow].version + 1 if flow in self.disk.parts else 1
-        self._put(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
+        self._put(flow, BoardPart(args["document"], _gateways(args["assignment"]), args["plan"], version))
         return {"flow": flow, "version": version, "plan": args["plan"]}
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -316,11 +315,11 @@ class VirtualGateway:
             self._step(flow, PartEvent.PREPARE, args["plan"])
             await asyncio.sleep(STEP_S)
             version = self.runs[flow].part.version if flow in self.runs else 1
-            self.write_prepared(flow, Part(args["document"], _gateways(args["assignment"]), args["plan"], version))
+            self.write_prepared(flow, BoardPart(args["document"], _gateways(args["assignment"]), args["plan"], version))
             self._changed()
         return {"plan": args["plan"]}
 
-    def write_prepared(self, flow: str, part: Part) -> None:
+    def write_prepared(self, flow: str, part: BoardPart) -> None:
         """Makes a prepared plan durable."""
         self.disk.prepared[flow] = part
 
@@ -353,7 +352,7 @@ class VirtualGateway:
         self._rules(args["flow"], args)
         return {"flow": args["flow"]}
 
-    def _put(self, flow: str, part: Part) -> None:
+    def _put(self, flow: str, part: BoardPart) -> None:
         """The part runs; one without an instance here leaves the gateway."""
         if (before := self.runs.pop(flow, None)) is not None:
             _wait_no_more(before)

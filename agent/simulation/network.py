@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.membership.events import Datagram, Event, StreamPing, Sync
+from agent.membership.events import Datagram, MemberEvent, StreamPing, Sync
 from agent.membership.gossip import PACKET_COST
 from agent.membership.members import Address, Peer
 from agent.membership.protocol import Membership
@@ -73,7 +73,7 @@ class MembershipNetwork(ABC):
         """True if nothing from `sender` arrives at `receiver`."""
 
     @abstractmethod
-    def happened(self, name: str, event: Event) -> None:
+    def happened(self, name: str, event: MemberEvent) -> None:
         """An event of a board's machine."""
 
     # Boards

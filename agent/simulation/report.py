@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from agent.simulation.described.events import FleetEvent
-from agent.simulation.run import FleetOutcome, Score
+from agent.simulation.run import FleetOutcome
 
 TERMS: Final = ("latency_ms", "boards", "edges", "rows")
 """Terms of the score, as `agent.placement.problem.cost.CostTerms` names them."""
@@ -58,7 +58,7 @@ def _summary(o: FleetOutcome) -> Iterator[tuple[str, str]]:
     )
 
 
-def _score(score: Score) -> str:
+def _score(score: Mapping[str, float]) -> str:
     terms = ", ".join(f"{name.removesuffix('_ms')} {score[name]:.3g}" for name in TERMS if name in score)
     return f"score {score['score']:.4g} ({terms}), limits violated by {score['violation']:.2f}"
 

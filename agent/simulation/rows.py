@@ -37,7 +37,7 @@ class Working(NamedTuple):
     speed: float
 
 
-Way = Callable[[str, str], float]
+Bandwidth = Callable[[str, str], float]
 """(gateway, gateway) -> bytes per second between them: infinity without a limit, 0 while the way is cut."""
 
 
@@ -63,7 +63,7 @@ class SimulatedRows:
         """The devices begin to send: nothing came before."""
         self._sending = True
 
-    def step(self, seconds: float, working: Iterable[Working], heads: Mapping[str, str], way: Way) -> None:
+    def step(self, seconds: float, working: Iterable[Working], heads: Mapping[str, str], way: Bandwidth) -> None:
         """Lets `seconds` go by. `working`: each instance after all that feed it; `heads`: operator copy -> the head of
         the instance in which it runs now."""
         running = {one.instance.head: one for one in working}
@@ -90,7 +90,7 @@ class SimulatedRows:
             key, rows = (gateway, heads[operator]), self._under_way.pop((gateway, operator))
             self._under_way[key] = self._under_way.get(key, 0.0) + rows
 
-    def _carry(self, seconds: float, running: Mapping[str, Working], way: Way) -> None:
+    def _carry(self, seconds: float, running: Mapping[str, Working], way: Bandwidth) -> None:
         for (gateway, head), rows in list(self._under_way.items()):
             to = running.get(head)
             if to is None:

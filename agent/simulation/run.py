@@ -31,7 +31,6 @@ SETTLED_S: Final = 10.0
 SCORE_S: Final = 10.0
 """Longest wait for the score of a placement."""
 PROGRESS_S: Final = 10.0
-Score = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,9 @@ class FleetOutcome:
     """Bytes per second of requests and their answers over TCP, per board."""
     coordinate_error: float | None
     """Median over the pairs of boards, as a part of the round trip."""
-    start: Score
+    start: Mapping[str, float]
     """Score of the placement by term, seconds after the deployment; empty where no agent could say it."""
-    end: Score
+    end: Mapping[str, float]
     rows: Mapping[str, float]
 
     @property
@@ -146,7 +145,7 @@ async def _deploy(fleet: VirtualFleet, job: SimulationJob) -> None:
     fleet.watch.say(f"the flow is deployed at {job.asked}; its coordinator is {told}")
 
 
-async def _score(fleet: VirtualFleet, job: SimulationJob, after_s: float = 0.0) -> Score:
+async def _score(fleet: VirtualFleet, job: SimulationJob, after_s: float = 0.0) -> Mapping[str, float]:
     """Score of the placement that runs, as its coordinator sees it; empty where it does not say it in time."""
     await asyncio.sleep(after_s)
     chosen = [agent for name, agent in fleet.agents.items() if agent.flows.coordinates(fleet.flow)]
@@ -157,7 +156,7 @@ async def _score(fleet: VirtualFleet, job: SimulationJob, after_s: float = 0.0) 
         async with asyncio.timeout(SCORE_S):
             await asyncio.wait([asked])
             if not asked.cancelled():
-                found: Score = asked.result()["now"]
+                found: Mapping[str, float] = asked.result()["now"]
                 return found
     return {}
 

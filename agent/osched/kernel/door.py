@@ -19,7 +19,7 @@ from typing import Final
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.actions import Action, SetCores, SetGroup, SetNice, SetSlice
-from agent.osched.kernel.journal import Before, Journal, Kind, MadeGroup
+from agent.osched.kernel.journal import Before, ChangeKind, Journal, MadeGroup
 from agent.osched.kernel.rights import Abilities, abilities
 from agent.osched.kernel.thread_values import ThreadValues
 from agent.osched.kernel.undo import Undo
@@ -58,11 +58,11 @@ class Door:
         self._journal = Journal(journal, self.proc.boot_id())
         self._values = values or ThreadValues(self.able, self.proc)
         self._undoing = Undo(self._values, self.proc, self.able.cgroups, wait)
-        self._noted: dict[tuple[Kind, Thread], Before] = {}
-        self._of_process: dict[tuple[Kind, int, int], Before] = {}
+        self._noted: dict[tuple[ChangeKind, Thread], Before] = {}
+        self._of_process: dict[tuple[ChangeKind, int, int], Before] = {}
         """The first record of each process."""
         self._made: set[str] = set()
-        self._holds: dict[tuple[Kind, Thread], int | str] = {}
+        self._holds: dict[tuple[ChangeKind, Thread], int | str] = {}
         """The values that we set last: the kernel is not asked again for it."""
         self._group_files: dict[Path, dict[str, str]] = {}
         self.spare_records = SPARE_RECORDS
@@ -129,7 +129,7 @@ class Door:
 
     def _only_calls(self, actions: Sequence[Action]) -> bool:
         """True if nothing but system calls on threads is left to do: their old values are on disk, groups hold."""
-        cgroups, wanted = self.able.cgroups, set[tuple[Kind, Thread]]()
+        cgroups, wanted = self.able.cgroups, set[tuple[ChangeKind, Thread]]()
         for action in actions:
             if isinstance(action, SetNice | SetSlice | SetCores):
                 if (_of_thread(action)[0], action.thread) not in self._noted:
@@ -153,7 +153,7 @@ class Door:
         except OSError as error:
             outcome.errors.append(f"the journal cannot be read, so nothing was changed: {error}")
             return outcome
-        threads: list[tuple[Kind, Thread, int | str]] = []
+        threads: list[tuple[ChangeKind, Thread, int | str]] = []
         for action in actions:
             if isinstance(action, SetNice | SetSlice | SetCores):
                 threads.append(_of_thread(action))
@@ -184,7 +184,7 @@ class Door:
         except OSError as error:
             log.warning("osched: the journal cannot be written anew: %s", error)
 
-    def _may(self, kind: Kind, outcome: AppliedActions) -> bool:
+    def _may(self, kind: ChangeKind, outcome: AppliedActions) -> bool:
         able = {
             "nice": self.able.nice, "slice": self.able.slice_ns is not None, "group": self.able.cgroups is not None,
             "cores": self.able.clusters is not None,
@@ -195,7 +195,7 @@ class Door:
                 outcome.errors.append(text)
         return able[kind]
 
-    def _release(self, wanted: set[tuple[Kind, Thread]]) -> None:
+    def _release(self, wanted: set[tuple[ChangeKind, Thread]]) -> None:
         """Put back what no action asks for any more; forget threads that are gone."""
         in_groups = {thread.pid for kind, thread in wanted if kind == "group"}
         for key in [key for key in self._holds if key not in wanted]:
@@ -215,7 +215,7 @@ class Door:
             self._values.put("group", thread, str(cgroups.root))
         return True
 
-    def _note(self, pairs: Iterable[tuple[Kind, Thread]]) -> None:
+    def _note(self, pairs: Iterable[tuple[ChangeKind, Thread]]) -> None:
         """Journal the present values of threads that are changed for the first time."""
         now, new = self.proc.now_ticks(), []
         for kind, thread in pairs:
@@ -234,7 +234,7 @@ class Door:
             self._noted[before.kind, before.thread] = before
             self._of_process.setdefault((before.kind, before.thread.pid, before.process_start_ticks), before)
 
-    def _first_record(self, kind: Kind, pid: int) -> Before | None:
+    def _first_record(self, kind: ChangeKind, pid: int) -> Before | None:
         """The first one of the process, else that of its nearest ancestor that has one."""
         process: int | None = pid
         while process:
@@ -244,7 +244,7 @@ class Door:
             process = self.proc.parent(process)
         return None
 
-    def _change(self, kind: Kind, thread: Thread, value: int | str, outcome: AppliedActions) -> None:
+    def _change(self, kind: ChangeKind, thread: Thread, value: int | str, outcome: AppliedActions) -> None:
         # Looked at here, not before: writing the journal may take long, and ids are reused.
         if (kind, thread) not in self._noted or not self.proc.is_same(thread):
             outcome.gone += 1
@@ -262,7 +262,7 @@ class Door:
             self._holds[kind, thread] = value
             outcome.changed += 1
 
-    def _prepare_group(self, action: SetGroup, outcome: AppliedActions) -> list[tuple[Kind, Thread, int | str]]:
+    def _prepare_group(self, action: SetGroup, outcome: AppliedActions) -> list[tuple[ChangeKind, Thread, int | str]]:
         """Make the group and set its share; what is left to do is to move its threads."""
         cgroups = self.able.cgroups
         if cgroups is None:
@@ -286,7 +286,7 @@ class Door:
         return [("group", thread, str(folder)) for thread in action.threads]
 
 
-def _of_thread(action: SetNice | SetSlice | SetCores) -> tuple[Kind, Thread, int]:
+def _of_thread(action: SetNice | SetSlice | SetCores) -> tuple[ChangeKind, Thread, int]:
     if isinstance(action, SetNice):
         return "nice", action.thread, action.nice
     return (

@@ -19,14 +19,14 @@ from agent.drivers.entities import Thread
 from edgert.boards.files import sync
 
 log = logging.getLogger(__name__)
-Kind = Literal["group", "slice", "cores", "nice"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+ChangeKind = Literal["group", "slice", "cores", "nice"]
+KINDS: Final[tuple[ChangeKind, ...]] = get_args(ChangeKind)
 
 
 class Before(NamedTuple):
     """The value of a thread before the agent's first change."""
 
-    kind: Kind
+    kind: ChangeKind
     thread: Thread
     process_start_ticks: int
     at_ticks: int
@@ -40,7 +40,7 @@ class MadeGroup(NamedTuple):
     path: str
 
 
-Record = Before | MadeGroup
+JournalEntry = Before | MadeGroup
 
 
 class Journal:
@@ -49,9 +49,9 @@ class Journal:
     def __init__(self, path: Path, boot_id: str) -> None:
         self._path, self._boot_id = path, boot_id
         self._file: int | None = None
-        self.records: list[Record] = []
+        self.records: list[JournalEntry] = []
 
-    def load(self) -> list[Record]:
+    def load(self) -> list[JournalEntry]:
         """Records that a former agent of this boot left, in order. A line that cannot be read is skipped: its change
         was not made, since a record is whole on disk before the change."""
         try:
@@ -63,7 +63,7 @@ class Journal:
         self.records = [record for line in lines[1:] if (record := _record(_plain(line))) is not None]
         return self.records
 
-    def note(self, records: Iterable[Record]) -> None:
+    def note(self, records: Iterable[JournalEntry]) -> None:
         """Append the records; they are on disk when this returns. Raises `OSError`: then change nothing."""
         new = list(records)
         if not new:
@@ -100,7 +100,7 @@ class Journal:
         sync(self._path.parent)  # the name of a new file, too, is safe
         return file
 
-    def rewrite(self, records: Sequence[Record]) -> None:
+    def rewrite(self, records: Sequence[JournalEntry]) -> None:
         """Keep only these records. Raises `OSError`; the file is then as it was."""
         new = self._path.with_suffix(".new")
         other = Journal(new, self._boot_id)
@@ -134,14 +134,14 @@ def _plain(line: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _document(record: Record) -> dict[str, Any]:
+def _document(record: JournalEntry) -> dict[str, Any]:
     if isinstance(record, MadeGroup):
         return {"made": record.path}
     fields = record._asdict()
     return {**fields, "thread": list(record.thread)}
 
 
-def _record(document: dict[str, Any]) -> Record | None:
+def _record(document: dict[str, Any]) -> JournalEntry | None:
     if isinstance(path := document.get("made"), str):
         return MadeGroup(path)
     kind, thread, value = document.get("kind"), document.get("thread"), document.get("value")
@@ -156,6 +156,6 @@ def _record(document: dict[str, Any]) -> Record | None:
     return None
 
 
-def changes(records: Iterable[Record], kind: Kind) -> Iterator[Before]:
+def changes(records: Iterable[JournalEntry], kind: ChangeKind) -> Iterator[Before]:
     """The records of one kind."""
     return (r for r in records if isinstance(r, Before) and r.kind == kind)

@@ -10,7 +10,7 @@ from agent.drivers.procfs import ProcFs
 from agent.osched.kernel import slices
 from agent.osched.kernel.cgroups import Cgroups
 from agent.osched.kernel.clusters import cores, mask
-from agent.osched.kernel.journal import Kind
+from agent.osched.kernel.journal import ChangeKind
 from agent.osched.kernel.rights import Abilities
 
 
@@ -21,7 +21,7 @@ class ThreadValues:
     def __init__(self, able: Abilities, proc: ProcFs) -> None:
         self._able, self._proc = able, proc
 
-    def get(self, kind: Kind, thread: Thread) -> int | str | None:
+    def get(self, kind: ChangeKind, thread: Thread) -> int | str | None:
         """The present value; None if the thread is gone, or the kernel does not tell."""
         if kind == "nice":
             seen = self._proc.look(thread.pid, thread.tid)
@@ -39,7 +39,7 @@ class ThreadValues:
         folder = self._able.cgroups.group_of(thread) if self._able.cgroups else None
         return None if folder is None else str(folder)
 
-    def put(self, kind: Kind, thread: Thread, value: int | str) -> None:
+    def put(self, kind: ChangeKind, thread: Thread, value: int | str) -> None:
         """Raises `OSError`; `ProcessLookupError` if the thread is gone."""
         if isinstance(value, str):
             self._groups().move(thread, Path(value))
@@ -50,7 +50,7 @@ class ThreadValues:
         else:
             slices.put(thread.tid, value)
 
-    def put_back(self, kind: Kind, thread: Thread, value: int | str) -> None:
+    def put_back(self, kind: ChangeKind, thread: Thread, value: int | str) -> None:
         """Set the value that it had before. Raises as `put` does."""
         if isinstance(value, str):
             if self._groups().group_of(thread) != Path(value):
@@ -60,7 +60,7 @@ class ThreadValues:
         else:
             self.put(kind, thread, value)
 
-    def is_ours(self, kind: Kind, value: int | str | None) -> bool:
+    def is_ours(self, kind: ChangeKind, value: int | str | None) -> bool:
         """True if the agent may have set the value. A program may choose the cores of its threads itself, so of those
         only the fast ones are ours."""
         clusters = self._able.clusters

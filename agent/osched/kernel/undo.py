@@ -15,7 +15,7 @@ from typing import Final
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.cgroups import Cgroups
-from agent.osched.kernel.journal import KINDS, Before, Kind, MadeGroup, Record, changes
+from agent.osched.kernel.journal import KINDS, Before, ChangeKind, JournalEntry, MadeGroup, changes
 from agent.osched.kernel.thread_values import ThreadValues
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Undo:
         self._values, self._proc, self._cgroups, self._wait = values, proc, cgroups, wait
         self._said: set[str] = set()
 
-    def run(self, records: Sequence[Record]) -> bool:
+    def run(self, records: Sequence[JournalEntry]) -> bool:
         """True if nothing is left to undo; else keep the records, for a start with more rights."""
         complete = True
         for kind in KINDS:
@@ -60,7 +60,7 @@ class Undo:
 
     def _put_back_heirs(self, records: Sequence[Before]) -> bool:
         """Until two looks, `GRACE_S` apart, find none."""
-        refused: set[tuple[Kind, Thread]] = set()
+        refused: set[tuple[ChangeKind, Thread]] = set()
         quiet = 0
         for _ in range(PASSES if records else 0):
             found = [(first, t) for first, t in self._heirs(records) if (first.kind, t) not in refused]
@@ -74,7 +74,7 @@ class Undo:
 
     def _heirs(self, records: Sequence[Before]) -> Iterator[tuple[Before, Thread]]:
         """(record, thread): threads without a record, started after the first change, whose value is another one."""
-        alive: dict[int, dict[Kind, Before]] = {}
+        alive: dict[int, dict[ChangeKind, Before]] = {}
         for before in records:
             if self._proc.started(before.thread.pid) == before.process_start_ticks:
                 alive.setdefault(before.thread.pid, {}).setdefault(before.kind, before)

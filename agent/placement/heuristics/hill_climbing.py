@@ -17,7 +17,7 @@ from agent.placement.problem.budget import Budget, Draw
 from agent.placement.problem.cost import EPSILON, PAPER, CostWeights, Evaluation, Rank
 from agent.placement.problem.model import BoardIndexes, PlacementProblem
 
-Step = Sequence[tuple[int, int]]
+MoveChain = Sequence[tuple[int, int]]
 """Operators, and the boards that they move to, in this order."""
 KICKED: int = 4
 """Operators that a kick throws elsewhere."""
@@ -91,7 +91,7 @@ class Climb:
             pass
         return self.state.at
 
-    def _walk(self, steps: Iterable[Step]) -> bool:
+    def _walk(self, steps: Iterable[MoveChain]) -> bool:
         """Take every step that is better; True if one was."""
         improved = False
         for step in steps:
@@ -159,7 +159,7 @@ class Climb:
             self.pull[other][was] -= cost
             self.pull[other][to] += cost
 
-    def _try(self, step: Step) -> bool:
+    def _try(self, step: MoveChain) -> bool:
         """Take the step if it is better, else leave all as it was."""
         state = self.state
         back = [(operator, state.move(operator, to)) for operator, to in step]
@@ -184,7 +184,7 @@ class Climb:
     def _shuffled(self, items: Iterable[int]) -> list[int]:
         return [item for _, item in sorted((self.draw(), item) for item in items)]
 
-    def _single(self) -> Iterator[Step]:
+    def _single(self) -> Iterator[MoveChain]:
         """One operator to another board."""
         for operator in self._shuffled(range(len(self.state.at))):
             for to in self._worth(operator):
@@ -206,7 +206,7 @@ class Climb:
                 found.append((-draws, board))
         return [board for _, board in sorted(found)]
 
-    def _swaps(self) -> Iterator[Step]:
+    def _swaps(self) -> Iterator[MoveChain]:
         """Two operators that are not together change places."""
         state, pull, may = self.state, self.pull, self.may
         for one in self._shuffled(range(len(state.at))):
@@ -224,7 +224,7 @@ class Climb:
                         if state.at[one] != here:
                             break
 
-    def _boards(self) -> Iterator[Step]:
+    def _boards(self) -> Iterator[MoveChain]:
         """All operators of a board to another one."""
         state = self.state
         for board in self._shuffled(b for b, members in enumerate(state.members) if members):

@@ -30,7 +30,7 @@ from edgert.core.errors import show
 from edgert.flow.plan import uncopied
 
 Figures = Mapping[str, Any]
-Profile = Mapping[str, Any]
+BoardProfile = Mapping[str, Any]
 MEMORY_BYTES: Final = 4 * 2**20
 """Memory of an instance of which the figures say nothing."""
 
@@ -60,7 +60,7 @@ class Rates:
 
 def build(
     readings: Iterable[tuple[Figures | None, Figures]],
-    profiles: Iterable[Profile],
+    profiles: Iterable[BoardProfile],
     rtt_s: Callable[[str, str], float],
     rules: Mapping[str, PlacementRule] | None = None,
     limit: float = LIMIT,
@@ -95,7 +95,7 @@ def rates_of(readings: Iterable[tuple[Figures | None, Figures]], speed: Callable
     return rates
 
 
-def _board(name: str, profile: Profile) -> CandidateBoard:
+def _board(name: str, profile: BoardProfile) -> CandidateBoard:
     return CandidateBoard(
         name,
         _number(profile, "cpu", name),

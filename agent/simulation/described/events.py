@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["kill", "card", "restart", "cut", "heal", "clock"]
+EventKind = Literal["kill", "card", "restart", "cut", "heal", "clock"]
 COORDINATOR: Final = "@coordinator"
 """In place of a board: the one that coordinates the flow when the event comes."""
 EARLIEST, LATEST = 0.05, 0.8
@@ -30,7 +30,7 @@ class FleetEvent:
     """`boards`: one, or the two between which a link is cut or healed (one: all links of that board)."""
 
     at_s: float
-    kind: Kind
+    kind: EventKind
     boards: tuple[str, ...]
     for_s: float | None = None
     """After this time a board that was killed or lost its card restarts, a cut link heals; None: another event says

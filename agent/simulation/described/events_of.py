@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from agent.simulation.described.events import COORDINATOR, FleetEvent, Kind
+from agent.simulation.described.events import COORDINATOR, EventKind, FleetEvent
 from agent.simulation.described.tables import number, only, tables
 from agent.simulation.described.ways import DescriptionError
 
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+KINDS: Final[tuple[EventKind, ...]] = get_args(EventKind)
 MOST: Final = {"kill": 1, "card": 1, "restart": 1, "cut": 2, "heal": 2, "clock": 1}
 """Boards of an event."""
-KEYS: Final[Mapping[Kind, set[str]]] = {
+KEYS: Final[Mapping[EventKind, set[str]]] = {
     "kill": {"for_s"}, "card": {"for_s"}, "restart": set(), "cut": {"for_s", "one_way"}, "heal": set(),
     "clock": {"by_s"},
 }  # fmt: skip
@@ -42,7 +42,7 @@ def _event(table: Mapping[str, Any], where: str, boards: Sequence[str]) -> Fleet
     return FleetEvent(number(table, "at_s", where), kind, named, for_s, one_way, float(by_s))
 
 
-def _boards(value: Any, kind: Kind, where: str, boards: Sequence[str]) -> tuple[str, ...]:
+def _boards(value: Any, kind: EventKind, where: str, boards: Sequence[str]) -> tuple[str, ...]:
     named = value if isinstance(value, list) else [value]
     known = [*boards, COORDINATOR]
     wrong = not 1 <= len(named) <= MOST[kind] or (len(named) == 2 and named[0] == named[1])

@@ -20,7 +20,7 @@ from agent.interference.exchange import Candidate, Exchange
 from agent.interference.ring import NOTHING, board_ring
 from agent.interference.score import Crowd, Footprint, Room
 from agent.placement.problem.budget import Budget
-from agent.placement.proposal import Reading, propose
+from agent.placement.proposal import TwoReadings, propose
 from agent.placement.replacement import Hysteresis, Replacement
 from agent.placement.rules import Rules
 from edgert.core.errors import EdgertError
@@ -116,7 +116,7 @@ class World:
 
     def _look_of_coordinator(self, now: float) -> None:
         flow, told = "coordinator", {board: self.figures(board, now) for board in BOARDS}
-        readings: dict[str, Reading] = {board: (self.earlier[board], told[board]) for board in self.earlier}
+        readings: dict[str, TwoReadings] = {board: (self.earlier[board], told[board]) for board in self.earlier}
         self.earlier = told
         if not readings or not self.replacement.due(now, BOARDS):
             return

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from agent.interference.ring import PACKED_BYTES
-from agent.membership.events import Changed, Event
+from agent.membership.events import Changed, MemberEvent
 from agent.membership.members import State
 from agent.membership.messages import Claim
 from agent.membership.parameters import Parameters
@@ -34,7 +34,7 @@ class SimulatedFleet(MembershipNetwork):
         self.loss = loss
         super().__init__()
         self._now = 100.0
-        self.events: list[tuple[float, str, Event]] = []
+        self.events: list[tuple[float, str, MemberEvent]] = []
         self.cut: Callable[[str, str], bool] = lambda sender, receiver: False
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
@@ -100,7 +100,7 @@ class SimulatedFleet(MembershipNetwork):
     def is_cut(self, sender: str, receiver: str) -> bool:
         return self.cut(sender, receiver)
 
-    def happened(self, name: str, event: Event) -> None:
+    def happened(self, name: str, event: MemberEvent) -> None:
         self.events.append((self.now, name, event))
 
     # What agents add

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agent.membership.parameters import Parameters
-from agent.membership.probing import Prober, Step
+from agent.membership.probing import Prober, ProbeStep
 
 PARAMETERS = Parameters(probe_interval_s=1.0, probe_timeout_s=0.4, probe_intervals=4.0)
 
 
-def steps(prober: Prober, until: float) -> list[tuple[float, Step]]:
+def steps(prober: Prober, until: float) -> list[tuple[float, ProbeStep]]:
     """When each step was due, called as an owner calls it."""
     found = []
     while (now := prober.next_deadline()) <= until:
@@ -21,7 +21,7 @@ def steps(prober: Prober, until: float) -> list[tuple[float, Step]]:
 def test_a_probe_without_an_answer_repeats_asks_others_doubts_and_ends() -> None:
     prober = Prober(PARAMETERS, 0)
     prober.probe("b", 10.0, 1)
-    expected = [(10.4, Step.REPEAT), (10.8, Step.ASK), (11.0, Step.DOUBT), (14.0, Step.END)]
+    expected = [(10.4, ProbeStep.REPEAT), (10.8, ProbeStep.ASK), (11.0, ProbeStep.DOUBT), (14.0, ProbeStep.END)]
     assert steps(prober, 60.0) == expected
 
 
@@ -31,14 +31,14 @@ def test_health_and_patience_put_the_end_off_by_seconds_not_by_minutes(
 ) -> None:
     prober = Prober(PARAMETERS, 0)
     prober.probe("b", 10.0, multiplier, patience)
-    assert steps(prober, 60.0)[-1] == (ends, Step.END)
+    assert steps(prober, 60.0)[-1] == (ends, ProbeStep.END)
 
 
 def test_time_in_which_the_agent_did_not_run_counts_for_no_step() -> None:
     prober = Prober(PARAMETERS, 0)
     prober.probe("b", 10.0, 1)
     prober.put_off(5.0)
-    assert steps(prober, 60.0)[0] == (15.4, Step.REPEAT)
+    assert steps(prober, 60.0)[0] == (15.4, ProbeStep.REPEAT)
 
 
 def test_an_answer_to_one_of_two_pings_measures_nothing() -> None:

@@ -13,7 +13,7 @@ from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.actions import SetGroup
 from agent.osched.kernel.cgroups import Cgroups, cpu_path, find
 from agent.osched.kernel.door import Door
-from agent.osched.kernel.journal import Kind
+from agent.osched.kernel.journal import ChangeKind
 from agent.osched.kernel.rights import Abilities
 from agent.osched.kernel.thread_values import ThreadValues
 from tests.agent.osched.worlds import worker
@@ -84,10 +84,10 @@ class Values(ThreadValues):
     def __init__(self) -> None:
         self.put_to: list[tuple[int, str]] = []
 
-    def get(self, kind: Kind, thread: Thread) -> str:
+    def get(self, kind: ChangeKind, thread: Thread) -> str:
         return "/before"
 
-    def put(self, kind: Kind, thread: Thread, value: int | str) -> None:
+    def put(self, kind: ChangeKind, thread: Thread, value: int | str) -> None:
         self.put_to.append((thread.tid, Path(str(value)).name))
 
     put_back = put

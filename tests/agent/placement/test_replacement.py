@@ -13,7 +13,7 @@ from agent.placement.problem.budget import Budget
 from agent.placement.problem.cost import CostTerms, Evaluation, Rank
 from agent.placement.problem.model import CandidateBoard, PlacedEdge, PlacedOperator, PlacementProblem
 from agent.placement.proposal import Score
-from agent.placement.replacement import Hysteresis, Replacement, Verdict
+from agent.placement.replacement import Hysteresis, Replacement, ReplacementVerdict
 
 BOARDS = ("a", "b", "c")
 SAME = CostTerms(0.0, 0.0, 0.0, 0.0)
@@ -22,9 +22,9 @@ GOOD, BAD, OVERLOADED = Rank(0.0, 1.0), Rank(0.0, 2.0), Rank(0.4, 2.0)
 
 def walk(
     state: Replacement, ranks: Mapping[int, tuple[Rank, Rank]], until: int, boards: Mapping[int, tuple[str, ...]]
-) -> list[tuple[float, Verdict]]:
+) -> list[tuple[float, ReplacementVerdict]]:
     """Each second from 0 on; what holds from a time on stands in `ranks` and `boards`. Returns verdicts but waits."""
-    said: list[tuple[float, Verdict]] = []
+    said: list[tuple[float, ReplacementVerdict]] = []
     for second in range(until):
         now = float(second)
         there = boards[max(t for t in boards if t <= now)]

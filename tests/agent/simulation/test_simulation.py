@@ -9,7 +9,7 @@ import pytest
 
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
-from agent.simulation.gateway import Part, VirtualGateway
+from agent.simulation.gateway import BoardPart, VirtualGateway
 from agent.simulation.run import FleetOutcome, document_of, simulate
 from edgert.core.ids import short
 from tests.agent.simulation.worlds import boards, job
@@ -125,7 +125,7 @@ def test_two_owners_are_noticed(gateway: type[VirtualGateway], monkeypatch: pyte
         fleets.append(fleet)
         init(fleet, *args)
 
-    def write(self: VirtualGateway, flow: str, part: Part) -> None:
+    def write(self: VirtualGateway, flow: str, part: BoardPart) -> None:
         prepared(self, flow, part)
         if self.name == "b" and short(part.plan) == 2:
             kill = FleetEvent(0.0, "kill", ("b",), 3.0)

@@ -14,7 +14,7 @@ from agent.lease.grants import LEASE_S
 from agent.lease.leases import LeaseError
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
-from agent.simulation.gateway import Part
+from agent.simulation.gateway import BoardPart
 from edgert.core.errors import EdgertError
 from tests.agent.simulation.worlds import COPIES, FLOW, ask, cut, disturb, on, tell
 
@@ -238,7 +238,7 @@ def test_two_parts_of_before_end_with_one_owner() -> None:
     async def story(fleet: VirtualFleet) -> None:
         for number, board in enumerate("ac"):
             disk = fleet.agents[board].virtual_gateway.disk
-            disk.parts["air"], disk.fences["air"] = Part(FLOW, dict.fromkeys(COPIES, board), 1), number + 1
+            disk.parts["air"], disk.fences["air"] = BoardPart(FLOW, dict.fromkeys(COPIES, board), 1), number + 1
         for board in "ac":
             fleet.apply(FleetEvent(0.0, "kill", (board,), 1.0))
         await asyncio.sleep(60)
