@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from edgert.core.errors import EdgertError
 from edgert.runtime.metrics.metric import Metric, markdown
-from edgert.runtime.metrics.readers import Labelled, Status, at
+from edgert.runtime.metrics.readers import Labelled, StatusObject, at
 
 HOST: Final = "127.0.0.1"
 MAX_REQUEST: Final = 8_192
@@ -22,14 +22,14 @@ MAX_CONNECTIONS: Final = 8
 MS_IN_S: Final = 1e-3
 
 
-def _states(status: Status) -> Iterator[Labelled]:
+def _states(status: StatusObject) -> Iterator[Labelled]:
     count = Counter(member["state"] for member in status["members"])
     for state in ("alive", "suspect", "dead", "left"):
         yield (state,), count[state]
 
 
-def _each_member(key: str, scale: float = 1.0) -> Callable[[Status], Iterator[Labelled]]:
-    def read(status: Status) -> Iterator[Labelled]:
+def _each_member(key: str, scale: float = 1.0) -> Callable[[StatusObject], Iterator[Labelled]]:
+    def read(status: StatusObject) -> Iterator[Labelled]:
         for member in status["members"]:
             if not member["self"] and member["state"] in ("alive", "suspect") and member[key] is not None:
                 yield (member["gateway"],), member[key] * scale
@@ -37,10 +37,10 @@ def _each_member(key: str, scale: float = 1.0) -> Callable[[Status], Iterator[La
     return read
 
 
-def _sched(*path: str) -> Callable[[Status], Iterator[Labelled]]:
+def _sched(*path: str) -> Callable[[StatusObject], Iterator[Labelled]]:
     """A number of `sched.status`; none where this agent does not schedule."""
 
-    def read(status: Status) -> Iterator[Labelled]:
+    def read(status: StatusObject) -> Iterator[Labelled]:
         found: Any = status.get("sched")
         for name in path if found else ():
             found = found[name]
@@ -50,8 +50,8 @@ def _sched(*path: str) -> Callable[[Status], Iterator[Labelled]]:
     return read
 
 
-def _each_operator(key: str) -> Callable[[Status], Iterator[Labelled]]:
-    def read(status: Status) -> Iterator[Labelled]:
+def _each_operator(key: str) -> Callable[[StatusObject], Iterator[Labelled]]:
+    def read(status: StatusObject) -> Iterator[Labelled]:
         for row in (status.get("sched") or {}).get("operators", ()):
             if row.get(key) is not None:
                 yield (row["driver"], row["operator"]), row[key]
@@ -59,28 +59,28 @@ def _each_operator(key: str) -> Callable[[Status], Iterator[Labelled]]:
     return read
 
 
-def _policy(status: Status) -> Iterator[Labelled]:
+def _policy(status: StatusObject) -> Iterator[Labelled]:
     if sched := status.get("sched"):
         yield (sched["policy"], sched["mechanism"]), 1
 
 
-def _moves(key: str) -> Callable[[Status], Iterator[Labelled]]:
-    def read(status: Status) -> Iterator[Labelled]:
+def _moves(key: str) -> Callable[[StatusObject], Iterator[Labelled]]:
+    def read(status: StatusObject) -> Iterator[Labelled]:
         for label, number in status["moves"][key].items():
             yield (label,), number
 
     return read
 
 
-def _changes(figure: str) -> Callable[[Status], Iterator[Labelled]]:
-    def read(status: Status) -> Iterator[Labelled]:
+def _changes(figure: str) -> Callable[[StatusObject], Iterator[Labelled]]:
+    def read(status: StatusObject) -> Iterator[Labelled]:
         for by, number in status["moves"]["changes"][figure].items():
             yield (by,), number
 
     return read
 
 
-def _same_scale(status: Status) -> Iterator[Labelled]:
+def _same_scale(status: StatusObject) -> Iterator[Labelled]:
     if sched := status.get("sched"):
         yield (), sum(board["shares"] for board in sched["cooperation"]["boards"].values())
 

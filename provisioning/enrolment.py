@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from edgert.boards import files
-from edgert.boards.certificates import Key, key_pem
+from edgert.boards.certificates import EcKey, key_pem
 from edgert.boards.signing_requests import CA, ENROL, signing_request
 from edgert.core.errors import EdgertError, show
 from edgert.core.toml import to_toml
@@ -84,7 +84,7 @@ def pinned_untrusted(pem: bytes, sha256: str) -> bytes:
     return found.public_bytes(Encoding.PEM)
 
 
-def identity_untrusted(answer: bytes, key: Key) -> dict[str, str]:
+def identity_untrusted(answer: bytes, key: EcKey) -> dict[str, str]:
     """The `[identity]` of a provisioning file. Raises `EdgertError`."""
     try:
         plain = json.loads(answer)

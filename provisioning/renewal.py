@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from edgert.boards import files
-from edgert.boards.certificates import Key, fleet_of, key_pem, new_key
+from edgert.boards.certificates import EcKey, fleet_of, key_pem, new_key
 from edgert.boards.signing_requests import RENEW, signing_request
 from edgert.core.errors import EdgertError, show
 from edgert.core.settings.board import SERVICE
@@ -103,7 +103,7 @@ def renew(stored: Path, now: datetime) -> str:
     return f"a new certificate, valid until {made.not_valid_after_utc:%Y-%m-%d}"
 
 
-def next_key(path: Path, own: x509.Certificate | None = None) -> Key:
+def next_key(path: Path, own: x509.Certificate | None = None) -> EcKey:
     """The key for the next certificate, the same at each attempt; made where there is none, or that of `own`."""
     try:
         found = load_pem_private_key(path.read_bytes(), None)
@@ -154,7 +154,7 @@ def _context(ca: bytes, own: tuple[Path, Path] | None) -> ssl.SSLContext:
     return context
 
 
-def checked_untrusted(answer: bytes, key: Key, own: x509.Certificate, ca: bytes, now: datetime) -> x509.Certificate:
+def checked_untrusted(answer: bytes, key: EcKey, own: x509.Certificate, ca: bytes, now: datetime) -> x509.Certificate:
     """The new certificate of this board, for its new key, by its CA, and longer valid. Raises `EdgertError`."""
     made, issuer = _chain(answer)
     try:

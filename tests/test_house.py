@@ -34,6 +34,7 @@ FOREIGN_TO_A_BOARD = {
     "pytest",
 }
 
+ALIAS = re.compile("_?[A-Z]+[a-z]+[A-Za-z]*")  # constants have capitals only
 FOLDERS = ("edgert", "gateway", "agent", "provisioning", "images", "hw-tests")
 """Of the product."""
 MOST_MODULES = 16
@@ -49,7 +50,7 @@ TWICE = {
     "Rules": "of placement, and of interference: `agent.fleet` takes both by the names of their modules",
     "Stream": "`operators.builder` has the methods of all operators for that of `flow.builder`",
 }
-"""Names of two public classes, and why a rename would be worse. May only get shorter."""
+"""Names of two classes, and why a rename would be worse. May only get shorter."""
 
 
 def locked(name: str) -> dict[str, set[str]]:
@@ -238,13 +239,18 @@ def test_no_file_is_longer_than_one_reading_takes() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-def test_a_name_stands_for_one_class() -> None:
-    """Names with an underscore aside, and sections of settings, which are called as what they are about."""
+def test_a_name_stands_for_one_type() -> None:
+    """Names with an underscore included; sections of settings aside, which are called as what they are about."""
     files = [path for package in PROGRAMS for path in (ROOT / package).rglob("*.py") if "settings" not in path.parts]
     bodies = [node for path in files for node in ast.parse(path.read_text()).body]
-    names = Counter(node.name for node in bodies if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    names = Counter(node.name for node in bodies if isinstance(node, ast.ClassDef))
     assert len(names) > 500
     assert {name for name, classes in names.items() if classes > 1} == {*TWICE}
+    aliases = [node for node in bodies if isinstance(node, ast.Assign)]
+    meant = {(ast.unparse(node.targets[0]), ast.unparse(node.value)) for node in aliases}
+    times = Counter(name for name, value in meant if ALIAS.fullmatch(name) and not value.startswith("TypeVar("))
+    assert len(times) > 100
+    assert {name for name, meanings in times.items() if meanings > 1 or name in names} == set()
 
 
 def test_the_page_of_rooms_has_each_with_the_sentence_of_its_package() -> None:

@@ -75,7 +75,7 @@ class VirtualAgent:
         self, board: BoardDescription, number: int, epoch: int, gateway: VirtualGateway, clock: LoopClock,
         random: Random, request: Callable[..., Awaitable[Any]], step: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """`request`: of another agent, with our name before the arguments of `agent.lease.leases.Request`; `step`: to
+        """`request`: of another agent, with our name before the arguments of `agent.lease.leases.AskBoard`; `step`: to
         be called after anything was asked of the membership."""
         self.name, self.board, self.virtual_gateway = board.name, board, gateway
         self._clock, self._step = clock, step

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from benchmarks.riotbench.engine import Feed, flow_run
-from edgert.codecs.shapes import Body, Value
+from edgert.codecs.shapes import Body, Getter
 from edgert.core.batch import RawBatch
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
@@ -59,7 +59,7 @@ def uncount(region: Region) -> None:
     if isinstance(region, CompiledRegion):
         body = region.body
 
-        def uncounted(values: Mapping[str, Value]) -> Body:
+        def uncounted(values: Mapping[str, Getter]) -> Body:
             made = body(values)
             return replace(made, finish=[line for line in made.finish if not line.startswith(("took[", "gave["))])
 

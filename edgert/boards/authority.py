@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from edgert.boards import certificates as made_of
 from edgert.boards import files
-from edgert.boards.certificates import EARLIER, Key, PublicKey, key_pem, pem
+from edgert.boards.certificates import EARLIER, EcKey, PublicKey, key_pem, pem
 from edgert.boards.revocation import name_extension, read_list_untrusted, revoked_names_untrusted
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import GATEWAY_NAME
@@ -195,7 +195,7 @@ class Authority:
         return [_certificate(path) for path in sorted(self._folder(name).glob("*.pem"))]
 
     @property
-    def _signer(self) -> tuple[x509.Certificate, Key]:
+    def _signer(self) -> tuple[x509.Certificate, EcKey]:
         return self._intermediate, self._key
 
     def _folder(self, name: str) -> Path:
@@ -216,7 +216,7 @@ class Authority:
             raise EdgertError(f"{name}: expected a name that was never revoked; give the board another")
         return name
 
-    def _issue(self, name: str, certificate: x509.Certificate, key: Key) -> Issued:
+    def _issue(self, name: str, certificate: x509.Certificate, key: EcKey) -> Issued:
         return Issued(self._record(name, certificate), key_pem(key))
 
     def _record(self, name: str, certificate: x509.Certificate) -> bytes:
@@ -267,7 +267,7 @@ def _entry(serial: int, name: str, now: datetime) -> x509.RevokedCertificate:
 
 def _signed_list(
     issuer: x509.Certificate,
-    key: Key,
+    key: EcKey,
     before: x509.CertificateRevocationList | None,
     entries: Iterable[x509.RevokedCertificate],
     now: datetime,
@@ -312,7 +312,7 @@ def _central_key(path: Path) -> bytes:
     return parse_keys(text, str(path), "edgert fleet mac-key")[0]
 
 
-def _key(path: Path) -> Key:
+def _key(path: Path) -> EcKey:
     try:
         found = load_pem_private_key(files.read(path, "the private key of the intermediate"), None)
     except (ValueError, TypeError):

@@ -22,7 +22,7 @@ BundleState = Literal["made", "updated", "kept", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BoardResult:
     """One board of a run."""
 
     board: str
@@ -39,8 +39,8 @@ def provision(
     out: Path,
     now: datetime,
     life: timedelta,
-    progress: Callable[[Result], None],
-) -> list[Result]:
+    progress: Callable[[BoardResult], None],
+) -> list[BoardResult]:
     """Writes `out/<board>/edgert.toml` for each board. A file that is there keeps its certificate if that is good, and
     stays as it is if nothing else changed. May be cut off at any time and run again."""
     files.folder(out)
@@ -49,13 +49,13 @@ def provision(
         try:
             result = _one(authority, board, out / board.name, now, life)
         except EdgertError as error:
-            result = Result(board.name, board.line, "refused", error=str(error))
+            result = BoardResult(board.name, board.line, "refused", error=str(error))
         results.append(result)
         progress(result)
     return results
 
 
-def _one(authority: Authority, board: BoardLine, folder: Path, now: datetime, life: timedelta) -> Result:
+def _one(authority: Authority, board: BoardLine, folder: Path, now: datetime, life: timedelta) -> BoardResult:
     path = folder / FILE
     before = path.read_bytes() if path.exists() else b""
     identity, state = _identity(authority, board.name, before, now), "updated"
@@ -68,7 +68,7 @@ def _one(authority: Authority, board: BoardLine, folder: Path, now: datetime, li
         files.folder(folder)
         files.write(path, text)
     found: Any = state
-    return Result(board.name, board.line, found, str(path), len(text))
+    return BoardResult(board.name, board.line, found, str(path), len(text))
 
 
 def document(authority: Authority, name: str, settings: Document, identity: Issued) -> str:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-Key = ec.EllipticCurvePrivateKey
+EcKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 EARLIER: Final = timedelta(days=1)
 """A certificate is valid from so long before it was made: clocks differ."""
@@ -25,11 +25,11 @@ INTERMEDIATE_DAYS: Final = 10 * 365
 URI: Final = "edgert://"
 
 
-def new_key() -> Key:
+def new_key() -> EcKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: Key) -> bytes:
+def key_pem(key: EcKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -51,7 +51,7 @@ def fleet_of(certificate: x509.Certificate) -> str:
 
 
 def authority(
-    fleet: str, title: str, key: Key, issuer: tuple[x509.Certificate, Key] | None, now: datetime
+    fleet: str, title: str, key: EcKey, issuer: tuple[x509.Certificate, EcKey] | None, now: datetime
 ) -> x509.Certificate:
     """A root (`issuer` None), or the intermediate that signs certificates of boards only."""
     days, depth = (ROOT_DAYS, 1) if issuer is None else (INTERMEDIATE_DAYS, 0)
@@ -64,7 +64,7 @@ def authority(
 
 
 def board(
-    fleet: str, name: str, key: PublicKey, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
+    fleet: str, name: str, key: PublicKey, issuer: tuple[x509.Certificate, EcKey], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """A gateway's certificate: `URI:edgert://<fleet>/<name>` for links, the common name as the broker's user name."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/{name}")
@@ -73,7 +73,7 @@ def board(
 
 
 def server(
-    fleet: str, hosts: Sequence[str], key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
+    fleet: str, hosts: Sequence[str], key: EcKey, issuer: tuple[x509.Certificate, EcKey], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """Makes the certificate of a broker that is reached by host names or IP addresses `hosts`."""
     uses = [ExtendedKeyUsageOID.SERVER_AUTH]
@@ -81,7 +81,7 @@ def server(
 
 
 def user(
-    fleet: str, name: str, key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
+    fleet: str, name: str, key: EcKey, issuer: tuple[x509.Certificate, EcKey], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """Makes the certificate of a client of the broker that is no gateway: the collector, a person who deploys. Links
     refuse its URI, as it names no gateway."""
@@ -92,7 +92,7 @@ def user(
 
 
 def updates(
-    fleet: str, name: str, key: Key, issuer: tuple[x509.Certificate, Key], now: datetime, life: timedelta
+    fleet: str, name: str, key: EcKey, issuer: tuple[x509.Certificate, EcKey], now: datetime, life: timedelta
 ) -> x509.Certificate:
     """Signs update bundles. A board's update client takes this use alone, so that no board can sign one."""
     alternative = x509.UniformResourceIdentifier(f"{URI}{fleet}/@updates/{name}")
@@ -113,7 +113,7 @@ def _leaf(
     alternatives: Sequence[x509.GeneralName],
     uses: Sequence[x509.ObjectIdentifier],
     key: PublicKey,
-    issuer: tuple[x509.Certificate, Key],
+    issuer: tuple[x509.Certificate, EcKey],
     now: datetime,
     life: timedelta,
 ) -> x509.Certificate:
@@ -126,7 +126,7 @@ def _leaf(
 
 
 def _builder(
-    name: x509.Name, public: PublicKey, signer: tuple[x509.Name, Key], now: datetime, life: timedelta
+    name: x509.Name, public: PublicKey, signer: tuple[x509.Name, EcKey], now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
     of_signer = signer[1].public_key()
     return (

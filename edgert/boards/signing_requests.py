@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from edgert.boards.certificates import Key, PublicKey, subject
+from edgert.boards.certificates import EcKey, PublicKey, subject
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.board import TOKEN
@@ -30,7 +30,7 @@ ENROL: Final = "/v1/enrol"
 MOST_BODY: Final = MOST_BYTES + 1024
 
 
-def signing_request(fleet: str, name: str, key: Key) -> bytes:
+def signing_request(fleet: str, name: str, key: EcKey) -> bytes:
     """The request of the board `name`."""
     made = x509.CertificateSigningRequestBuilder().subject_name(subject(fleet, name))
     return made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)

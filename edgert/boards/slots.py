@@ -16,7 +16,7 @@ SLOTS: Final = ("A", "B")
 OUTBOX: Final = "outbox"
 RESTARTS: Final = 5
 """A service that was started so often again does not come up."""
-Verdict = Literal["good", "bad"]
+SlotVerdict = Literal["good", "bad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Trial:
         self._within_s, self._steady_s = within_s, steady_s
         self._well_since: float | None = None
 
-    def see(self, at_s: float, found: Iterable[str], hopeless: bool = False) -> Verdict | None:
+    def see(self, at_s: float, found: Iterable[str], hopeless: bool = False) -> SlotVerdict | None:
         """`at_s` is the time since the trial began, `found` the faults now, `hopeless`: waiting gains nothing."""
         if any(found) or hopeless:
             self._well_since = None

@@ -11,7 +11,7 @@ import msgspec
 
 from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
 from edgert.codecs.not_numbers import TEXT
-from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
+from edgert.codecs.shapes import Getter, ShapeRun, Tail, captured_values, function
 
 MAX_KEYS: Final = 64
 _NEVER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
@@ -71,9 +71,9 @@ def compile_shape(
     captured: frozenset[str],
     time: TimeField,
     tail: Tail,
-) -> Run:
+) -> ShapeRun:
     """The function that decodes objects of `shape` for the `tail`. Its text holds nothing of a payload."""
-    values = {"time": Value("t", sure=True, finite=True), "source": Value("source", sure=True)}
+    values = {"time": Getter("t", sure=True, finite=True), "source": Getter("source", sure=True)}
     types: list[Any] = []
     for index, key in enumerate(shape.present):
         wanted = (fields is None or key in fields) and key not in captured and key not in ("time", "source")
@@ -86,7 +86,7 @@ def compile_shape(
             kind = str
         types.append((f"f{index}", kind))
         if wanted:
-            values[key] = Value(f"m.f{index}")
+            values[key] = Getter(f"m.f{index}")
     types += [(f"f{len(shape.present) + index}", _NEVER, "") for index in range(len(shape.absent))]
     values |= captured_values(captured)
     lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]

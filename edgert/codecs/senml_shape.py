@@ -18,7 +18,7 @@ from edgert.codecs.base import LAST_TIME
 from edgert.codecs.not_numbers import TEXT
 from edgert.codecs.senml_names import MAX_LENGTH, is_legal, source_of_base
 from edgert.codecs.senml_pack import OLD_KINDS, RELATIVE, RFC_KINDS, TEXTS, Pack
-from edgert.codecs.shapes import Run, Tail, Value, captured_values, function
+from edgert.codecs.shapes import Getter, ShapeRun, Tail, captured_values, function
 from edgert.core.batch import GREATEST
 
 MAX_RECORDS: Final = 64
@@ -110,16 +110,16 @@ class _Sources(dict[str, str]):
         return source
 
 
-def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozenset[str], tail: Tail) -> Run:
+def compile_shape(shape: Shape, fields: frozenset[str] | None, captured: frozenset[str], tail: Tail) -> ShapeRun:
     """The function that decodes `fields` of packs of `shape`, beside what the topic has `captured`, for the `tail`.
 
     The text of the function holds nothing of a payload.
     """
-    writer = _Writer(shape, fields, captured)
+    writer = _ShapeWriter(shape, fields, captured)
     return function(writer.lines(), writer.values, tail, captured, decode=writer.decode(), sources=_Sources())
 
 
-class _Writer:
+class _ShapeWriter:
     """Makes the types and the text of one shape's function."""
 
     def __init__(self, shape: Shape, fields: frozenset[str] | None, captured: frozenset[str]) -> None:
@@ -127,7 +127,7 @@ class _Writer:
         self._fields = fields
         self._captured = captured
         self._base = dict(shape.base)
-        self.values = {"time": Value("t", sure=True, finite=True), "source": Value("source", sure=True)}
+        self.values = {"time": Getter("t", sure=True, finite=True), "source": Getter("source", sure=True)}
         """Fields, the captured ones last, as the tolerant way has them."""
         self._values: dict[int, str] = {}
         self._numbers: list[str] = []
@@ -162,7 +162,7 @@ class _Writer:
         if name == "source":
             self._own_source = f"v{index}"
         else:
-            self.values[name] = Value(f"v{index}", sure=True, finite=kind is float)
+            self.values[name] = Getter(f"v{index}", sure=True, finite=kind is float)
             if kind is float:
                 self._numbers.append(f"v{index}")
         self._values[index] = f"v{index} = r{index}.{key}"

@@ -18,7 +18,7 @@ Reached = Generator[int, tuple[int, int], None]
 `stop`; ~i (which is negative) if it fits and the `Tail` refuses it. Each message before it has appended one row to the
 batch's, or went wherever the tail sends it. Work that is done once per batch is done before the first message, and when
 the generator is closed."""
-Run = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row]], Reached]
+ShapeRun = Callable[[Sequence[str], Sequence[bytes], Captures, float, list[Row]], Reached]
 """(topics, payloads, captures, wall, rows) of a batch."""
 SIGHTINGS: Final = 3
 """Packs of a shape before it is worth a function of its own (compiling takes about a millisecond)."""
@@ -69,7 +69,7 @@ def run(topics, payloads, captures, wall, rows):
 """
 
 
-class Value(NamedTuple):
+class Getter(NamedTuple):
     """How the generated code names a field of the message at hand: an expression, to be evaluated once."""
 
     code: str
@@ -115,7 +115,7 @@ class Tail(Protocol):
         """Exceptions by which its lines refuse a message, before they have changed anything."""
         ...
 
-    def body(self, values: Mapping[str, Value]) -> Body:
+    def body(self, values: Mapping[str, Getter]) -> Body:
         """The lines. `values` by field, in the order in which a row would have them, `time` and `source` among them."""
         ...
 
@@ -139,7 +139,7 @@ class RowTail:
 
     misfits = ()
 
-    def body(self, values: Mapping[str, Value]) -> Body:
+    def body(self, values: Mapping[str, Getter]) -> Body:
         """Implements `Tail`."""
         code = {name: value.code for name, value in values.items()}
         shown, names = row_display(code)
@@ -153,18 +153,18 @@ def row_display(code: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     return f"{{{shown}}}", {f"K{k}": name for k, name in enumerate(code) if name not in ("time", "source")}
 
 
-def captured_values(captured: frozenset[str]) -> dict[str, Value]:
+def captured_values(captured: frozenset[str]) -> dict[str, Getter]:
     """Values that a topic gives to rows, as `function` brings them."""
     others = enumerate(sorted(captured - {"time", "source"}))
-    values = {name: Value(f"c{number}", sure=True, captured=name) for number, name in others}
-    return {"source": Value("source", sure=True, captured="source"), **values} if "source" in captured else values
+    values = {name: Getter(f"c{number}", sure=True, captured=name) for number, name in others}
+    return {"source": Getter("source", sure=True, captured="source"), **values} if "source" in captured else values
 
 
 def function(
-    lines: Sequence[str], values: Mapping[str, Value], tail: Tail, captured: frozenset[str] = frozenset(), **more: Any
-) -> Run:
-    """The `Run` whose body for one message is `lines`, which bring the `values` that are not `captured`, and what the
-    `tail` makes of all.
+    lines: Sequence[str], values: Mapping[str, Getter], tail: Tail, captured: frozenset[str] = frozenset(), **more: Any
+) -> ShapeRun:
+    """The `ShapeRun` whose body for one message is `lines`, which bring the `values` that are not `captured`, and what
+    the `tail` makes of all.
 
     They see `more` constants, and must hold no text of a payload. `break` is for a message that does not fit; whatever
     the decoder raises for one says the same.
@@ -180,10 +180,10 @@ def function(
         finish="\n        ".join(after.finish) or "pass",
     )
     exec(text, scope)  # noqa: S102 - our own text, see above
-    return cast(Run, scope["run"])
+    return cast(ShapeRun, scope["run"])
 
 
-def _of_topic(captured: Mapping[str, Value], after: Body) -> tuple[list[str], dict[str, Any]]:
+def _of_topic(captured: Mapping[str, Getter], after: Body) -> tuple[list[str], dict[str, Any]]:
     """Lines that bring what is `captured`, and what follows from it; and the constants that they name."""
     if not captured and not after.of_topic:
         return [], {}
@@ -208,7 +208,7 @@ def _of_topic(captured: Mapping[str, Value], after: Body) -> tuple[list[str], di
 
 
 class Payloads(NamedTuple):
-    """Messages that are decoded at once: see `Run`."""
+    """Messages that are decoded at once: see `ShapeRun`."""
 
     topics: Sequence[str]
     payloads: Sequence[bytes]
@@ -221,10 +221,10 @@ class Payloads(NamedTuple):
 class _Compiled:
     """The functions of one shape."""
 
-    run: Run
-    by_rows: Callable[[], Run]
+    run: ShapeRun
+    by_rows: Callable[[], ShapeRun]
     """Makes the function whose messages become rows, for those that the tail of `run` refuses."""
-    plain: Run | None = None
+    plain: ShapeRun | None = None
     apart: int = 1
     """Messages that go by rows after the next refusal: more after each, so that a stream which the tail always refuses
     (a clock that runs behind makes all of it ahead of time) costs what it would without."""
@@ -269,7 +269,7 @@ class _Compiled:
                 running.close()
 
 
-def _begun(run: Run, batch: Payloads) -> Reached:
+def _begun(run: ShapeRun, batch: Payloads) -> Reached:
     reached = run(*batch)
     next(reached)
     return reached
@@ -279,7 +279,7 @@ class Shapes(Generic[Shape]):
     """The shapes of one codec's messages. `compile_shape` makes the function for a shape, the names captured, and what
     becomes of the values."""
 
-    def __init__(self, compile_shape: Callable[[Shape, frozenset[str], Tail], Run]) -> None:
+    def __init__(self, compile_shape: Callable[[Shape, frozenset[str], Tail], ShapeRun]) -> None:
         self._tail: Tail = RowTail()
         self._compile = compile_shape
         self._seen: dict[Shape, int] = {}
@@ -372,7 +372,7 @@ class Shapes(Generic[Shape]):
             self._active = [function, *self._active[: ACTIVE - 1]]
 
     def _make(self, shape: Shape, captured: frozenset[str]) -> _Compiled:
-        def by_rows() -> Run:
+        def by_rows() -> ShapeRun:
             return self._compile(shape, captured, RowTail())
 
         try:

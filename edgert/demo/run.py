@@ -21,7 +21,7 @@ from edgert.demo.achieved import FleetWrites, sensors_fault
 from edgert.demo.broker import READY
 from edgert.demo.children import Child, ChildError, stop_all
 from edgert.demo.observe import ROWS, STATUS_PERIOD_S, TABLE_PERIOD_S, FleetRows, Watcher, fetch_status
-from edgert.demo.screen import DemoStage, State, View
+from edgert.demo.screen import DemoStage, StepState, View
 from edgert.demo.setup import FLEET, Options, Setup, child_environment, commands, further, lock, prepare
 from edgert.demo.show import Display, make_display
 from edgert.mqtt.clients.deployment import Deployment
@@ -167,7 +167,7 @@ class Demo:
                 self.children[name].start()
             self._set("boards", "starting", "find each other")
 
-    def _set(self, name: str, state: State, text: str = "") -> None:
+    def _set(self, name: str, state: StepState, text: str = "") -> None:
         self.stages[name].state, self.stages[name].text = state, text
 
     def _check_children(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-State = Literal["waiting", "starting", "ready", "ended"]
+StepState = Literal["waiting", "starting", "ready", "ended"]
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class DemoStage:
     """One thing that is started, and how far it is."""
 
     title: str
-    state: State = "waiting"
+    state: StepState = "waiting"
     text: str = ""
     part: str = ""
     """The part of the gateways' `health` that says how it does once it is up."""
@@ -54,7 +54,7 @@ FLEET_ROWS = 6
 LEAST_FLEET_ROWS = 3
 FAULT = ("✗", "bold red")
 DOUBT = ("!", "yellow")
-MARKS: Mapping[State, tuple[str, str]] = {
+MARKS: Mapping[StepState, tuple[str, str]] = {
     "waiting": ("·", "dim"),
     "starting": ("…", "yellow"),
     "ready": ("✓", "green"),

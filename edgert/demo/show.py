@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Protocol
 
-from edgert.demo.screen import State, View, plain_line, render
+from edgert.demo.screen import StepState, View, plain_line, render
 
 LINE_PERIOD_S = 10.0
 
@@ -43,7 +43,7 @@ class DemoLines:
 
     def __init__(self) -> None:
         self._due = time.monotonic() + LINE_PERIOD_S
-        self._told: dict[str, State] = {}
+        self._told: dict[str, StepState] = {}
 
     def show(self, view: View, last: bool = False) -> None:
         for stage in view.stages:

@@ -16,7 +16,7 @@ from edgert.expr.functions import FUNCTIONS, Type
 from edgert.expr.operations import (
     EQUALITY,
     NULL,
-    Known,
+    Bound,
     arithmetic,
     as_numbers,
     equality,
@@ -60,7 +60,7 @@ class Scope:
         self.counter += 1
         return f"t{self.counter}"
 
-    def load(self, name: str, known: Known) -> tuple[list[str], str]:
+    def load(self, name: str, known: Bound) -> tuple[list[str], str]:
         """Guards and code of a field."""
         if name in self.computed:
             variable = self.computed[name]
@@ -70,7 +70,7 @@ class Scope:
         variable = self.variables.setdefault(name, f"v{len(self.variables)}")
         return ([] if variable in known else [f"({variable} := r.get({name!r})) is not None"]), variable
 
-    def value(self, name: str, known: Known) -> str:
+    def value(self, name: str, known: Bound) -> str:
         """Code of a field's value or None."""
         if name in self.computed:
             return self.computed[name]
@@ -79,15 +79,15 @@ class Scope:
         variable = self.variables.get(name, "")
         return variable if variable in known else f"r.get({name!r})"
 
-    def true(self, e: Expression, known: Known) -> tuple[str, Known]:
+    def true(self, e: Expression, known: Bound) -> tuple[str, Bound]:
         """Code that is truthy exactly when `e` is true, and what is known where it is."""
         return self._side(e, known, True)
 
-    def false(self, e: Expression, known: Known) -> tuple[str, Known]:
+    def false(self, e: Expression, known: Bound) -> tuple[str, Bound]:
         """Code that is truthy exactly when `e` is false, and what is known where it is."""
         return self._side(e, known, False)
 
-    def _side(self, e: Expression, known: Known, side: bool) -> tuple[str, Known]:
+    def _side(self, e: Expression, known: Bound, side: bool) -> tuple[str, Bound]:
         match e:
             case Literal():
                 return str(e.value is side), known
@@ -107,18 +107,18 @@ class Scope:
             return _every([*guards, code if side else f"not {code}"]), known
         return f"(truth({self.value_of(e, known)}) is {side})", known
 
-    def _all(self, e: LogicalOperation, known: Known, side: bool) -> tuple[str, Known]:
+    def _all(self, e: LogicalOperation, known: Bound, side: bool) -> tuple[str, Bound]:
         parts = []
         for operand in e.operands:
             code, known = self._side(operand, known, side)
             parts.append(code)
         return _every(parts), known
 
-    def _one(self, e: LogicalOperation, known: Known, side: bool) -> tuple[str, Known]:
+    def _one(self, e: LogicalOperation, known: Bound, side: bool) -> tuple[str, Bound]:
         parts = [self._side(operand, known, side)[0] for operand in e.operands]
         return "(" + " or ".join(parts) + ")", known
 
-    def _null_side(self, e: Expression, known: Known, side: bool) -> tuple[str, Known]:
+    def _null_side(self, e: Expression, known: Bound, side: bool) -> tuple[str, Bound]:
         if isinstance(e, Field):
             guards, variable = self.load(e.name, known)
             present = guards[0] if guards else "True"
@@ -128,7 +128,7 @@ class Scope:
             return str((e.value is None) is side), known
         return f"({self.value_of(e, known)} is {'' if side else 'not '}None)", known
 
-    def _otherwise(self, e: Expression, known: Known) -> Known:
+    def _otherwise(self, e: Expression, known: Bound) -> Bound:
         """Knowledge where the code of `true(e)` was falsy: fields that were tested for null, and are not."""
         match e:
             case LogicalOperation(operator="or"):
@@ -138,7 +138,7 @@ class Scope:
                 return self._null_side(e.arguments[0], known, False)[1]
         return known
 
-    def strict(self, e: Expression, known: Known) -> tuple[list[str], str, Known]:
+    def strict(self, e: Expression, known: Bound) -> tuple[list[str], str, Bound]:
         """Guards, and code of the value that is right when they all hold; what is known then."""
         match e:
             case Literal():
@@ -171,7 +171,7 @@ class Scope:
         # guards run before the code beside them, which is what proves that something is a number
         return [f"({variable} := {self.value_of(e, variables(known))}) is not None"], variable, known
 
-    def _operands(self, parts: Sequence[Expression], known: Known) -> tuple[list[str], list[str], Known]:
+    def _operands(self, parts: Sequence[Expression], known: Bound) -> tuple[list[str], list[str], Bound]:
         guards, codes = [], []
         for part in parts:
             more, code, known = self.strict(part, known)
@@ -179,7 +179,7 @@ class Scope:
             codes.append(code)
         return guards, codes, known
 
-    def _comparison(self, e: Comparison, known: Known) -> tuple[list[str], str, Known]:
+    def _comparison(self, e: Comparison, known: Bound) -> tuple[list[str], str, Bound]:
         guards, codes, known = self._operands(e.operands[:2], known)
         more, others, later = self._operands(e.operands[2:], known)
         proven = proven_by(e, codes)
@@ -187,7 +187,7 @@ class Scope:
         # a chain goes no further than to what does not hold: the types of the rest are not proven
         return [*guards, *more], f"({code})", known | proven | variables(later)
 
-    def _pairs(self, e: Comparison, codes: list[str], known: Known) -> Iterator[str]:
+    def _pairs(self, e: Comparison, codes: list[str], known: Bound) -> Iterator[str]:
         """The comparisons of a chain one by one, each operand computed once."""
         for at, operator in enumerate(e.operators):
             two, pair = e.operands[at : at + 2], codes[at : at + 2]
@@ -200,7 +200,7 @@ class Scope:
                 code, known = in_order(operator, two, pair, known)
                 yield code
 
-    def value_of(self, e: Expression, known: Known) -> str:
+    def value_of(self, e: Expression, known: Bound) -> str:
         """Code of the value of `e`, None when it is null."""
         match e:
             case Literal():
@@ -229,7 +229,7 @@ class Scope:
         guards, code, _ = self.strict(e, known)
         return f"({code} if {_every(guards)} else None)" if guards else code
 
-    def _logic_value(self, e: LogicalOperation, known: Known) -> str:
+    def _logic_value(self, e: LogicalOperation, known: Bound) -> str:
         """Kleene's `and`/`or`: the deciding value if any operand has it, else null if any is null."""
         decides, other = ("False", "True") if e.operator == "and" else ("True", "False")
         variables, tests = [], []
@@ -239,7 +239,7 @@ class Scope:
         nulls = " or ".join(f"{v} is None" for v in variables)
         return f"({decides} if {' or '.join(tests)} else None if {nulls} else {other})"
 
-    def boolean_of(self, e: Expression, known: Known) -> str:
+    def boolean_of(self, e: Expression, known: Bound) -> str:
         """Like `value_of`, for a place where a boolean must stand: anything else raises at run time."""
         code = self.value_of(e, known)
         return code if type_of_shallow(e) is Type.BOOLEAN else f"boolean({code})"

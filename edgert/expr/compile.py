@@ -12,7 +12,7 @@ from typing import Any
 from edgert.core.batch import Row
 from edgert.expr.codegen import Scope
 from edgert.expr.functions import Type
-from edgert.expr.operations import Known, known_number
+from edgert.expr.operations import Bound, known_number
 from edgert.expr.tree import Call, Expression, Field, Literal, check_field_name
 from edgert.expr.types import demand_boolean, type_of, type_of_shallow
 
@@ -141,7 +141,7 @@ def inline_chain(
 ) -> Inlined:
     """The steps of `chain` for a row of exactly these `fields` (name → local variable, not `t1`, `t2`, ...); of the
     variables those in `sure` are never None, those in `numbers` nothing but that or a number. Nothing is counted."""
-    writer = _Writer(chain.steps, None, careful=False)
+    writer = _ChainWriter(chain.steps, None, careful=False)
     writer.missing = "which = {}"
     writer.scope.computed = dict(fields)
     writer.scope.only = frozenset()
@@ -209,8 +209,8 @@ Layout = tuple[list[str], list[str] | None]
 def _generate(
     steps: tuple[Step, ...], live: frozenset[str] | None, missed: list[int]
 ) -> tuple[str, dict[str, Any], Layout]:
-    fast, one = _Writer(steps, live, careful=False), _Writer(steps, live, careful=True)
-    simple = _Writer(steps, live, careful=False)
+    fast, one = _ChainWriter(steps, live, careful=False), _ChainWriter(steps, live, careful=True)
+    simple = _ChainWriter(steps, live, careful=False)
     filters = simple.filters()
     body = ["        " + line for line in fast.body()]
     if filters:
@@ -224,7 +224,7 @@ def _generate(
     return "\n".join(lines) + "\n", names, fast.layout()
 
 
-class _Writer:
+class _ChainWriter:
     """Writes the body of one of the two functions: `fast` over all rows, or (careful) `one` row."""
 
     def __init__(self, steps: tuple[Step, ...], live: frozenset[str] | None, *, careful: bool) -> None:
@@ -234,7 +234,7 @@ class _Writer:
         self.live = live if live is None else live | {"time", "source"}
         self.careful = careful
         self.scope = Scope()
-        self.known: Known = frozenset()
+        self.known: Bound = frozenset()
         self.lines: list[str] = []
 
     def filters(self) -> list[str]:

@@ -14,7 +14,7 @@ from edgert.expr.functions import Type
 from edgert.expr.tree import Arithmetic, Comparison, Expression, InList, Literal
 from edgert.expr.types import type_of_shallow
 
-Known = frozenset[str]
+Bound = frozenset[str]
 """Local variables that are certainly bound and not None at this place of the code, and which of them, or of others,
 are numbers if they are not None (`known_number`)."""
 NULL: Final = "None"
@@ -22,23 +22,23 @@ EQUALITY: Final = ("==", "!=")
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def variables(known: Known) -> Known:
+def variables(known: Bound) -> Bound:
     """Without what is known of types."""
     return frozenset(name for name in known if name.isidentifier())
 
 
 def known_number(code: str) -> str:
-    """Key in `Known` of a variable that is certainly a number, if it is not None."""
+    """Key in `Bound` of a variable that is certainly a number, if it is not None."""
     return f"{code} is a number"
 
 
-def is_number(part: Expression, code: str, known: Known) -> bool:
+def is_number(part: Expression, code: str, known: Bound) -> bool:
     return type_of_shallow(part) is Type.NUMBER or known_number(code) in known
 
 
 def as_numbers(
-    parts: Sequence[Expression], codes: Sequence[str], known: Known, which: Sequence[bool] = ()
-) -> tuple[list[str], Known]:
+    parts: Sequence[Expression], codes: Sequence[str], known: Bound, which: Sequence[bool] = ()
+) -> tuple[list[str], Bound]:
     """Codes that raise for a boolean, and what is known when that for which they must be numbers (all, or `which`) did
     not raise either, as it does for text."""
     checked, proven = [], set()
@@ -52,14 +52,14 @@ def as_numbers(
     return checked, known | proven
 
 
-def proven_by(e: Comparison, codes: Sequence[str]) -> Known:
+def proven_by(e: Comparison, codes: Sequence[str]) -> Bound:
     """Operands that are numbers if the first pair of a chain did not raise: those that were ordered with a number."""
     if e.operators[0] in EQUALITY or Type.NUMBER not in map(type_of_shallow, e.operands[:2]):
         return frozenset()
     return frozenset(known_number(code) for code in codes[:2])
 
 
-def in_order(operator: str, parts: Sequence[Expression], codes: Sequence[str], known: Known) -> tuple[str, Known]:
+def in_order(operator: str, parts: Sequence[Expression], codes: Sequence[str], known: Bound) -> tuple[str, Bound]:
     """A comparison of two numbers or two strings, and what is known where it holds. Beside a constant it is enough to
     look when it comes out as it would for a boolean."""
     if Type.STRING in map(type_of_shallow, parts):
@@ -79,7 +79,7 @@ def in_order(operator: str, parts: Sequence[Expression], codes: Sequence[str], k
     return f"{checked[0]} {operator} {checked[1]}", after
 
 
-def equality(operator: str, parts: Sequence[Expression], codes: Sequence[str], known: Known) -> str:
+def equality(operator: str, parts: Sequence[Expression], codes: Sequence[str], known: Bound) -> str:
     """Code of an equality of value and type: Python's equality alone ignores types."""
     a, b = codes
     types = [type_of_shallow(part) for part in parts]

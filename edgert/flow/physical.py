@@ -18,7 +18,7 @@ from typing import Literal
 
 from edgert.flow.fission import copies_of, divided_behind, division, split
 from edgert.flow.graph import Flow, Node
-from edgert.flow.plan import FORWARD, Assignment, Division, Kind, Output, PhysicalInstance, Plan, copy_name
+from edgert.flow.plan import FORWARD, Assignment, Division, OperatorKind, Output, PhysicalInstance, Plan, copy_name
 from edgert.flow.spec import FieldUse, Keys, OperatorSpec, Registry
 from edgert.flow.structure import ALWAYS, keys_above
 
@@ -217,7 +217,7 @@ def _name(group: list[Node]) -> str:
     return "+".join(n.name for n in group)
 
 
-def _kind(spec: OperatorSpec) -> Kind:
+def _kind(spec: OperatorSpec) -> OperatorKind:
     if spec.role != "inner":
         return spec.role
     return "stateless" if spec.stateless else "stateful"

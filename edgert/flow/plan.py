@@ -42,7 +42,7 @@ Assignment = Mapping[str, Location]
 """Operator → location; of several copies each by its own name (`minute#2`)."""
 
 
-Kind = Literal["source", "stateless", "stateful", "sink"]
+OperatorKind = Literal["source", "stateless", "stateful", "sink"]
 
 
 class Output(NamedTuple):
@@ -64,7 +64,7 @@ class PhysicalInstance:
 
     name: str
     """The operators' names joined by +; of copies with # and the number of the copy."""
-    kind: Kind
+    kind: OperatorKind
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     """The instances that feed it, all copies of one as one (without #)."""

@@ -10,7 +10,7 @@ from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 
 REQUIRED: Final = object()
-Kind = Literal["string", "integer", "number", "boolean", "strings", "string_map", "table"]
+ParameterKind = Literal["string", "integer", "number", "boolean", "strings", "string_map", "table"]
 """`strings` is a list of strings; `string_map` a table whose values are strings; `table` one of any form, which `parse`
 must check (it may raise `DocumentError`, whose paths are those within the table)."""
 
@@ -20,7 +20,7 @@ class Parameter:
     """One parameter of an operator: its type, default, bounds and documentation."""
 
     name: str
-    kind: Kind
+    kind: ParameterKind
     doc: str
     default: Any = REQUIRED
     unit: str = ""

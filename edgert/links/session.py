@@ -63,7 +63,7 @@ class FellBehind:
     theirs: Number
 
 
-Event = Received | Acknowledged | FellBehind
+LinkEvent = Received | Acknowledged | FellBehind
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class LinkSession:
         self.receivers: dict[str, Receiver] = {}
         self.counters = LinkCounters()
         self._wire: _Wire | None = None
-        self._handlers: dict[type[Any], Callable[[_Wire, Any, float], Event | None]] = {
+        self._handlers: dict[type[Any], Callable[[_Wire, Any, float], LinkEvent | None]] = {
             Resume: self._on_resume,
             Skip: self._on_skip,
             Data: self._on_data,
@@ -117,7 +117,7 @@ class LinkSession:
 
     # -- which streams there are
 
-    def send(self, flow: str, last: Number) -> Event | None:
+    def send(self, flow: str, last: Number) -> LinkEvent | None:
         """This gateway has batches of `flow` for the peer, numbered up to `last`."""
         sender = self.senders[flow] = Sender(last)
         asked = self._wire.asked.get(flow) if self._wire else None
@@ -215,7 +215,7 @@ class LinkSession:
         self.counters.bytes_out += len(data)
         return data
 
-    def receive_untrusted(self, chunk: bytes, now: float) -> list[Event]:
+    def receive_untrusted(self, chunk: bytes, now: float) -> list[LinkEvent]:
         """Takes bytes from the peer. Raises `ProtocolError` where it does not keep the protocol: the connection has to
         end then, and `lost` to be called."""
         wire = self._wire
@@ -223,7 +223,7 @@ class LinkSession:
             return []
         self.counters.bytes_in += len(chunk)
         wire.heard = now
-        events: list[Event] = []
+        events: list[LinkEvent] = []
         for message in wire.decoder.feed_untrusted(chunk):
             handler = self._handlers.get(type(message))
             if handler is None:
@@ -246,7 +246,7 @@ class LinkSession:
 
     # -- messages
 
-    def _on_resume(self, wire: _Wire, message: Resume, _: float) -> Event | None:
+    def _on_resume(self, wire: _Wire, message: Resume, _: float) -> LinkEvent | None:
         if message.flow not in wire.asked and len(wire.asked) >= MOST_STREAMS:
             raise ProtocolError(f"expected at most {MOST_STREAMS} streams, got one more: flow {message.flow}")
         if message.channel in wire.outgoing:
@@ -258,14 +258,14 @@ class LinkSession:
         sender = self.senders.get(message.flow)
         return self._resumed(message.flow, sender, message) if sender else None
 
-    def _resumed(self, flow: str, sender: Sender, message: Resume) -> Event | None:
+    def _resumed(self, flow: str, sender: Sender, message: Resume) -> LinkEvent | None:
         before = sender.acknowledged
         behind = sender.resume(message)
         if isinstance(behind, Behind):
             return FellBehind(flow, behind.theirs)
         return Acknowledged(flow, sender.acknowledged) if sender.acknowledged > before else None
 
-    def _on_ack(self, wire: _Wire, message: Ack, _: float) -> Event | None:
+    def _on_ack(self, wire: _Wire, message: Ack, _: float) -> LinkEvent | None:
         flow, sender = self._outgoing(wire, message.channel)
         if sender and sender.acknowledge(message.number):
             return Acknowledged(flow, message.number)
@@ -301,7 +301,7 @@ class LinkSession:
         if receiver:
             receiver.skip(message)
 
-    def _on_data(self, wire: _Wire, message: Data, _: float) -> Event | None:
+    def _on_data(self, wire: _Wire, message: Data, _: float) -> LinkEvent | None:
         flow, receiver = self._incoming(wire, message.channel)
         if receiver is None:  # it was under way when this gateway asked for no more
             return None

@@ -22,7 +22,7 @@ from edgert.operators.state.aggregates import plain_sum
 from edgert.operators.state.bounded_keys import SLOT_BYTES, ByKey, forgets
 from edgert.operators.state.partitioning import as_they_are
 
-Track = list[float]
+TrackState = list[float]
 _IS_NUMBER = "(type({v}) is float or type({v}) is int)"
 
 
@@ -36,17 +36,17 @@ class Tracker(Inlinable, ABC):
     def __init__(self, field: str, output: str, keys: Sequence[str], numbers: int) -> None:
         """`numbers`: in a track, at most."""
         super().__init__()
-        self._by_key: ByKey[Track] = ByKey("tracks", numbers * SLOT_BYTES)
+        self._by_key: ByKey[TrackState] = ByKey("tracks", numbers * SLOT_BYTES)
         self.memory = self._by_key.memory
         self.tracks = self._by_key.kept
         self._field, self._output, self._keys = field, output, tuple(keys)
         self._key_of = key_reader(keys)
 
     @abstractmethod
-    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+    def follow(self, track: TrackState | None, value: float) -> tuple[TrackState, float | None]:
         """Another track, which has one more value, and what to put out; None as yet."""
 
-    def absent(self, track: Track | None) -> float | None:
+    def absent(self, track: TrackState | None) -> float | None:
         """The output for a row without a value."""
         return None
 
@@ -160,7 +160,7 @@ class Kalman(Tracker):
         super().__init__(field, output, keys, 2)
         self._process, self._sensor, self._error = process_noise, sensor_noise, error
 
-    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+    def follow(self, track: TrackState | None, value: float) -> tuple[TrackState, float | None]:
         if track is None:
             return [value, self._error], value
         error = track[1] + self._process
@@ -182,7 +182,7 @@ class SlidingRegression(Tracker):
         at = window - 1 + ahead - middle
         self._weights = [1 / window + at * (x - middle) / square for x in range(window)]
 
-    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+    def follow(self, track: TrackState | None, value: float) -> tuple[TrackState, float | None]:
         if track is None:
             return [value], None
         track = [*track[1:], value] if len(track) >= self._window else [*track, value]
@@ -200,7 +200,7 @@ class Interpolate(Tracker):
         super().__init__(field, output, keys, window)
         self._window = window
 
-    def follow(self, track: Track | None, value: float) -> tuple[Track, float | None]:
+    def follow(self, track: TrackState | None, value: float) -> tuple[TrackState, float | None]:
         if track is None:
             return [value], value
         return [*track[1:], value] if len(track) >= self._window else [*track, value], value
@@ -212,7 +212,7 @@ class Interpolate(Tracker):
         more = [f"track.append({number})", f"if len(track) > {self._window}:", "    del track[0]"]
         return ["if track is None:", f"    tracks[key] = [{number}]", "else:", *indented(more)]
 
-    def absent(self, track: Track | None) -> float | None:
+    def absent(self, track: TrackState | None) -> float | None:
         return plain_sum(track) / len(track) if track else None
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from edgert.scheduling.by_heap import ByHeap
 from edgert.scheduling.profile import UNKNOWN, Profile, hops_to_sink, outputs, paths
 
-Rank = tuple[float, float]
+SortKey = tuple[float, float]
 """The smaller goes first."""
-_LAST: Rank = (math.inf, math.inf)
+_LAST: SortKey = (math.inf, math.inf)
 
 
 class Ranked(ByHeap):
@@ -21,7 +21,7 @@ class Ranked(ByHeap):
         super().__init__(starvation_s)
         self._downstream: Mapping[int, Sequence[int]] = {}
         self._profiles: dict[int, Profile] = {}
-        self.rank: dict[int, Rank] = {}
+        self.rank: dict[int, SortKey] = {}
 
     def connect(self, downstream: Mapping[int, Sequence[int]]) -> None:
         self._downstream = downstream
@@ -42,7 +42,7 @@ class Ranked(ByHeap):
         self._sort()
 
     @abstractmethod
-    def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
+    def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, SortKey]:
         """The rank of every instance."""
 
     def _entered(self, instance: int) -> None:
@@ -62,7 +62,7 @@ class MinLatency(Ranked):
         self._hops = hops_to_sink(downstream)
         super().connect(downstream)
 
-    def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
+    def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, SortKey]:
         after = outputs(downstream, profiles)
         return {k: (hops, -after[k].rate) for k, hops in self._hops.items()}
 
@@ -83,7 +83,7 @@ class MinMemory(Ranked):
         self._paths = list(paths(downstream))
         super().connect(downstream)
 
-    def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, Rank]:
+    def _ranks(self, downstream: Mapping[int, Sequence[int]], profiles: Mapping[int, Profile]) -> dict[int, SortKey]:
         known = {k: profiles.get(k, UNKNOWN) for k in downstream}
         steepest = dict.fromkeys(downstream, -math.inf)
         for path in self._paths:

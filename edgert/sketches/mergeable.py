@@ -28,7 +28,7 @@ OVERHEAD_BYTES: Final = 400
 """Overhead of one sketch: its objects, in Python and in the library."""
 
 
-class Kind(ABC):
+class Mergeable(ABC):
     """How sketches of one kind are made, merged, packed and read. Each has `update(value)`; None is that of nothing."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Kind(ABC):
         return self.pack(sketch)
 
 
-class Hll(Kind):
+class Hll(Mergeable):
     """HyperLogLog of 2^lg_k registers in half a byte each."""
 
     def __init__(self, lg_k: int) -> None:
@@ -88,7 +88,7 @@ class Hll(Kind):
         return {"": 0 if sketch is None else round(sketch.get_estimate())}
 
 
-class Kll(Kind):
+class Kll(Mergeable):
     """Tells the quantiles of these ranks, by the suffix of their column."""
 
     def __init__(self, k: int, quantiles: Mapping[str, float]) -> None:
@@ -146,7 +146,7 @@ class ThetaSet:
         return 32 * int(self._since.num_retained) + (8 * int(self._before.num_retained) if self._before else 0)
 
 
-class Theta(Kind):
+class Theta(Mergeable):
     """Sets of 2^lg_k hashes at most."""
 
     def __init__(self, lg_k: int) -> None:

@@ -27,7 +27,7 @@ MOST_WIDTH: Final = 2048
 MOST_COUNT: Final = 2**53
 _TYPES: Final = {"b": 2**7 - 1, "h": 2**15 - 1, "i": 2**31 - 1, "q": 2**63 - 1}
 """Codes of `array`, of 1, 2, 4 and 8 bytes, and the most that each holds."""
-Change = tuple[list[tuple[int, int]], list[int]]
+NewCounters = tuple[list[tuple[int, int]], list[int]]
 """Counters by index as they will be, and the sums of their squares."""
 
 
@@ -59,7 +59,7 @@ class SecondMoment:
             hashed >>= 12
         return True
 
-    def after(self, hashed: int) -> tuple[float, Change]:
+    def after(self, hashed: int) -> tuple[float, NewCounters]:
         """The `estimate` with this value added, and the argument of `take` for that."""
         counters, squares, last = self.counters, self._squares[:], self.width - 1
         moved = []
@@ -72,7 +72,7 @@ class SecondMoment:
             hashed >>= 12
         return float(sorted(squares)[DEPTH // 2]), (moved, squares)
 
-    def take(self, change: Change) -> None:
+    def take(self, change: NewCounters) -> None:
         """Adds the value for which `after` gave it."""
         moved, self._squares = change
         for at, count in moved:

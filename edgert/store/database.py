@@ -23,7 +23,7 @@ from edgert.store import fallback, plan_change
 from edgert.store.file import owner
 from edgert.store.outbox import early_results, link_outbox, outbox, sent_bounds
 from edgert.store.outbox.outbox import OutboxSize
-from edgert.store.outbox_tables import OutboxTables, Written
+from edgert.store.outbox_tables import OutboxTables, ToOutbox
 from edgert.store.state import spill
 from edgert.store.state.records import (
     COLUMNS,
@@ -139,7 +139,7 @@ class Database(OutboxTables):
         self.repeated.update(found)
         return found[flow]
 
-    def _fits(self, db: sqlite3.Connection, commit: Written, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
+    def _fits(self, db: sqlite3.Connection, commit: ToOutbox, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
         """True if there was room for the rows of `commit`; if not, nothing of it is written."""
         before = self._change, len(self._shedding)
         db.execute("SAVEPOINT flow")
@@ -176,7 +176,7 @@ class Database(OutboxTables):
         early_results.put(db, results.flow, len(results.rows))
         self._put_rows(db, results)
 
-    def _put_rows(self, db: sqlite3.Connection, written: Written) -> None:
+    def _put_rows(self, db: sqlite3.Connection, written: ToOutbox) -> None:
         rows = written.columns, written.rows
         stream, first, change, too_large = outbox.put_rows(
             db, self.gateway, written.flow, *rows, self.running_s, self._batch_limits

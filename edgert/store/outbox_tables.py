@@ -24,7 +24,7 @@ LINKS_FULL: Final = "links to other gateways full"
 """The reason by which rows for other gateways are counted that made way."""
 LINK_SLACK: Final = 0.1
 """Part of the quota that is freed at once: what waits is summed up for it, which is not to be done per checkpoint."""
-Written = Checkpoint | FlowResults
+ToOutbox = Checkpoint | FlowResults
 """Both have rows for the outbox."""
 
 
@@ -51,7 +51,7 @@ class OutboxTables(LinkTables):
         self.shed: Counter[tuple[str, str]] = Counter()
         """Rows that made way since the start, in the outbox or among batches for other gateways, by flow and reason."""
         self._shedding: list[quota.Shed] = []
-        self._fresh: dict[quota.Stream, int] = {}
+        self._fresh: dict[quota.StreamKey, int] = {}
         """The first number that the transaction under way put into a stream."""
         self._when_full: dict[str, WhenFull] = {}
         self._monotonic, self._started, self._ran_before = monotonic, monotonic(), 0.0
@@ -65,7 +65,7 @@ class OutboxTables(LinkTables):
         for shed in self._shedding:
             self.shed[shed.flow, shed.reason] += shed.rows
 
-    def _make_room(self, db: sqlite3.Connection, commit: Written, size: int) -> bool:
+    def _make_room(self, db: sqlite3.Connection, commit: ToOutbox, size: int) -> bool:
         """Sheds what is over the quota. Whether `commit`, of `size` bytes, may stay: of a flow that keeps all, only
         what fits; but what would not even fit into an empty outbox stays if nothing else of its flow waits."""
         over = self.outbox_size.bytes + self._change.bytes - self.quota_bytes

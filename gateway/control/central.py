@@ -18,7 +18,7 @@ from edgert.core.errors import show
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.mqtt.clients.control_plane import ControlConnection, MqttRequest
-from gateway.control.mailbox import Mailbox, Received
+from gateway.control.mailbox import Incoming, Mailbox
 
 if TYPE_CHECKING:
     from gateway.control.mqtt_api import MqttApi
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 TOO_MANY, UNHANDLED = "too many control messages", "control message that could not be handled"
 UNANSWERED: Final = "answer to a control message that could not be sent whole"
-Inbound = asyncio.Queue[Received] | Mailbox
+Inbound = asyncio.Queue[Incoming] | Mailbox
 MOST_WAITING: Final = 1_000
 AGAIN_S: Final = 0.5
 """An answer that the connection did not take is tried again after so long."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 from edgert.core.clock import Clock
 from edgert.flow.plan import DAEMON
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.figures import COUNTERS, GAUGES, Figures, mean_latency_s
+from edgert.runtime.instance.figures import COUNTERS, GAUGES, RawFigures, mean_latency_s
 from edgert.runtime.threads import roles, threads_of
 from gateway.hosts.host import Host
 from gateway.registry.registry import FlowRegistry
@@ -69,7 +69,7 @@ def flows(flow_registry: FlowRegistry, host: Host, conditions: Mapping[str, Any]
     return [*listed, *failed]
 
 
-def _in_and_out(run: FlowRun, found: Sequence[Figures]) -> dict[str, Any]:
+def _in_and_out(run: FlowRun, found: Sequence[RawFigures]) -> dict[str, Any]:
     """Messages that the sources took, and rows that came to the end of the flow."""
     sources = (one for one, instance in zip(found, run.all, strict=True) if instance.kind == "source")
     return {
@@ -93,7 +93,7 @@ def _flow(host: Host, run: FlowRun, pids: Mapping[int, int]) -> dict[str, Any]:
     }
 
 
-def _edges(run: FlowRun, found: Sequence[Figures], where: Sequence[int | None]) -> dict[str, Any]:
+def _edges(run: FlowRun, found: Sequence[RawFigures], where: Sequence[int | None]) -> dict[str, Any]:
     """The edges from instances on this gateway; of very many those with most rows, and the number of the others."""
     gone = [
         (rows, size, instance.name, to)
@@ -109,7 +109,7 @@ def _edges(run: FlowRun, found: Sequence[Figures], where: Sequence[int | None]) 
 
 def _instances(
     run: FlowRun,
-    found: Sequence[Figures],
+    found: Sequence[RawFigures],
     where: Sequence[int | None],
     pids: Mapping[int, int],
     weights: Mapping[str, float],

@@ -12,7 +12,7 @@ from typing import Final
 from edgert.core.text.long_text import beyond_short
 from edgert.mqtt.clients.control_plane import MqttRequest
 
-Received = tuple[str, bytes, MqttRequest | None]
+Incoming = tuple[str, bytes, MqttRequest | None]
 """Topic, payload, and where an answer is wanted."""
 MOST_MESSAGES: Final = 20_000
 MOST_BYTES: Final = 64 << 20
@@ -24,7 +24,7 @@ class Mailbox:
 
     def __init__(self, most_messages: int = MOST_MESSAGES, most_bytes: int = MOST_BYTES) -> None:
         self.maxsize, self._most_bytes = most_messages, most_bytes
-        self._waiting: dict[tuple[str, str, bytes | None], Received] = {}
+        self._waiting: dict[tuple[str, str, bytes | None], Incoming] = {}
         self._bytes = 0
         self._came = asyncio.Event()
 
@@ -34,7 +34,7 @@ class Mailbox:
     def empty(self) -> bool:
         return not self._waiting
 
-    def put_nowait(self, message: Received) -> None:
+    def put_nowait(self, message: Incoming) -> None:
         """Raises `asyncio.QueueFull` if there is no room for one more."""
         topic, _, request = message
         key = (topic, request.topic, request.correlation) if request else (topic, "", None)
@@ -46,7 +46,7 @@ class Mailbox:
         self._bytes = size
         self._came.set()
 
-    async def get(self) -> Received:
+    async def get(self) -> Incoming:
         """The message that has waited longest; waits for one."""
         while not self._waiting:
             self._came.clear()
@@ -56,7 +56,7 @@ class Mailbox:
         return message
 
 
-def _bytes_of(message: Received) -> int:
+def _bytes_of(message: Incoming) -> int:
     topic, payload, request = message
     texts = (topic, request.topic, request.correlation) if request else (topic,)
     return len(payload) + beyond_short(texts)

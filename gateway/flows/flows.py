@@ -26,7 +26,7 @@ from gateway.flows.losses import Losses
 from gateway.flows.models import Models
 from gateway.flows.plans import FLEET, Plans
 from gateway.flows.retire import Retirement
-from gateway.flows.writes import STORE_TRIES, Change, FlowWrites, NewVersion, RememberedFlow, Removal
+from gateway.flows.writes import STORE_TRIES, FlowChange, FlowWrites, NewVersion, RememberedFlow, Removal
 from gateway.hosts.host import Host
 from gateway.ingest.ingest import Ingest
 from gateway.ingest.subscriptions import SubscribedSource, sources_of
@@ -295,7 +295,7 @@ class Flows:
         self.plans.attach(run, ())
         self.runs[run.flow.name] = run
 
-    async def _write_alone(self, change: Change, name: str) -> None:
+    async def _write_alone(self, change: FlowChange, name: str) -> None:
         """Writes a change of a flow that does not run; of a failed one, only after its gaps are written."""
         await self.losses.told(STORE_TRIES)
         await self._writes.write_alone(change, failed=name if name in self.failed else "")
@@ -353,7 +353,7 @@ class Flows:
             del self.flow_registry.sources[name], self.runs[name]
             return True
 
-    async def _end(self, old: FlowRun, change: Change, gap: str, sources: Sequence[SubscribedSource] = ()) -> None:
+    async def _end(self, old: FlowRun, change: FlowChange, gap: str, sources: Sequence[SubscribedSource] = ()) -> None:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes the last checkpoint with the
         change. `gap`: the flow has no end, for this reason. `sources`: sources that end with the flow."""
         self.leaving = old

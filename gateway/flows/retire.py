@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.pool.pool import Send
 from edgert.runtime.run_out import Said
 from gateway.base.once import Once
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
-from gateway.hosts.host import Host, Send
+from gateway.hosts.host import Host
 from gateway.ledger.gaps import ABANDONED
 from gateway.registry.registry import FlowRegistry
 

@@ -51,7 +51,7 @@ class RememberedFlow:
     stored: StoredFlow
 
 
-Change = NewVersion | Removal | RememberedFlow
+FlowChange = NewVersion | Removal | RememberedFlow
 
 
 class FlowWrites:
@@ -61,13 +61,13 @@ class FlowWrites:
         self._flow_registry, self._checkpointer = flow_registry, checkpointer
         self._database = flow_registry.database
 
-    async def write_alone(self, change: Change, *, failed: str = "") -> None:
+    async def write_alone(self, change: FlowChange, *, failed: str = "") -> None:
         """Writes a change of a flow that does not run, and tries for a while. `failed`: the name of a flow that failed
         before; the state of its last checkpoint is lost now, and a gap says so. Raises `StoreError`, at once where
         another try cannot succeed."""
         await self._try(partial(self._write_alone, change, failed), STORE_TRIES)
 
-    async def write_ending(self, change: Change, last: Checkpoint) -> tuple[Checkpoint, str]:
+    async def write_ending(self, change: FlowChange, last: Checkpoint) -> tuple[Checkpoint, str]:
         """Writes the end of a flow, retrying until it succeeds, since the end cannot be undone. Returns the last
         checkpoint as it was written, and the loss, in words, if it could not be written unchanged."""
         try:
@@ -95,11 +95,11 @@ class FlowWrites:
                 once.error("a change of a flow waits for the database: %s", error)
                 await asyncio.sleep(self._flow_registry.retry_s)
 
-    def _write(self, change: Change, last: Checkpoint | None) -> None:
+    def _write(self, change: FlowChange, last: Checkpoint | None) -> None:
         with self._checkpointer.id_table() as table:
             self.put(change, last, *table)
 
-    def _write_alone(self, change: Change, failed: str) -> None:
+    def _write_alone(self, change: FlowChange, failed: str) -> None:
         last = last_of_failed(self._database, failed) if failed else None
         if last is not None:
             try:
@@ -110,7 +110,7 @@ class FlowWrites:
                 log.error("the tables are not told that the open windows of flow %s are lost: %s", failed, error)
         self._write(change, None)
 
-    def put(self, change: Change, last: Checkpoint | None, pages: Mapping[int, bytes], index: int) -> None:
+    def put(self, change: FlowChange, last: Checkpoint | None, pages: Mapping[int, bytes], index: int) -> None:
         """On the store thread, so that epochs which the uplink renamed a moment ago are known."""
         database = self._database
         if isinstance(change, Removal):

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.checkpoint.position import Position
-from edgert.operators.base.logic import PlainMessage
 from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.figures import Figures
+from edgert.runtime.instance.figures import RawFigures
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import Report
@@ -21,7 +20,6 @@ from edgert.runtime.run_out import Said
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.weights import Weights
 
-Send = Callable[[Instance, Sequence[PlainMessage]], None]
 Feeding = AbstractContextManager[Any]
 """The lock under which flows are fed: what is read with it held belongs together."""
 Entries = Iterable[tuple[Instance, int, Batch | RawBatch]]
@@ -136,7 +134,7 @@ class HostFigures(Protocol):
         """Requests raw figures; to be called before `of`. Figures that are not requested cost nothing."""
         ...
 
-    def of(self, run: FlowRun) -> Sequence[Figures]:
+    def of(self, run: FlowRun) -> Sequence[RawFigures]:
         """Raw figures of each instance of a flow, in the plan's order."""
         ...
 

@@ -17,7 +17,7 @@ from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime import flow_run
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
-from edgert.runtime.instance.figures import Figures, of_instance
+from edgert.runtime.instance.figures import RawFigures, of_instance
 from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.run_out import Said, run_out
@@ -110,7 +110,7 @@ class PoolFigures:
     async def ask(self) -> None:
         """They are read from the instances themselves."""
 
-    def of(self, run: FlowRun) -> Sequence[Figures]:
+    def of(self, run: FlowRun) -> Sequence[RawFigures]:
         now = self._clock.monotonic()
         return [of_instance(instance, now) for instance in run.all]
 

@@ -19,7 +19,7 @@ from edgert.flow.plan import DAEMON
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.instance.figures import Figures, of_reports
+from edgert.runtime.instance.figures import RawFigures, of_reports
 from edgert.runtime.instance.report import Report
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slotted_flow import SlottedFlow
@@ -82,11 +82,11 @@ class SlotFigures:
         lives = self._life(run, hosted.number)
         for name, reports in stages.items():
             exits = {stage for stage, _ in run.plan.instances[name].exits}
-            lives.now[name] = lives.now.get(name, Figures()).at_least(of_reports(reports, exits))
+            lives.now[name] = lives.now.get(name, RawFigures()).at_least(of_reports(reports, exits))
 
     def reported(self, run: FlowRun, life: int, figures: Mapping[str, Sequence[Any]]) -> None:
         """A slot has said what instances of a flow have done in the flow's `life` (the number of its run)."""
-        self._life(run, life).now |= {name: Figures(*plain) for name, plain in figures.items()}
+        self._life(run, life).now |= {name: RawFigures(*plain) for name, plain in figures.items()}
 
     def _life(self, run: FlowRun, life: int) -> _Lives:
         """The lives of a flow, of which `life` is the present one."""
@@ -96,12 +96,12 @@ class SlotFigures:
             lives.number, lives.now = life, {}
         return lives
 
-    def get(self, run: FlowRun, name: str) -> Figures:
+    def get(self, run: FlowRun, name: str) -> RawFigures:
         """The figures of one instance; zeros before its first report."""
         lives = self._flows.get(run)
-        return lives.get(name) if lives else Figures()
+        return lives.get(name) if lives else RawFigures()
 
-    def of(self, run: FlowRun) -> list[Figures]:
+    def of(self, run: FlowRun) -> list[RawFigures]:
         return [self.get(run, name) for name in run.plan.instances]
 
     def report(self, run: FlowRun, name: str) -> Report:
@@ -128,13 +128,13 @@ class _Lives:
 
     def __init__(self) -> None:
         self.number = 0
-        self.now: dict[str, Figures] = {}
+        self.now: dict[str, RawFigures] = {}
         """Figures of the present life, by instance."""
-        self.before: dict[str, Figures] = {}
+        self.before: dict[str, RawFigures] = {}
         """Sum of the figures of all earlier lives, by instance."""
 
-    def get(self, name: str) -> Figures:
+    def get(self, name: str) -> RawFigures:
         now, before = self.now.get(name), self.before.get(name)
         if now and before:
             return now.after(before)
-        return now or (Figures(before.counters, sent=before.sent, left=before.left) if before else Figures())
+        return now or (RawFigures(before.counters, sent=before.sent, left=before.left) if before else RawFigures())

@@ -27,10 +27,11 @@ from edgert.operators.base.memory import MemoryBudget
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.report import Report
+from edgert.runtime.pool.pool import Send
 from edgert.runtime.slot.run import slot_of
 from edgert.scheduling.consumption import Consumption
 from edgert.scheduling.locality_fairness import PLACEMENTS
-from gateway.hosts.host import Arrival, Entries, Recovery, Send
+from gateway.hosts.host import Arrival, Entries, Recovery
 from gateway.hosts.offline_run import OfflineRuns
 from gateway.hosts.orders import Orders
 from gateway.hosts.slot_checkpoints import SlotCheckpoints

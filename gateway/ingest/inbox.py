@@ -78,7 +78,7 @@ class Route:
 
 
 NOWHERE = Route(())
-Lookup = Callable[[str, tuple[int, ...]], Route]
+Routing = Callable[[str, tuple[int, ...]], Route]
 """(topic, subscription identifiers) → route."""
 Others = Callable[[str, tuple[int, ...]], Iterable[Route]]
 """(topic, subscription identifiers) → routes by which the same message may have come before, in another version of
@@ -168,7 +168,7 @@ class Inbox:
     def receive(
         self,
         messages: Sequence[Publish | PublishRun],
-        lookup: Lookup,
+        lookup: Routing,
         monotonic: float,
         wall: float,
         *,
@@ -219,7 +219,7 @@ class Inbox:
             flow.fed = self.next_index - 1
         return batches
 
-    def _sort(self, run: PublishRun, lookup: Lookup, batch_of: Callable[[Route, bool], RawBatch], by_id: bool) -> None:
+    def _sort(self, run: PublishRun, lookup: Routing, batch_of: Callable[[Route, bool], RawBatch], by_id: bool) -> None:
         """Adds a run to the batches of its routes: at once if it came by a subscription that is known."""
         topics, payloads, ids = run.topics, run.payloads, run.subscription_ids
         self.counters.messages += len(topics)

@@ -50,7 +50,7 @@ def sources_of(run: FlowRun) -> list[SubscribedSource]:
     return sources
 
 
-Asked = list[tuple[SubscribedSource, str]]
+AwaitedRetained = list[tuple[SubscribedSource, str]]
 """Sources that wait for retained messages, each with the filter whose subscription brings them."""
 
 
@@ -102,7 +102,7 @@ class Subscriptions:
         """In 3.1.1, by filter of a source the one that is subscribed for it; None since the sources have changed."""
         self._had: dict[str, set[str]] = {}
         """Flow → filters of its sources whose retained messages it was given."""
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, AwaitedRetained] = {}
         """Token of a subscription that is not answered → for whom retained messages were asked."""
 
     def load(self, text: str) -> None:
@@ -267,11 +267,11 @@ class Subscriptions:
             or s.retain_handling == ALWAYS
         ]
 
-    def open(self, sending: Collection[Subscription], by_id: bool) -> Asked:
+    def open(self, sending: Collection[Subscription], by_id: bool) -> AwaitedRetained:
         """Call this just before `sending`: whoever waits for retained messages takes what comes now, and nobody
         else to whom it may come again. Gives those who wait."""
         answering = {s.filter for s in sending if s.retain_handling == ALWAYS}
-        waiting: Asked = []
+        waiting: AwaitedRetained = []
         for source in self.sources:
             own = source.filter if by_id else (self._merged or {}).get(source.filter, "")
             if own in answering or not by_id:  # 3.1.1 brings what is retained with whatever is sent
@@ -280,7 +280,7 @@ class Subscriptions:
                 waiting.append((source, own))
         return waiting
 
-    def asked(self, token: int, waiting: Asked) -> None:
+    def asked(self, token: int, waiting: AwaitedRetained) -> None:
         """Records that the subscriptions of `open` were sent with `token`."""
         if waiting:
             self._asked[token] = waiting

@@ -10,7 +10,7 @@ from typing import Any, Final
 from edgert.core.errors import ProtocolError
 from edgert.links.messages import MAX_FRAME, Number
 from edgert.links.protocol import Sender
-from edgert.links.session import Acknowledged, Event, FellBehind, LinkSession, Received
+from edgert.links.session import Acknowledged, FellBehind, LinkEvent, LinkSession, Received
 from edgert.links.tls import WRITE_BYTES, TlsLink
 from gateway.links.link_store import Deliver, LinkStore, LinkStream, NotNow
 
@@ -118,7 +118,7 @@ class Peer:
             self.detach(f"expected it to read what it asks for, got {link.backlog_bytes} bytes waiting for it")
         self.flush()
 
-    def handle(self, event: Event | None) -> None:
+    def handle(self, event: LinkEvent | None) -> None:
         if isinstance(event, Received):
             self._take(event)
         elif isinstance(event, Acknowledged):

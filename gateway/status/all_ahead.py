@@ -27,7 +27,7 @@ class Ahead(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Streak:
+class _AheadStreak:
     told: Report
     since: float
     rows: int = 0
@@ -53,14 +53,14 @@ class RowsAhead:
     """Finds a flow with such a source, from the reports of its stages."""
 
     def __init__(self) -> None:
-        self._streaks: dict[str, _Streak] = {}
+        self._streaks: dict[str, _AheadStreak] = {}
 
     def look(self, reports: Mapping[str, Report]) -> Ahead | None:
         """Takes the newest reports, and returns the longest that lasts."""
         for name, told in reports.items():
             streak = self._streaks.get(name)
             if streak is None and told.at:
-                self._streaks[name] = _Streak(told, told.at)
+                self._streaks[name] = _AheadStreak(told, told.at)
             elif streak is not None and told.at > streak.told.at:
                 streak.look(told)
         return max(

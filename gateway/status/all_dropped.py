@@ -63,7 +63,7 @@ class AllDropped(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Streak:
+class _DropStreak:
     told: Report
     since: float
     heard: float
@@ -99,7 +99,7 @@ class DropsAll:
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
-        self._streaks: dict[str, _Streak] = {}
+        self._streaks: dict[str, _DropStreak] = {}
         self._said = False
 
     def look(self, reports: Mapping[str, Report]) -> tuple[AllDropped, ...]:
@@ -107,7 +107,7 @@ class DropsAll:
         for name, told in reports.items():
             streak = self._streaks.get(name)
             if streak is None and told.at:
-                self._streaks[name] = _Streak(told, told.at, told.at)
+                self._streaks[name] = _DropStreak(told, told.at, told.at)
             elif streak is not None and told.at > streak.told.at:
                 streak.look(told)
         found = tuple(

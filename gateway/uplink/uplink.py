@@ -33,6 +33,7 @@ from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES
 from edgert.store.database import Database
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
+from edgert.store.outbox.quota import StreamKey
 from gateway.base.epochs import epoch_after
 from gateway.base.tasks import OnStore
 from gateway.uplink import reconcile
@@ -57,9 +58,6 @@ PAUSE_S, PAUSE_MOST_S = 1.0, 60.0
 HELLO_S = 10.0
 """A hello that nobody answers is repeated: the collector may start after us."""
 
-Stream = tuple[str, int, int]
-"""(flow, epoch, stream)."""
-
 
 @dataclass(slots=True)
 class Uplink:
@@ -82,8 +80,8 @@ class Uplink:
     pause_s: float = PAUSE_S
     _cap: TokenBucket = field(init=False)
     _backlog: TokenBucket = field(init=False)
-    _streams: dict[Stream, SendWindow] = field(default_factory=dict)
-    _left: dict[Stream, int] = field(default_factory=dict)
+    _streams: dict[StreamKey, SendWindow] = field(default_factory=dict)
+    _left: dict[StreamKey, int] = field(default_factory=dict)
     """The greatest number of a stream that may have left the board, of flows that said hello since the start."""
     _answered: set[str] = field(default_factory=set)
     """Flows that are in contact with the collector."""
@@ -277,7 +275,7 @@ class Uplink:
             return IDLE_S
         self._limited = IDLE_S
         before, self._unsent = self._unsent, {}
-        waiting: list[tuple[Stream, bool]] = await self.store(self.database.outbox_streams)
+        waiting: list[tuple[StreamKey, bool]] = await self.store(self.database.outbox_streams)
         self._streams = {s: sending for s, _ in waiting if (sending := self._streams.get(s))}
         for flow in dict.fromkeys(stream[0] for stream, _ in waiting):
             if flow not in self._answered:
@@ -329,7 +327,7 @@ class Uplink:
             self._hello_at[flow] = now + HELLO_S
         return said
 
-    async def _send(self, stream: Stream, limits: tuple[TokenBucket, ...], opening: bool = False) -> bool:
+    async def _send(self, stream: StreamKey, limits: tuple[TokenBucket, ...], opening: bool = False) -> bool:
         """Sends some batches of a stream, or only the epoch's first; whether there may be more to send now."""
         if stream[0] not in self._answered:
             return False
@@ -375,7 +373,7 @@ class Uplink:
             self._limited = min(self._limited, wait)
         return wait > 0
 
-    def _publish_whole(self, stream: Stream, entry: OutboxEntry, limits: tuple[TokenBucket, ...]) -> bool:
+    def _publish_whole(self, stream: StreamKey, entry: OutboxEntry, limits: tuple[TokenBucket, ...]) -> bool:
         """A batch in one message, or in pieces where the broker's limit is below it. Raises StoreError where that limit
         leaves no room for any data."""
         flow, topic = stream[0], results_topic(self.fleet, self.gateway, stream[0])

@@ -39,7 +39,7 @@ FRESH_S = 0.5
 MAX_RESULTS = 100
 """Rows in one answer about results."""
 
-Status = Callable[[], dict[str, Any]]
+AskStatus = Callable[[], dict[str, Any]]
 Results = Callable[[str, int, int], dict[str, Any] | None]
 """(flow, offset, limit): rows of the flow's newest window; None where there is no such flow."""
 
@@ -51,7 +51,7 @@ def no_results(flow: str, offset: int, limit: int) -> None:
 class Snapshots:
     """The status as JSON, made at most once per `FRESH_S`. Numbers that JSON cannot hold become null."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: AskStatus) -> None:
         self._status = status
         self._made_at = float("-inf")
         self._json = b""
@@ -97,7 +97,7 @@ class Events:
 
 
 def make(
-    status: Status,
+    status: AskStatus,
     bound_host: str,
     interval_s: float = EVENT_INTERVAL_S,
     results: Results = no_results,

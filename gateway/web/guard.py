@@ -9,8 +9,8 @@ from edgert.core.text.hosts import is_loopback
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
-Send = Callable[[AsgiMessage], Awaitable[None]]
-App = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
+App = Callable[[AsgiMessage, Receive, AsgiSend], Awaitable[None]]
 
 _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -44,7 +44,7 @@ class WebGuard:
         self._app = app
         self._only_loopback = is_loopback(bound_host)
 
-    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: AsgiSend) -> None:
         if scope["type"] != "http":
             return
 
@@ -63,7 +63,7 @@ class WebGuard:
         return len(hosts) == 1 and is_loopback(host_name_untrusted(hosts[0]))
 
 
-async def _refuse(send: Send) -> None:
+async def _refuse(send: AsgiSend) -> None:
     body = b"This gateway listens on loopback and answers only to localhost, 127.0.0.1 and [::1].\n"
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 421, "headers": headers})

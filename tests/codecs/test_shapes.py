@@ -10,13 +10,13 @@ from edgert.codecs.shapes import (
     MOST_APART,
     SIGHTINGS,
     Body,
+    Getter,
     Payloads,
     Reached,
     RowTail,
-    Run,
+    ShapeRun,
     Shapes,
     Tail,
-    Value,
     _Compiled,
     function,
 )
@@ -38,7 +38,7 @@ class Log:
         self.tried: list[tuple[int, int]] = []
         """(first message, last) of each call of a function with a refusing tail."""
 
-    def compile(self, shape: str, captured: frozenset[str], tail: Tail) -> Run:
+    def compile(self, shape: str, captured: frozenset[str], tail: Tail) -> ShapeRun:
         refused = tail.refused if isinstance(tail, Refusing) else ()
         self.compiled.append((shape, bool(refused)))
 
@@ -141,13 +141,13 @@ def test_another_tail_takes_over_with_the_next_sighting() -> None:
 class Never(RowTail):
     """A tail that refuses every message, as generated code does."""
 
-    def body(self, values: Mapping[str, Value]) -> Body:
+    def body(self, values: Mapping[str, Getter]) -> Body:
         return Body(["break"], {})
 
 
 def test_no_message_is_decoded_twice_where_rows_cannot_be_made_either() -> None:
     """A name that the topic should have given is missing: a broker sent what nobody subscribed to."""
-    values = {"time": Value("t"), "source": Value("source"), "room": Value("captures(topics[i])[C0]")}
+    values = {"time": Getter("t"), "source": Getter("source"), "room": Getter("captures(topics[i])[C0]")}
     made = Shapes[str](lambda shape, captured, tail: function([], values, tail, t=0.0, source="s", C0="room"))
     made.fuse(Never())
     learned(made, "a")

@@ -6,7 +6,7 @@ from typing import Any
 
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V5, Subscription
-from edgert.mqtt.session.events import Event, Published
+from edgert.mqtt.session.events import MqttEvent, Published
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.session import Session
 from tests.mqtt.sessions import ACCEPT_5, ACCEPT_5_SESSION, ACCEPT_311
@@ -25,7 +25,7 @@ class HangingUp:
         self.connected = False
         self.taken: list[bytes] = []
         self.subscribed: set[str] = set()
-        self.events: list[Event] = []
+        self.events: list[MqttEvent] = []
 
     def run(self, seconds: float) -> None:
         """Reconnects after a second each time."""

@@ -8,7 +8,7 @@ from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.decode import Decoder
 from edgert.mqtt.packets.packets import V5
-from edgert.mqtt.session.events import Connected, Event
+from edgert.mqtt.session.events import Connected, MqttEvent
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.session import Session
 
@@ -27,7 +27,7 @@ def connected(answer: bytes = ACCEPT_5, **options: Any) -> Session:
     return session
 
 
-def reconnect(session: Session, answer: bytes = ACCEPT_5_SESSION, now: float = 100.0) -> list[Event]:
+def reconnect(session: Session, answer: bytes = ACCEPT_5_SESSION, now: float = 100.0) -> list[MqttEvent]:
     """After a connection that was stable."""
     session.tick(now + STABLE_S, reading=False)
     session.lost("gone")

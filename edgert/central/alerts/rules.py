@@ -89,13 +89,13 @@ def parse(text: str | bytes, what: str = "alert rules") -> list[AlertRule]:
     if not isinstance(given, dict) or not 0 < len(given) <= MOST_RULES:
         problems.append(Problem("rules", f"1 to {MOST_RULES} tables [rules.NAME]", show(given)))
         raise DocumentError(what, problems)
-    rules = [_Reader(name, table, problems).read() for name, table in given.items()]
+    rules = [_RuleReader(name, table, problems).read() for name, table in given.items()]
     if problems:
         raise DocumentError(what, problems)
     return [rule for rule in rules if rule is not None]
 
 
-class _Reader:
+class _RuleReader:
     """One rule. Collects faults, so that one hides no other."""
 
     def __init__(self, name: str, given: Any, problems: list[Problem]) -> None:

@@ -15,7 +15,7 @@ from edgert.central.collector.known_gateway import GatewayCounters, KnownGateway
 from edgert.central.collector.messages import MOST_TOPIC, memory_of, partition_of_topic, read_untrusted
 from edgert.central.collector.reassembly import Reassembly
 from edgert.central.collector.turns import Turns
-from edgert.central.landing.acceptance import MOST_STREAMS, Acceptance, Key, Verdict
+from edgert.central.landing.acceptance import MOST_STREAMS, Acceptance, SourceKey, Verdict
 from edgert.central.landing.arrow_rows import KEPT_BYTES, KEPT_TEXT, LandingBatch
 from edgert.central.landing.hourly_budget import HourlyBudget
 from edgert.central.landing.landing import Landing
@@ -72,7 +72,7 @@ class Collector:
         self.gateways: LruCache[str, KnownGateway] = LruCache(most_gateways)
         self._most_flows, self._land_bytes = most_flows, land_bytes
         self._touched: set[str] = set()
-        self.landed: LruCache[Key, int] = LruCache(most_streams)
+        self.landed: LruCache[SourceKey, int] = LruCache(most_streams)
         """Numbers that have certainly landed; `_acceptance` runs ahead of them."""
         self._unlanded: list[LandingBatch] = []
         self._taken_bytes = 0
@@ -230,7 +230,7 @@ class Collector:
         if isinstance(result, EpochHello):
             acks = gateway.acks.get(result.flow, {})  # none: a flow that another collector took, for example
             unknown = [epoch for epoch in result.epochs if not acks.get((epoch, 0))]
-            found: dict[Key, int] = {}
+            found: dict[SourceKey, int] = {}
             if unknown or not acks:
                 found = self._landing.of_flow(result.gateway, result.flow, unknown)
                 gateway.flows.update(flow for _, flow, _, _ in found)
@@ -375,7 +375,7 @@ class Collector:
                 self._touched.discard(old)
         return gateway
 
-    def _touch(self, key: Key) -> None:
+    def _touch(self, key: SourceKey) -> None:
         name, flow, epoch, stream = key
         gateway = self._meet(name, flow)
         landed = self.landed.get(key)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from edgert.central.landing.acceptance import Key
+from edgert.central.landing.acceptance import SourceKey
 from edgert.central.landing.report import LandingReport
 from edgert.core.results.results import MOST_STREAMS as MOST_STREAMS_OF_EPOCH
 from edgert.core.results.results import Acknowledgement, EpochHello
@@ -96,7 +96,7 @@ class KnownGateway:
     """Flows whose hello the next acknowledgement answers -> the hello's token."""
     refused: bool = False
 
-    def note(self, known: dict[Key, int]) -> None:
+    def note(self, known: dict[SourceKey, int]) -> None:
         """Takes the landed numbers of this gateway."""
         for (_, flow, epoch, stream), version in known.items():
             self.acknowledge(flow, epoch, stream, version)

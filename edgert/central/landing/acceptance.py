@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 from edgert.central.landing.lru import LruCache
 
 T = TypeVar("T")
-Key = tuple[str, str, int, int]
+SourceKey = tuple[str, str, int, int]
 """(gateway, flow, epoch, stream)."""
 LOOK_S: Final = 1.0
 """A stream of which nothing can be held is learned anew at most this often."""
@@ -71,10 +71,10 @@ class Acceptance(Generic[T]):
         self._hold_s = hold_s
         self._hold_bytes = hold_bytes
         self._memory_of = memory_of
-        self._streams: LruCache[Key, _Stream[T]] = LruCache(most_streams)
-        self._holding: dict[Key, _Stream[T]] = {}
+        self._streams: LruCache[SourceKey, _Stream[T]] = LruCache(most_streams)
+        self._holding: dict[SourceKey, _Stream[T]] = {}
         """Streams of which something is held."""
-        self._refused: dict[Key, float] = {}
+        self._refused: dict[SourceKey, float] = {}
         """Streams of which something came after a gap and was not held: until when that may go on."""
         self._lost = 0
         """Results held of streams that were forgotten, until `expire` reports them."""
@@ -82,16 +82,16 @@ class Acceptance(Generic[T]):
         self.held_items = 0
         self.held_bytes = 0
 
-    def knows(self, key: Key) -> bool:
+    def knows(self, key: SourceKey) -> bool:
         """True if the stream's version was learned."""
         return key in self._streams
 
-    def accepted(self, key: Key) -> int:
+    def accepted(self, key: SourceKey) -> int:
         """The last sequence taken of a stream (0: none)."""
         stream = self._streams.get(key)
         return stream.accepted if stream else 0
 
-    def learn(self, key: Key, version: int) -> None:
+    def learn(self, key: SourceKey, version: int) -> None:
         """The tables hold the stream up to `version`."""
         stream = self._streams.get(key)
         if stream is None:
@@ -105,7 +105,7 @@ class Acceptance(Generic[T]):
                 self._release(key, stream, first)
             self._advance(key)
 
-    def offer(self, key: Key, sequence: int, item: T, size: int, now: float, first: int | None = None) -> Verdict:
+    def offer(self, key: SourceKey, sequence: int, item: T, size: int, now: float, first: int | None = None) -> Verdict:
         """One result of a stream that is known. `size` in bytes, `now` in seconds of a clock that never goes back;
         `first` is the first number that it stands for, None: `sequence` alone."""
         stream = self._streams.get(key)
@@ -145,7 +145,7 @@ class Acceptance(Generic[T]):
         dropped, self._lost = self._lost, 0
         return dropped
 
-    def forget(self, key: Key) -> int:
+    def forget(self, key: SourceKey) -> int:
         """The stream's version has to be learned anew; what was held of it is dropped. Returns how many were."""
         stream = self._streams.pop(key)
         if stream is None:
@@ -160,21 +160,21 @@ class Acceptance(Generic[T]):
             del self._refused[key]
         return sum([self.forget(key) for key in list(self._streams) if key[0] in gateways])
 
-    def _drop(self, key: Key, stream: _Stream[T]) -> None:
+    def _drop(self, key: SourceKey, stream: _Stream[T]) -> None:
         for first in list(stream.held):
             self._release(key, stream, first)
 
-    def _opened(self, key: Key) -> bool:
+    def _opened(self, key: SourceKey) -> bool:
         return key[3] == 0 or self.accepted((*key[:3], 0)) >= 1
 
-    def _advance(self, key: Key) -> None:
+    def _advance(self, key: SourceKey) -> None:
         """Take what was held and has come into order; opening an epoch frees its other streams."""
         self._drain(key)
         if key[3] == 0 and self.accepted(key) >= 1:
             for other in [k for k in self._holding if k[:3] == key[:3] and k != key]:
                 self._drain(other)
 
-    def _drain(self, key: Key) -> None:
+    def _drain(self, key: SourceKey) -> None:
         stream = self._streams.get(key)
         assert stream is not None, "only what is known is drained"
         while stream.accepted + 1 in stream.held and self._opened(key):
@@ -182,7 +182,7 @@ class Acceptance(Generic[T]):
             stream.accepted = held.sequence
             self._ready.append(held.item)
 
-    def _release(self, key: Key, stream: _Stream[T], first: int) -> _Held[T]:
+    def _release(self, key: SourceKey, stream: _Stream[T], first: int) -> _Held[T]:
         held = stream.held.pop(first)
         if not stream.held:
             self._holding.pop(key, None)

@@ -25,7 +25,7 @@ from typing import Final
 import pyarrow as pa
 
 from edgert.central.landing import arrow_rows
-from edgert.central.landing.acceptance import MOST_STREAMS, Key
+from edgert.central.landing.acceptance import MOST_STREAMS, SourceKey
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.checks import unite
 from edgert.central.landing.flow_table import FlowTable
@@ -61,7 +61,7 @@ LOOK_S: Final = 60.0
 """How often at most all landing tables are looked at for the sake of gateways that are new to this process."""
 
 
-def application(key: Key) -> str:
+def application(key: SourceKey) -> str:
     """The name of a stream in Delta's transaction identifiers."""
     return "/".join(map(str, key))
 
@@ -96,7 +96,7 @@ class Landing:
         self._shared = (self._quarantine, self._gaps, self._drops)
         """Tables that all flows share: what has landed of a stream may stand in any of them."""
 
-    def version(self, key: Key) -> int:
+    def version(self, key: SourceKey) -> int:
         """The last sequence of a stream that is in the tables (0: none)."""
         return self._version(key, self._refresh(key[1]).of((key[0], key[2])))
 
@@ -104,7 +104,7 @@ class Landing:
         """Others may have landed results of gateways that are ours now: the next `known` looks at all tables."""
         self._looked_at = float("-inf")
 
-    def known(self, gateway: str, flow: str = "") -> dict[Key, int]:
+    def known(self, gateway: str, flow: str = "") -> dict[SourceKey, int]:
         """For each flow of a gateway: the streams of its greatest epoch, with their last sequence in the tables. Of an
         epoch that is only noted, since its own table is not there (any more, or yet), stream 0 with sequence 0.
 
@@ -117,7 +117,7 @@ class Landing:
             self._looked_at = self._monotonic()
         elif flow:
             self._refresh(flow).read_opens()
-        known: dict[Key, int] = {}
+        known: dict[SourceKey, int] = {}
         for name in [name for name, tables in self._flows.items() if tables.greatest(gateway) is not None]:
             with self._others_go_on(name, flow):
                 known |= self._streams(gateway, name)
@@ -137,7 +137,7 @@ class Landing:
                 raise
             log.error("%s; other flows go on", error)
 
-    def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[Key, int]:
+    def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[SourceKey, int]:
         """Works as `known`, for one flow, and for these `epochs` of it besides."""
         tables = self._refresh(flow)
         tables.read_opens()
@@ -148,16 +148,16 @@ class Landing:
             known |= self._streams_of(gateway, flow, epoch, tables)
         return known
 
-    def _streams(self, gateway: str, flow: str) -> dict[Key, int]:
+    def _streams(self, gateway: str, flow: str) -> dict[SourceKey, int]:
         tables = self._refresh(flow)
         epoch = tables.greatest(gateway)  # none, if the table is another since its flows were listed
         if epoch is None:
             return {}
         return self._streams_of(gateway, flow, epoch, tables) or {(gateway, flow, epoch, 0): 0}
 
-    def _streams_of(self, gateway: str, flow: str, epoch: int, tables: FlowTables) -> dict[Key, int]:
+    def _streams_of(self, gateway: str, flow: str, epoch: int, tables: FlowTables) -> dict[SourceKey, int]:
         at = tables.of((gateway, epoch))
-        known: dict[Key, int] = {}
+        known: dict[SourceKey, int] = {}
         stream = missed = 0
         # Stream numbers go up by one, and at most two are open: two unknown in a row are the end.
         while missed < 2:
@@ -296,7 +296,7 @@ class Landing:
             self._flows[flow] = tables
         return tables
 
-    def _version(self, key: Key, at: FlowTable) -> int:
+    def _version(self, key: SourceKey, at: FlowTable) -> int:
         name = application(key)
         return max(t.version(name) for t in (at.table, *self._shared))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgert.central.landing.acceptance import Key
+from edgert.central.landing.acceptance import SourceKey
 from edgert.central.landing.arrow_rows import LandingBatch
 
 
@@ -12,7 +12,7 @@ from edgert.central.landing.arrow_rows import LandingBatch
 class LandingReport:
     """Result of a call of `land`."""
 
-    versions: dict[Key, int] = field(default_factory=dict)
+    versions: dict[SourceKey, int] = field(default_factory=dict)
     """For every stream that was given: all of it up to this sequence is in the tables."""
     rows: int = 0
     refused_rows: int = 0

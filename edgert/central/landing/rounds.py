@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from edgert.central.landing.acceptance import Key
+from edgert.central.landing.acceptance import SourceKey
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.checks import fits
 from edgert.central.landing.flow_table import FlowTable
@@ -18,7 +18,7 @@ from edgert.core.results.results import MOST_DAYS, OpenBatch
 BESIDE: Final = "beside/"
 
 
-def key_of(batch: LandingBatch) -> Key:
+def key_of(batch: LandingBatch) -> SourceKey:
     """The stream of a batch."""
     return batch.gateway, batch.flow, batch.epoch, batch.stream
 
@@ -61,7 +61,7 @@ def refuse_tables(
     return [as_refused(batch, why) if refused(batch) else batch for batch in pending]
 
 
-def due(pending: Iterable[LandingBatch], versions: Mapping[Key, int]) -> list[LandingBatch]:
+def due(pending: Iterable[LandingBatch], versions: Mapping[SourceKey, int]) -> list[LandingBatch]:
     """Batches that come next: neither in the tables, nor behind a missing one."""
     due: list[LandingBatch] = []
     reached = dict(versions)
@@ -81,8 +81,8 @@ def plan(at: FlowTable, pending: Iterable[LandingBatch]) -> list[Judged]:
     days: set[int] = set()
     full: set[str] = set()
     opening = OpenedEpochs(at.schema)
-    first: dict[Key, str] = {}
-    closed: set[Key] = set()
+    first: dict[SourceKey, str] = {}
+    closed: set[SourceKey] = set()
     for batch in pending:
         key = key_of(batch)
         if key in closed or batch.gateway in full:

@@ -88,14 +88,14 @@ def load(path: Path | str) -> Training:
 def parse(text: str | bytes, what: str = "training") -> Training:
     """Works as `load`, from TOML that was read from `what`."""
     document = read_untrusted(text, format="toml", what=what)
-    reader = _Reader(document)
+    reader = _TrainingReader(document)
     training = reader.read()
     if reader.problems:
         raise DocumentError(what, reader.problems)
     return training
 
 
-class _Reader:
+class _TrainingReader:
     """Collects faults, so that one hides no other."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:

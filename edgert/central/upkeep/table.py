@@ -51,7 +51,7 @@ class _Files:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _LogFile:
     """A file of the log."""
 
     path: str
@@ -213,7 +213,7 @@ class KeptTable:
                 )
             return found
 
-    def _log(self) -> list[_Entry]:
+    def _log(self) -> list[_LogFile]:
         entries = []
         for info in self._storage.get_file_info_selector(fs.FileSelector("_delta_log")):
             summed = _summed(info.base_name)
@@ -221,7 +221,7 @@ class KeptTable:
             if named:
                 first, last, kind = named.groups()
                 kind = kind if summed == info.base_name else f"sum of {kind}"
-                entries.append(_Entry(info.path, int(last or first), kind, info.mtime))
+                entries.append(_LogFile(info.path, int(last or first), kind, info.mtime))
         return entries
 
 

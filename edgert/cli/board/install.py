@@ -15,7 +15,7 @@ from edgert.cli.board import drain, requests, slots
 from edgert.core.errors import EdgertError
 
 OTHER: Final = {"A": "B", "B": "A"}
-Status = Callable[[], Mapping[str, Any] | str]
+StatusOrReason = Callable[[], Mapping[str, Any] | str]
 """Returns the gateway's status, or why there is none."""
 
 
@@ -27,7 +27,7 @@ class NotInstalled(EdgertError):
         self.event, self.version, self.again = event, version, again
 
 
-def install(request: UpdateRequest, status: Status) -> str:
+def install(request: UpdateRequest, status: StatusOrReason) -> str:
     """Writes the bundle to the slot that does not run. Returns its version; empty: the board runs that version already,
     which counts for a request only. Raises `NotInstalled`, which the caller records, and `EdgertError` where this board
     takes no update now."""
@@ -91,7 +91,7 @@ def _tell(phase: str, request: UpdateRequest, version: str = "", percent: int | 
 # -- on request
 
 
-def requested(status: Status) -> None:
+def requested(status: StatusOrReason) -> None:
     """Carries out the request that the gateway left, or one that was cut off, in a bounded number of attempts."""
     slots.slot()
     found = requests.accepted() or _taken()
@@ -117,7 +117,7 @@ def _taken() -> tuple[UpdateRequest, int] | None:
     return (request, 0) if request else None
 
 
-def _in_attempts(request: UpdateRequest, attempts: int, status: Status) -> str:
+def _in_attempts(request: UpdateRequest, attempts: int, status: StatusOrReason) -> str:
     """The version that is installed; empty: none, and the history says why."""
     why = "the board was switched off, or restarted, in the midst of it"
     while attempts < ATTEMPTS:

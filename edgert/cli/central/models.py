@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 Do = Callable[[argparse.Namespace], int]
 Add = Callable[[str, Do, str], argparse.ArgumentParser]
-Settings = Callable[[argparse.Namespace], "tuple[CollectorSettings, str]"]
+ReadSettings = Callable[[argparse.Namespace], "tuple[CollectorSettings, str]"]
 
 
-def add_arguments(add: Add, settings: Settings) -> None:
+def add_arguments(add: Add, settings: ReadSettings) -> None:
     """`add(name, do, about)` makes a command; `settings(args)` reads (settings, root of the tables)."""
     train = add("train", lambda args: _train(args, settings), "train a model on a fleet table and publish it (Spark)")
     train.add_argument("file", type=Path, metavar="FILE", help="training document (.toml), see docs/models.md")
@@ -69,7 +69,7 @@ def training(spark: SparkSession, root: str, settings: CollectorSettings) -> Ite
         trainer.close()
 
 
-def _train(args: argparse.Namespace, read: Settings) -> int:
+def _train(args: argparse.Namespace, read: ReadSettings) -> int:
     from edgert.central.tables.object_store import check_spark
     from edgert.central.training.document import load
     from edgert.central.training.publication import Publication
@@ -112,7 +112,7 @@ def _told(outcome: TrainingOutcome) -> str:
     return "\n".join([*lines, *(f"  sent to {topic}" for topic in outcome.topics)])
 
 
-def _models(args: argparse.Namespace, read: Settings) -> int:
+def _models(args: argparse.Namespace, read: ReadSettings) -> int:
     from dataclasses import asdict
 
     from edgert.central.tables import show
@@ -140,7 +140,7 @@ def _models(args: argparse.Namespace, read: Settings) -> int:
     return 0
 
 
-def _rollback(args: argparse.Namespace, read: Settings) -> int:
+def _rollback(args: argparse.Namespace, read: ReadSettings) -> int:
     from edgert.central.tables.models import ModelRegistry
     from edgert.central.training.publication import Publication, changing
 

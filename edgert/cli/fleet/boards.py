@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edgert.core.errors import EdgertError
 
 if TYPE_CHECKING:
-    from edgert.boards.bundles import Result
+    from edgert.boards.bundles import BoardResult
     from edgert.core.errors import Problem
 
 DAYS: Final = 1825
@@ -146,13 +146,13 @@ class _Progress:
     def __init__(self, boards: int) -> None:
         self._boards, self._done = boards, 0
 
-    def __call__(self, result: Result) -> None:
+    def __call__(self, result: BoardResult) -> None:
         self._done += 1
         if self._done % EVERY == 0 or self._done == self._boards:
             print(f"{self._done} of {self._boards} boards", file=sys.stderr)
 
 
-def _report(results: list[Result], problems: list[Problem]) -> dict[str, Any]:
+def _report(results: list[BoardResult], problems: list[Problem]) -> dict[str, Any]:
     counts = Counter(result.state for result in results)
     return {
         **{state: counts[state] for state in ("made", "updated", "kept", "refused")},

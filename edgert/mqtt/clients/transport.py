@@ -20,8 +20,8 @@ from edgert.mqtt.packets.packets import Oversized, Properties, Subscription, cou
 from edgert.mqtt.session.events import (
     Closed,
     Connected,
-    Event,
     Messages,
+    MqttEvent,
     Published,
     Refused,
     Released,
@@ -251,7 +251,7 @@ class MqttClient:
 
     # -- events
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: MqttEvent) -> None:
         handlers = self.handlers
         if isinstance(event, Connected):
             self._connected(event)

@@ -19,7 +19,7 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Refused:
     blamed: int = 0
     period_s: float = 0.0
     """The last time for which the name was refused; 0: it never was."""
@@ -33,7 +33,7 @@ class Forbidden(Generic[Name]):
     def __init__(self, blames: int, most_s: float = MOST_S) -> None:
         """`blames`: a name is refused from so many on; `most_s`: no longer than that at a time."""
         self._blames, self._most_s = blames, most_s
-        self._entries: dict[Name, _Entry] = {}
+        self._entries: dict[Name, _Refused] = {}
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -51,10 +51,10 @@ class Forbidden(Generic[Name]):
         entry.until = now + entry.period_s
         return entry.period_s
 
-    def _new(self) -> _Entry:
+    def _new(self) -> _Refused:
         if len(self._entries) >= MOST_NAMES:
             del self._entries[min(self._entries, key=lambda name: self._entries[name].until)]
-        return _Entry()
+        return _Refused()
 
     def admits(self, name: Name, now: float) -> bool:
         """True if something may be sent with `name`."""

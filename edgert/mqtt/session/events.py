@@ -81,4 +81,4 @@ class Closed:
     retry: bool = False
 
 
-Event = Connected | Messages | Oversized | Subscribed | Unsubscribed | Published | Released | Refused | Closed
+MqttEvent = Connected | Messages | Oversized | Subscribed | Unsubscribed | Published | Released | Refused | Closed

@@ -8,7 +8,7 @@ from edgert.mqtt.hang_ups.rules import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, 
 from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.hang_ups.unproven import Unproven
 from edgert.mqtt.packets.packets import MAX_PACKET_ID, V5
-from edgert.mqtt.session.events import Event, Published
+from edgert.mqtt.session.events import MqttEvent, Published
 from edgert.mqtt.session.options import SessionOptions
 from edgert.mqtt.session.outgoing import BrokerLimits, Outgoing, OutgoingMessage, PublishRefused, refusal
 from edgert.mqtt.session.subscribing import Subscribing
@@ -62,7 +62,7 @@ class Sending:
         for topic in self.unproven.ponged():
             self.hang_ups.topics.taken(topic)
 
-    def due(self, level: int, output: list[bytes], events: list[Event]) -> None:
+    def due(self, level: int, output: list[bytes], events: list[MqttEvent]) -> None:
         """Adds what may be written now to `output`, and to `events` the messages that the broker would not take.
 
         Subscriptions come first: input waits for them. Where packets go alone, one of either kind is in flight."""
@@ -111,7 +111,7 @@ class Sending:
         for packet_id in packet_ids:
             self.hang_ups.given_up(packet_id)
 
-    def ended(self, stood_s: float, now: float, reason: int) -> list[Event]:
+    def ended(self, stood_s: float, now: float, reason: int) -> list[MqttEvent]:
         """A connection is over that had stood for so long; `reason`: of the broker's DISCONNECT. A message at which it
         hung up is given up, and with a topic all that wait for it."""
         early = not self._is_good(stood_s) and reason not in NOT_OF_A_PACKET

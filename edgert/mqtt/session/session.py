@@ -32,7 +32,7 @@ from edgert.mqtt.packets.packets import (
     Unsuback,
 )
 from edgert.mqtt.packets.reasons import sentence
-from edgert.mqtt.session.events import Closed, Connected, Event, Messages, Published, Refused, Released, Subscribed
+from edgert.mqtt.session.events import Closed, Connected, Messages, MqttEvent, Published, Refused, Released, Subscribed
 from edgert.mqtt.session.incoming import answers, completions
 from edgert.mqtt.session.keepalive import KeepAlive, KeepaliveVerdict
 from edgert.mqtt.session.options import SessionOptions, connect_packet
@@ -67,12 +67,12 @@ class Session:
         self._packet_ids = PacketIds(self.outgoing, self._requests)
         self._began_at = self._accepted_at = self._now = 0.0
         self.hang_ups = self._sending.hang_ups
-        self._later: list[Event] = []
+        self._later: list[MqttEvent] = []
         """Events that nothing which came has brought about."""
         self._left = False
         """We have said good-bye, and the broker may not have read it yet."""
         self._keep_alive = KeepAlive(0.0, 0.0, 0.0)
-        self._handlers: dict[type, Callable[[Any, list[Event]], None]] = {
+        self._handlers: dict[type, Callable[[Any, list[MqttEvent]], None]] = {
             list: self._on_messages,
             Oversized: self._on_oversized,
             Puback: self._on_puback,
@@ -104,14 +104,14 @@ class Session:
         self._left = False
         return connect_packet(self.options, self.versions.level)
 
-    def lost(self, text: str, unanswered: str = "") -> list[Event]:
+    def lost(self, text: str, unanswered: str = "") -> list[MqttEvent]:
         """The transport's connection was closed from over there, or broke. `unanswered`: stands behind the text if the
         broker had not answered."""
         if self._idle():
             return []
         return self._give_up(f"{text} before CONNACK{unanswered}" if self.state is SessionState.CONNECTING else text)
 
-    def _give_up(self, text: str) -> list[Event]:
+    def _give_up(self, text: str) -> list[MqttEvent]:
         unanswered = self.state is SessionState.CONNECTING
         events = [] if unanswered else self._suspect()
         self._move(SessionInput.LOST)
@@ -122,7 +122,7 @@ class Session:
         silent = self.versions.probing and unanswered and self._now - self._began_at >= PROBE_TIMEOUT_S
         return self.versions.ended(self._now, unanswered=unanswered, silent=silent)
 
-    def _suspect(self, reason: int = 0) -> list[Event]:
+    def _suspect(self, reason: int = 0) -> list[MqttEvent]:
         """A connection that had stood is over, `reason`: with that of a DISCONNECT."""
         return self._sending.ended(self._now - self._accepted_at, self._now, reason)
 
@@ -138,7 +138,7 @@ class Session:
             self._move(SessionInput.LEAVE)
         return connected
 
-    def tick(self, now: float, reading: bool = True) -> list[Event]:
+    def tick(self, now: float, reading: bool = True) -> list[MqttEvent]:
         """Keep-alive and time-outs; to be called about once a second.
 
         `reading` is False while the application lets nothing be read: then silence proves nothing.
@@ -162,7 +162,7 @@ class Session:
         self._output.append(encode.PINGREQ)
         self._sending.unproven.pinged()
 
-    def _take_later(self) -> list[Event]:
+    def _take_later(self) -> list[MqttEvent]:
         events, self._later = self._later, []
         return events
 
@@ -263,7 +263,7 @@ class Session:
 
     # -- what comes from the broker
 
-    def receive_untrusted(self, data: bytes, now: float) -> list[Event]:
+    def receive_untrusted(self, data: bytes, now: float) -> list[MqttEvent]:
         """Events from `data`. A broker that breaks the rules yields `Closed`, after what was in order before."""
         events = self._take_later()
         self._now = now
@@ -291,7 +291,7 @@ class Session:
             self._fail(fault, events)
         return events
 
-    def _behind_good_bye(self, data: bytes) -> list[Event]:
+    def _behind_good_bye(self, data: bytes) -> list[MqttEvent]:
         """Messages only: they come again, and what they are may have to be known then."""
         packets: list[Packet] = []
         try:
@@ -300,7 +300,7 @@ class Session:
             self._left = False  # nothing that follows can be read
         return [Messages(packet) for packet in packets if type(packet) is list]
 
-    def _fail(self, fault: ProtocolError, events: list[Event]) -> None:
+    def _fail(self, fault: ProtocolError, events: list[MqttEvent]) -> None:
         early = self.state is SessionState.CONNECTING
         if not early and self.versions.level == V5:
             self._output.append(encode.disconnect(self.versions.level, 0x82))
@@ -310,7 +310,7 @@ class Session:
         retry = self._next_version(early)
         events.append(Closed(f"the broker broke the protocol: {fault}", 0x82, retry))
 
-    def _on_connack(self, packet: Connack, now: float, events: list[Event]) -> None:
+    def _on_connack(self, packet: Connack, now: float, events: list[MqttEvent]) -> None:
         if packet.reason:
             self._move(SessionInput.REFUSED)
             retry = self.versions.refused(packet.reason, now)
@@ -335,46 +335,46 @@ class Session:
         )  # fmt: skip
         self._send_waiting(events)
 
-    def _on_messages(self, messages: Publishes, events: list[Event]) -> None:
+    def _on_messages(self, messages: Publishes, events: list[MqttEvent]) -> None:
         events.append(Messages(messages))
 
-    def _on_oversized(self, packet: Oversized, events: list[Event]) -> None:
+    def _on_oversized(self, packet: Oversized, events: list[MqttEvent]) -> None:
         events.append(packet)
 
-    def _on_pubrel(self, packet: Pubrel, events: list[Event]) -> None:
+    def _on_pubrel(self, packet: Pubrel, events: list[MqttEvent]) -> None:
         events.append(Released(packet.packet_id))  # also of a message that we answered before our restart
 
-    def _on_puback(self, packet: Puback, events: list[Event]) -> None:
+    def _on_puback(self, packet: Puback, events: list[MqttEvent]) -> None:
         if self._sending.acknowledged(packet.packet_id):
             events.append(Published(packet.packet_id, packet.reason))
             self._send_waiting(events)
 
-    def _on_suback(self, packet: Suback, events: list[Event]) -> None:
+    def _on_suback(self, packet: Suback, events: list[MqttEvent]) -> None:
         self._answered(packet.packet_id, packet.reasons, True, events)
         self._sending.subscribed(packet.packet_id)
         self._send_waiting(events)
 
-    def _on_unsuback(self, packet: Unsuback, events: list[Event]) -> None:
+    def _on_unsuback(self, packet: Unsuback, events: list[MqttEvent]) -> None:
         self._answered(packet.packet_id, packet.reasons or None, False, events)
 
-    def _answered(self, packet_id: int, reasons: Sequence[int] | None, adds: bool, events: list[Event]) -> None:
+    def _answered(self, packet_id: int, reasons: Sequence[int] | None, adds: bool, events: list[MqttEvent]) -> None:
         event = self._requests.answered(packet_id, reasons, adds)
         if event is not None:
             events.append(event)
 
-    def _on_pingresp(self, _packet: Pingresp, events: list[Event]) -> None:
+    def _on_pingresp(self, _packet: Pingresp, events: list[MqttEvent]) -> None:
         self._keep_alive.answered()
         self._sending.ponged()
         self._send_waiting(events)
 
-    def _on_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
+    def _on_disconnect(self, packet: Disconnect, events: list[MqttEvent]) -> None:
         events += self._suspect(packet.reason)
         self._move(SessionInput.LOST)
         self.versions.ended(self._now)
         text = sentence(packet.reason, self.client_id, packet.properties.get("reason_string", ""))
         events.append(Closed(f"the broker disconnected us: {text}", packet.reason))
 
-    def _on_unexpected(self, packet: Pubrec | Pubcomp, _events: list[Event]) -> None:
+    def _on_unexpected(self, packet: Pubrec | Pubcomp, _events: list[MqttEvent]) -> None:
         raise ProtocolError(f"expected no {type(packet).__name__.upper()} (nothing of ours is QoS 2), got one")
 
     # -- helpers
@@ -395,6 +395,6 @@ class Session:
             raise ProtocolError(f"expected a connection to subscribe or unsubscribe, got '{self.state.value}'")
         return self._requests.add(filters, packets, adds, self._packet_ids.free, results)
 
-    def _send_waiting(self, events: list[Event]) -> None:
+    def _send_waiting(self, events: list[MqttEvent]) -> None:
         if self.state is SessionState.CONNECTED:
             self._sending.due(self.versions.level, self._output, events)

@@ -88,7 +88,7 @@ class CodeTree:
 
     def text(self, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]) -> Text:
         """Code for the source's `row`. Stages count what they `took` and `gave`; `rows` is where they give."""
-        return _Writer(self, row, took, gave, rows).text
+        return _TreeWriter(self, row, took, gave, rows).text
 
     def below(self, stage: int) -> Iterator[InlineStage]:
         """Stages that have their rows from `stage`."""
@@ -107,7 +107,7 @@ class Text:
         self.of_topic: dict[str, OfTopic] = {}
 
 
-class _Writer:
+class _TreeWriter:
     def __init__(
         self, tree: CodeTree, row: Fields, took: list[int], gave: list[int], rows: Mapping[int, list[Row]]
     ) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from edgert.codecs.shapes import Body, Fusible, Value, fuses
+from edgert.codecs.shapes import Body, Fusible, Getter, fuses
 from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.operators.base.error_boundary import ErrorBoundary
 from edgert.operators.base.inline import Fields
@@ -181,7 +181,7 @@ class CompiledRegion(Region):
 
     # -- as the codec's tail (`edgert.codecs.shapes.Tail`)
 
-    def body(self, values: Mapping[str, Value]) -> Body:
+    def body(self, values: Mapping[str, Getter]) -> Body:
         """Implements `Tail`. A message is refused that comes behind one that was, or has no time (NaN)."""
         row, bind = _bind(values)
         text = self.tree.text(row, self.took, self.gave, self._rows)
@@ -213,7 +213,7 @@ def _joined(rows: list[Row], batch: Batch | RawBatch) -> Batch:
     return Batch(rows + batch.rows, batch.arrival, batch.watermark)
 
 
-def _bind(values: Mapping[str, Value]) -> tuple[Fields, list[str]]:
+def _bind(values: Mapping[str, Getter]) -> tuple[Fields, list[str]]:
     """Every value as a local variable, since lines name it more than once."""
     lines = []
     variables = {}

@@ -42,7 +42,7 @@ def model_untrusted(document: Mapping[str, Any], allowed: frozenset[str] | None)
 
     Raises `DocumentError` with every fault: a path within the document, what was expected, what came.
     """
-    reader = _Reader(allowed)
+    reader = _ModelReader(allowed)
     reader.problems += not_plain(document)
     kind, version = document.get("kind"), document.get("version", 0)
     if kind not in KINDS:
@@ -76,7 +76,7 @@ def _null_if_any_is(expression: Expression) -> Expression:
     return Call("if", (nulls[0] if len(nulls) == 1 else join("or", nulls), Literal(None), expression))
 
 
-class _Reader:
+class _ModelReader:
     """Collects faults, so that one hides no other."""
 
     def __init__(self, allowed: frozenset[str] | None) -> None:

@@ -109,7 +109,7 @@ class Source(Logic):
         self.drops_ahead = ahead == "drop"
         self.event_times = event_times
         self._dead_letter = dead_letter
-        self._captures = Captures(topic).__getitem__
+        self._captures = TopicCaptures(topic).__getitem__
         self.unseen = UnseenFields(named, all_fields, self._captures)
         self.heeded = True
         """True if the watermark matters to anybody; to be said before it takes anything. If not, it stays as it is, and
@@ -337,7 +337,7 @@ class Source(Logic):
         self.devices.board, self.devices.seat = board, seat
 
 
-class Captures(dict[str, dict[str, str]]):
+class TopicCaptures(dict[str, dict[str, str]]):
     """Captures by topic, remembered (bounded: a hostile publisher may use endless topics)."""
 
     def __init__(self, topic: TopicTemplate) -> None:

@@ -24,7 +24,7 @@ from edgert.operators.base.values import UnusableValues
 from edgert.operators.state.aggregate_calls import SKETCHES, Aggregate, AggregateFunction
 
 if TYPE_CHECKING:
-    from edgert.sketches.mergeable import Kind
+    from edgert.sketches.mergeable import Mergeable
 
 SKETCH_MEMORY_BYTES: Final = 64 * 1024 * 1024
 """For the sketches of one window operator. They are measured once after each checkpoint."""
@@ -88,7 +88,7 @@ class Aggregates:
         self.unusable = UnusableValues()
         self.constants: dict[str, Any] = {"initial": self.initial, "unusable": self.unusable.note}
         """Constants of the source text of `add_source`."""
-        self._sketches: dict[int, Kind] = {}
+        self._sketches: dict[int, Mergeable] = {}
         """Kinds of sketches by the index of their slot."""
         if any(a.function in SKETCHES for a in self.aggregates):
             self._prepare_sketches()
@@ -170,7 +170,7 @@ class Aggregates:
                 row[a.name] = self._result(a, acc)
         return row
 
-    def _sketch(self, a: Aggregate, acc: Accumulator) -> tuple[Kind, Any | None]:
+    def _sketch(self, a: Aggregate, acc: Accumulator) -> tuple[Mergeable, Any | None]:
         at = self._slot[SKETCHES[a.function], a.field or ""]
         return self._sketches[at], acc[at]
 

@@ -6,6 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from edgert.core.results.result_schema import HLL_LG_K, KLL_K, QUANTILES, THETA_LG_K
-from edgert.sketches.mergeable import Hll, Kind, Kll, Theta
+from edgert.sketches.mergeable import Hll, Kll, Mergeable, Theta
 
-KINDS: Final[Mapping[str, Kind]] = {"hll": Hll(HLL_LG_K), "theta": Theta(THETA_LG_K), "kll": Kll(KLL_K, QUANTILES)}
+KINDS: Final[Mapping[str, Mergeable]] = {"hll": Hll(HLL_LG_K), "theta": Theta(THETA_LG_K), "kll": Kll(KLL_K, QUANTILES)}

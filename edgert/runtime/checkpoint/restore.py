@@ -22,7 +22,7 @@ from edgert.operators.fusion.region import Region, StageInput
 from edgert.operators.sources.source import Source
 from edgert.runtime.checkpoint.packing import unpack_parts, unpack_queues
 from edgert.runtime.instance.build import Built, Stage
-from edgert.runtime.instance.edges import Outgoing
+from edgert.runtime.instance.edges import TurnOutput
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 
@@ -176,7 +176,7 @@ def _enter(stage: Stage, at: int, entry: Entry, now: Now) -> None:
         _stand(instance, stage.number, entry._replace(source=stage.entrances[entry.source]))
         return
     tail = stage.logic.tail(at)
-    out: Outgoing[Instance] = []
+    out: TurnOutput[Instance] = []
     emissions: Sequence[Emission] = tail.process(entry.batch, 0, now)
     if isinstance(region, Region):
         inside: dict[int, StageInput] = {}

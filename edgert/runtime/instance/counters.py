@@ -38,7 +38,7 @@ class Counters:
 
 
 @dataclass(slots=True, eq=False)
-class Delivery:
+class DeliveryCounts:
     """Input that was not fed to an instance or not processed, and messages of it that were not delivered."""
 
     shed: int = 0

@@ -43,17 +43,17 @@ class Target(Generic[Receiver]):
         """As of a `Spread`."""
         return (self,)
 
-    def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
+    def give(self, batch: Batch, out: TurnOutput[Receiver]) -> None:
         """Adds to `out` what goes there."""
         self.rows += len(batch.rows)
         self.size += batch.size
         out.append((self, batch))
 
-    def settle(self, out: Outgoing[Receiver]) -> None:
+    def settle(self, out: TurnOutput[Receiver]) -> None:
         """The turn ends."""
 
 
-Outgoing = list[tuple[Target[Receiver], Batch]]
+TurnOutput = list[tuple[Target[Receiver], Batch]]
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class Spread(Generic[Receiver]):
         """The instances that the edge reaches."""
         return tuple(target.instance for target in self.targets)
 
-    def give(self, batch: Batch, out: Outgoing[Receiver]) -> None:
+    def give(self, batch: Batch, out: TurnOutput[Receiver]) -> None:
         """Adds to `out` what goes where. What is only a watermark waits for the end of the turn."""
         if is_taken_back(self.watermark, batch.watermark):
             self.watermark = NO_WATERMARK
@@ -100,11 +100,11 @@ class Spread(Generic[Receiver]):
                 size = batch.size * len(part) // len(rows)
                 self._put(number, Batch(part, batch.arrival, batch.watermark, size), out)
 
-    def _put(self, number: int, batch: Batch, out: Outgoing[Receiver]) -> None:
+    def _put(self, number: int, batch: Batch, out: TurnOutput[Receiver]) -> None:
         self.targets[number].give(batch, out)
         self._told[number] = max(self._told[number], batch.watermark)
 
-    def settle(self, out: Outgoing[Receiver]) -> None:
+    def settle(self, out: TurnOutput[Receiver]) -> None:
         """The turn ends: copies that do not know the watermark yet are told, once however many batches there were."""
         watermark = self.watermark
         for number, told in enumerate(self._told):
@@ -148,7 +148,7 @@ class Edges(Generic[Receiver]):
     beside: bool = False
     """True if an instance that feeds this one also feeds others, or sends messages itself."""
 
-    def give(self, emission: Emission, seed: int, out: Outgoing[Receiver]) -> None:
+    def give(self, emission: Emission, seed: int, out: TurnOutput[Receiver]) -> None:
         """Adds to `out` what goes where of one emission. `seed`: which rows are looked at for the size of a batch that
         has none; differs from call to call."""
         port, batch = emission
@@ -160,7 +160,7 @@ class Edges(Generic[Receiver]):
         for target in targets:
             target.give(batch, out)
 
-    def settle(self, out: Outgoing[Receiver]) -> None:
+    def settle(self, out: TurnOutput[Receiver]) -> None:
         """After all emissions of a turn."""
         for targets in self.outputs.values():
             for target in targets:

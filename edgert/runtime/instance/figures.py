@@ -24,7 +24,7 @@ GAUGES: Final = ("queue_rows", "queue_bytes", "head_age_s", "at", "head_since_ar
 
 
 @dataclass(slots=True)
-class Figures:
+class RawFigures:
     """Raw figures of one instance."""
 
     counters: Sequence[float] = (0,) * len(COUNTERS)
@@ -36,16 +36,16 @@ class Figures:
     left: Sequence[float] = (0, 0.0)
     """Rows that left the flow here, and the sum of their latencies in seconds."""
 
-    def after(self, before: Figures) -> Figures:
+    def after(self, before: RawFigures) -> RawFigures:
         """These figures plus the counters in `before`."""
         names = {**before.sent, **self.sent}
         sent = {name: _sum(self.sent.get(name, (0, 0)), before.sent.get(name, (0, 0))) for name in names}
-        return Figures(_sum(self.counters, before.counters), self.gauges, sent, _sum(self.left, before.left))
+        return RawFigures(_sum(self.counters, before.counters), self.gauges, sent, _sum(self.left, before.left))
 
-    def at_least(self, known: Figures) -> Figures:
+    def at_least(self, known: RawFigures) -> RawFigures:
         """These figures with counters no smaller than in `known`."""
         counters = list(map(max, self.counters, known.counters))
-        return Figures(counters, self.gauges, self.sent, max(self.left, known.left, key=lambda left: left[0]))
+        return RawFigures(counters, self.gauges, self.sent, max(self.left, known.left, key=lambda left: left[0]))
 
     def plain(self) -> list[Any]:
         """For a frame."""
@@ -56,7 +56,7 @@ def _sum(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
-def of_instance(instance: Instance, now: float) -> Figures:
+def of_instance(instance: Instance, now: float) -> RawFigures:
     """The figures of an instance in this process, at `now` (monotonic seconds). Needs no lock."""
     c, queue = instance.counters, instance.queue
     since = queue.waiting_since()
@@ -70,10 +70,10 @@ def of_instance(instance: Instance, now: float) -> Figures:
             for target in end.targets:
                 _add(sent, target)
     gone = sum(instance.counters.latency.counts)
-    return Figures(counters, gauges, sent, [gone, instance.counters.latency.mean_s() * gone] if gone else (0, 0.0))
+    return RawFigures(counters, gauges, sent, [gone, instance.counters.latency.mean_s() * gone] if gone else (0, 0.0))
 
 
-def of_reports(reports: Sequence[Report], exits: Collection[int]) -> Figures:
+def of_reports(reports: Sequence[Report], exits: Collection[int]) -> RawFigures:
     """The counters of an instance as the reports of its stages have them. Reports have nothing on edges. `exits`: the
     stages from which rows leave the instance, if it has several."""
     first = reports[0]
@@ -83,7 +83,7 @@ def of_reports(reports: Sequence[Report], exits: Collection[int]) -> Figures:
         first.scheduling_s, first.idle_s,
     ]  # fmt: skip
     gone = sum(first.latency)
-    return Figures(counters, left=[gone, mean_s(first.latency) * gone] if gone else (0, 0.0))
+    return RawFigures(counters, left=[gone, mean_s(first.latency) * gone] if gone else (0, 0.0))
 
 
 def _add(sent: dict[str, list[int]], target: Target[Instance]) -> None:
@@ -95,7 +95,7 @@ def _add(sent: dict[str, list[int]], target: Target[Instance]) -> None:
         sent[name] = [target.rows, target.size]
 
 
-def mean_latency_s(figures: Sequence[Figures]) -> float | None:
+def mean_latency_s(figures: Sequence[RawFigures]) -> float | None:
     """From arrival to the end of the flow, the mean of all rows that got there; None before the first."""
     rows = sum(one.left[0] for one in figures)
     return sum(one.left[1] for one in figures) / rows if rows else None

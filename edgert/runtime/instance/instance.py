@@ -13,8 +13,8 @@ from edgert.operators.base.error_boundary import FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.fusion.region import Region
 from edgert.operators.sinks import PublishSink
-from edgert.runtime.instance.counters import NOT_SENT, Counters, Delivery
-from edgert.runtime.instance.edges import Edges, Outgoing, Target
+from edgert.runtime.instance.counters import NOT_SENT, Counters, DeliveryCounts
+from edgert.runtime.instance.edges import Edges, Target, TurnOutput
 from edgert.runtime.instance.queue import MERGED, Entry, Queue
 from edgert.runtime.instance.schedule import Schedule
 from edgert.runtime.instance.turn import Turn
@@ -39,7 +39,7 @@ class Instance:
     edges: Edges[Instance] = field(default_factory=Edges)
     schedule: Schedule = field(default_factory=Schedule)
     counters: Counters = field(default_factory=Counters)
-    delivery: Delivery = field(default_factory=Delivery)
+    delivery: DeliveryCounts = field(default_factory=DeliveryCounts)
     of_run: int = 0
     """In a slot: the number of the instance's run."""
     remote: Callable[[Target[Instance], Batch], None] | None = None
@@ -128,13 +128,13 @@ class Instance:
             self._said(turn)
         return turn
 
-    def _give_out(self, emissions: Sequence[Emission], out: Outgoing[Instance]) -> None:
+    def _give_out(self, emissions: Sequence[Emission], out: TurnOutput[Instance]) -> None:
         counters, edges = self.counters, self.edges
         for emission in emissions:
             counters.rows_out += len(emission.batch.rows)
             edges.give(emission, counters.rows_out, out)
 
-    def _settle_safely(self, out: Outgoing[Instance]) -> None:
+    def _settle_safely(self, out: TurnOutput[Instance]) -> None:
         try:
             self.edges.settle(out)
         except Exception as error:  # noqa: BLE001 - as in `run`
@@ -237,7 +237,7 @@ class Instance:
         for boundary in self.boundaries:
             boundary.patient = False
 
-    def send_away(self, out: Outgoing[Instance]) -> Outgoing[Instance]:
+    def send_away(self, out: TurnOutput[Instance]) -> TurnOutput[Instance]:
         """Sends what is for other processes; returns the rest."""
         left = []
         for target, batch in out:

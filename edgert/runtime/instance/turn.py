@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Generic
 
 from edgert.operators.base.logic import PlainMessage
-from edgert.runtime.instance.edges import Outgoing, Receiver
+from edgert.runtime.instance.edges import Receiver, TurnOutput
 from edgert.runtime.instance.queue import Entry
 
 
@@ -31,6 +31,6 @@ class Turn(Generic[Receiver]):
     """The rows that `Instance.rows_of` counts."""
 
     def __init__(self) -> None:
-        self.out: Outgoing[Receiver] = []
+        self.out: TurnOutput[Receiver] = []
         self.left: list[tuple[float, int]] = []
         """(arrival, rows) of what reached the end of the flow."""

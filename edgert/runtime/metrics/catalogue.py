@@ -8,7 +8,7 @@ from typing import Final
 from edgert.runtime.metrics import central, checkpoints, flows, gateway, ingest, operators, slots
 from edgert.runtime.metrics.bounded import MOST_SERIES, Bounded
 from edgert.runtime.metrics.metric import Metric, Sample
-from edgert.runtime.metrics.readers import Status
+from edgert.runtime.metrics.readers import StatusObject
 
 SUMMED: Final = Metric(
     "edgert_summed_series",
@@ -25,7 +25,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def samples(status: Status) -> Iterator[Sample]:
+def samples(status: StatusObject) -> Iterator[Sample]:
     """Every value that `status` holds, metric by metric in the order of `METRICS`. What is missing is left out; where a
     metric has too many series, the last are told as one."""
     bounded = Bounded()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from edgert.runtime.metrics.readers import Labelled, Status
+from edgert.runtime.metrics.readers import Labelled, StatusObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Metric:
     unit: str
     doc: str
     labels: tuple[str, ...]
-    read: Callable[[Status], Iterable[Labelled]]
+    read: Callable[[StatusObject], Iterable[Labelled]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ KEY = "gateway"
 """In `meta`."""
 
 
-class _Opening(msgspec.Struct):
+class _GatewayOpening(msgspec.Struct):
     gateway: str
 
 
@@ -41,7 +41,7 @@ def _of_openings(db: sqlite3.Connection) -> set[str]:
     found: set[str] = set()
     for (raw,) in db.execute("SELECT payload FROM opening"):
         try:
-            found.add(msgspec.msgpack.decode(raw, type=_Opening).gateway)
+            found.add(msgspec.msgpack.decode(raw, type=_GatewayOpening).gateway)
         except msgspec.MsgspecError:
             continue
     return found

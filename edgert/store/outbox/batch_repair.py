@@ -10,7 +10,7 @@ from typing import Final
 from edgert.core.results.results import GapBatch, pack_result
 from edgert.store.outbox import outbox
 from edgert.store.outbox.outbox import FIRST, OutboxEntry
-from edgert.store.outbox.quota import Shed, Stream
+from edgert.store.outbox.quota import Shed, StreamKey
 
 DAMAGED: Final = "batch damaged"
 TEXT: Final = "what the outbox held is damaged: the card may be worn out"
@@ -29,7 +29,7 @@ def mend(db: sqlite3.Connection, gateway: str, flow: str, epoch: int) -> list[Sh
     return [replace(db, gateway, (flow, epoch, stream), sequence) for stream, sequence in damaged]
 
 
-def mend_first(db: sqlite3.Connection, gateway: str, key: Stream) -> list[Shed]:
+def mend_first(db: sqlite3.Connection, gateway: str, key: StreamKey) -> list[Shed]:
     """Looks at the first batch that waits in a stream."""
     found = [OutboxEntry(*row) for row in db.execute(ENTRIES, (*key, 0, 1)).fetchall()]
     return [replace(db, gateway, key, entry.sequence) for entry in found if not entry.is_whole]
@@ -42,7 +42,7 @@ def _entries(db: sqlite3.Connection, flow: str, epoch: int, stream: int) -> Iter
         after = found[-1][2]
 
 
-def replace(db: sqlite3.Connection, gateway: str, key: Stream, sequence: int) -> Shed:
+def replace(db: sqlite3.Connection, gateway: str, key: StreamKey, sequence: int) -> Shed:
     """Puts a gap in the place of a damaged batch; in that of an epoch's opening, the opening once more."""
     flow, epoch, stream = key
     query = "SELECT rows FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence = ?"

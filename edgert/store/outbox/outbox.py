@@ -239,7 +239,7 @@ def open_epoch(db: sqlite3.Connection, gateway: str, flow: StoredFlow, schema: S
     return put_opening(db, flow.name, flow.epoch, pack_result(opened))
 
 
-class _Opening(msgspec.Struct):
+class _VersionOpening(msgspec.Struct):
     flow_version: int
 
 
@@ -249,7 +249,7 @@ def version(db: sqlite3.Connection, flow: str, epoch: int) -> int:
     query = "SELECT payload FROM opening WHERE flow = ? AND epoch = ?"
     (raw,) = db.execute(query, (flow, epoch)).fetchone()
     try:
-        return msgspec.msgpack.decode(raw, type=_Opening).flow_version
+        return msgspec.msgpack.decode(raw, type=_VersionOpening).flow_version
     except msgspec.MsgspecError:
         return int(db.execute("SELECT version FROM flow WHERE name = ?", (flow,)).fetchone()[0])
 

@@ -25,7 +25,7 @@ from edgert.core.results.results import GapBatch, pack_result
 from edgert.flow.options.full_outbox import WhenFull
 from edgert.store.outbox.outbox import OutboxEntry, OutboxSize, free, put, version
 
-Stream = tuple[str, int, int]
+StreamKey = tuple[str, int, int]
 """(flow, epoch, stream)."""
 FULL: Final = "outbox full"
 TOO_OLD: Final = "older than outbox.greatest_age_s"
@@ -64,7 +64,7 @@ def rows_of(db: sqlite3.Connection, flow: str) -> int:
 
 def make_room(
     db: sqlite3.Connection, gateway: str, flow: str, need: int, when_full: Mapping[str, WhenFull],
-    fresh: Mapping[Stream, int],
+    fresh: Mapping[StreamKey, int],
 ) -> list[Shed]:  # fmt: skip
     """Sheds the oldest batches until `need` bytes are free for `flow`, or nothing is left that may be shed: first of
     the flow that holds the most, so that one that ships much does not push out the others. A flow that keeps all takes
@@ -99,14 +99,14 @@ def shed_old(db: sqlite3.Connection, gateway: str, before: float) -> tuple[list[
     return shed, more
 
 
-def _streams(db: sqlite3.Connection, flow: str, fresh: Mapping[Stream, int]) -> list[tuple[Stream, int]]:
+def _streams(db: sqlite3.Connection, flow: str, fresh: Mapping[StreamKey, int]) -> list[tuple[StreamKey, int]]:
     """The streams of a flow with something in them, oldest first, each with the number above which nothing has left."""
     query = "SELECT epoch, stream, leaving FROM stream WHERE flow = ? AND batches > 0 ORDER BY epoch, stream"
     found = [((flow, epoch, stream), leaving) for epoch, stream, leaving in db.execute(query, (flow,)).fetchall()]
     return [(key, min(leaving, fresh[key] - 1) if key in fresh else leaving) for key, leaving in found]
 
 
-def _oldest(db: sqlite3.Connection, key: Stream, above: int) -> sqlite3.Cursor:
+def _oldest(db: sqlite3.Connection, key: StreamKey, above: int) -> sqlite3.Cursor:
     """(number, rows, bytes, put_at) of the first batches with rows, read one by one; openings, gaps and drops stay."""
     query = (
         "SELECT sequence, rows, length(payload), put_at FROM outbox "
@@ -115,7 +115,7 @@ def _oldest(db: sqlite3.Connection, key: Stream, above: int) -> sqlite3.Cursor:
     return db.execute(query, (*key, above, AT_ONCE))
 
 
-def _shed(db: sqlite3.Connection, gateway: str, key: Stream, above: int, need: int, reason: str) -> list[Shed]:
+def _shed(db: sqlite3.Connection, gateway: str, key: StreamKey, above: int, need: int, reason: str) -> list[Shed]:
     shed: list[Shed] = []
     while need > 0:
         chosen: list[tuple[int, int]] = []
@@ -133,7 +133,7 @@ def _shed(db: sqlite3.Connection, gateway: str, key: Stream, above: int, need: i
 
 
 def _replace(
-    db: sqlite3.Connection, gateway: str, key: Stream, above: int, chosen: list[tuple[int, int]], reason: str
+    db: sqlite3.Connection, gateway: str, key: StreamKey, above: int, chosen: list[tuple[int, int]], reason: str
 ) -> list[Shed]:
     """Puts a gap in the place of each run of neighbours among `chosen`, (number, rows) in order."""
     runs: list[list[tuple[int, int]]] = []
@@ -146,7 +146,7 @@ def _replace(
 
 
 def _put_gap(
-    db: sqlite3.Connection, gateway: str, key: Stream, above: int, run: list[tuple[int, int]], reason: str
+    db: sqlite3.Connection, gateway: str, key: StreamKey, above: int, run: list[tuple[int, int]], reason: str
 ) -> Shed:
     low, high, rows = run[0][0], run[-1][0], sum(rows for _, rows in run)
     change = free(db, *key, low - 1, high)
@@ -163,7 +163,7 @@ def _put_gap(
     return Shed(flow, reason, len(run), rows, change)
 
 
-def _gap_before(db: sqlite3.Connection, key: Stream, above: int, low: int, reason: str) -> dict[str, Any] | None:
+def _gap_before(db: sqlite3.Connection, key: StreamKey, above: int, low: int, reason: str) -> dict[str, Any] | None:
     """The gap of the same reason right before number `low`, if it has not left either, and is whole."""
     query = (
         "SELECT payload, digest FROM outbox WHERE flow = ? AND epoch = ? AND stream = ? AND sequence = ? AND rows = 0"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from edgert.store.outbox.quota import Stream
+from edgert.store.outbox.quota import StreamKey
 
 LEAVING_AHEAD = 256
 """`leaving` runs 256 numbers ahead, so it is written once per 256 batches. So many more stay in a full outbox."""
@@ -30,22 +30,22 @@ def departed(db: sqlite3.Connection, flow: str) -> dict[int, dict[int, int]]:
     return found
 
 
-def is_bound(db: sqlite3.Connection, key: Stream) -> bool:
+def is_bound(db: sqlite3.Connection, key: StreamKey) -> bool:
     """True if some numbers of a stream cannot have left, as far as `departed` says."""
     return db.execute(f"SELECT 1 FROM stream {_OF_STREAM} AND departed IS NOT NULL", key).fetchone() is not None
 
 
-def unbind(db: sqlite3.Connection, key: Stream) -> None:
+def unbind(db: sqlite3.Connection, key: StreamKey) -> None:
     """From now on each number of a stream may have left."""
     db.execute(f"UPDATE stream SET departed = NULL {_OF_STREAM}", key)
 
 
-def may_leave(db: sqlite3.Connection, key: Stream, number: int) -> bool:
+def may_leave(db: sqlite3.Connection, key: StreamKey, number: int) -> bool:
     """True if a stream may be sent up to `number`."""
     (most,) = db.execute(f"SELECT leaving FROM stream {_OF_STREAM}", key).fetchone()
     return number <= int(most)
 
 
-def leave(db: sqlite3.Connection, key: Stream, number: int, ahead: int) -> None:
+def leave(db: sqlite3.Connection, key: StreamKey, number: int, ahead: int) -> None:
     """From now on it may be sent so far, and `ahead` numbers further."""
     db.execute(f"UPDATE stream SET leaving = ? {_OF_STREAM}", (number + ahead, *key))

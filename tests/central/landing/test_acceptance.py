@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.landing.acceptance import Acceptance, Key, Verdict
+from edgert.central.landing.acceptance import Acceptance, SourceKey, Verdict
 
-KEY: Key = ("g", "flow", 1, 0)
-OTHER: Key = ("g", "flow", 1, 1)
-Item = tuple[Key, int]
+KEY: SourceKey = ("g", "flow", 1, 0)
+OTHER: SourceKey = ("g", "flow", 1, 1)
+Item = tuple[SourceKey, int]
 
 
-def offer(acceptance: Acceptance[Item], key: Key, sequence: int, size: int = 10, now: float = 0.0) -> Verdict:
+def offer(acceptance: Acceptance[Item], key: SourceKey, sequence: int, size: int = 10, now: float = 0.0) -> Verdict:
     return acceptance.offer(key, sequence, (key, sequence), size, now)
 
 
@@ -101,13 +101,13 @@ def test_forgotten_stream_is_learned_anew(acceptance: Acceptance[Item]) -> None:
     st.dictionaries(st.sampled_from([KEY, OTHER, ("h", "flow", 1, 0), ("g", "flow", 2, 0)]), st.integers(1, 12)),
 )
 def test_whatever_is_lost_doubled_or_overtaken_each_stream_is_taken_once_and_in_order(
-    seed: int, lengths: dict[Key, int]
+    seed: int, lengths: dict[SourceKey, int]
 ) -> None:
     """An outbox that sends all that is not acknowledged, over a network that does what it likes, and a collector that
     forgets everything now and then, against the simplest model: a list per stream."""
     rng = random.Random(seed)
     lengths.setdefault(KEY, 1)  # an epoch's first result is always its opening batch
-    landed: dict[Key, list[int]] = {key: [] for key in lengths}
+    landed: dict[SourceKey, list[int]] = {key: [] for key in lengths}
     acceptance: Acceptance[Item] = Acceptance(rng.choice([0.0, 2.0, 50.0]), rng.choice([0, 30, 1000]))
     for step in range(400):
         # From step 300 on nothing is lost or overtaken any more, so that the walk ends.

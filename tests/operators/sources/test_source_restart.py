@@ -15,7 +15,7 @@ from edgert.core.text.topic_template import TopicTemplate
 from edgert.operators.base.logic import Now
 from edgert.operators.base.memory import MemoryBudget
 from edgert.operators.sources.device_watermarks import DEVICE_BYTES, Devices
-from edgert.operators.sources.source import RECOMPUTE_S, TOO_MANY, Captures, Source
+from edgert.operators.sources.source import RECOMPUTE_S, TOO_MANY, Source, TopicCaptures
 from tests.operators.bounds import limit
 from tests.operators.sources.source_feed import WALL, fed
 from tests.operators.worlds import source
@@ -76,7 +76,7 @@ def test_event_time_that_went_on_alone_goes_on_from_there_after_a_restart() -> N
 
 
 def test_captures_are_remembered_within_a_bound() -> None:
-    known = Captures(TopicTemplate("room/{source}"))
+    known = TopicCaptures(TopicTemplate("room/{source}"))
     for number in range(KNOWN_TOPICS + 50):
         assert known[f"room/d{number}"] == {"source": f"d{number}"}
         assert len(known) <= KNOWN_TOPICS

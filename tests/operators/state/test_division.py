@@ -14,7 +14,7 @@ from edgert.core.batch import Row
 from edgert.core.text.topic_template import TopicTemplate
 from edgert.flow.spec import ANY, Keys
 from edgert.operators.base.fields import key_reader
-from edgert.operators.sources.source import Captures
+from edgert.operators.sources.source import TopicCaptures
 from edgert.operators.state.keys import AS_KEY
 from edgert.operators.state.partitioning import KNOWN, Copies, CopiesByTopic, Divider
 
@@ -109,6 +109,6 @@ def test_a_message_goes_to_the_copy_to_which_rows_of_its_device_go(device: str, 
 
 def test_a_topic_without_a_device_is_a_device_to_the_source_and_to_the_division_alike() -> None:
     template = TopicTemplate("s/{source}/t")
-    device = Captures(template)["s//t"]["source"]
+    device = TopicCaptures(template)["s//t"]["source"]
     rows = Divider((("source", "string"),), 4).divide([{"source": device}])
     assert rows[CopiesByTopic(template, 4)["s//t"]]

@@ -29,7 +29,7 @@ from edgert.operators.state.aggregate_calls import parse_aggregate
 from edgert.operators.state.partitioning import Divider
 from edgert.operators.state.wrong_clock import TAKEN_BACK
 from edgert.operators.windows import CONTRIBUTION, RESULT, TumblingWindow
-from edgert.runtime.instance.edges import InputWatermarks, Outgoing, Spread, Target
+from edgert.runtime.instance.edges import InputWatermarks, Spread, Target, TurnOutput
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from tests.runtime.pools import instance
@@ -208,7 +208,7 @@ def test_divided_among_copies_each_hears_that_the_mark_came_down(step_s: float) 
              for k in range(2)]  # fmt: skip
 
     def turn(time: float, wall: float, name: str) -> None:
-        out: Outgoing[Instance] = []
+        out: TurnOutput[Instance] = []
         for edge in edges:
             edge.give(Batch([{"time": time, "source": name}], 0.0, time - 2.0), out)
             edge.settle(out)

@@ -16,7 +16,7 @@ from edgert.operators.base.logic import Emission, Logic, Now
 from edgert.operators.state.partitioning import CopiesByTopic, Divider
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint.progress import Progress
-from edgert.runtime.instance.edges import InputWatermarks, Outgoing, Spread, Target
+from edgert.runtime.instance.edges import InputWatermarks, Spread, Target, TurnOutput
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from gateway.ingest.inbox import Reader
@@ -31,7 +31,7 @@ def spread(copies: int, by: str = "") -> Spread[Instance]:
 
 def given_out(edge: Spread[Instance], *batches: Batch) -> list[tuple[str, int, float]]:
     """(copy, rows, watermark) of one turn."""
-    out: Outgoing[Instance] = []
+    out: TurnOutput[Instance] = []
     for batch in batches:
         edge.give(batch, out)
     edge.settle(out)
@@ -67,7 +67,7 @@ def test_however_many_batches_a_turn_gives_each_copy_is_told_once() -> None:
 def test_what_a_batch_promises_is_not_told_before_its_rows(batches: list[tuple[list[str], float]]) -> None:
     """To each copy: no watermark of a later batch comes before rows of an earlier one, and rows come in order."""
     edge = spread(3, "source")
-    out: Outgoing[Instance] = []
+    out: TurnOutput[Instance] = []
     for number, (keys, watermark) in enumerate(batches):
         made = [{**row, "time": float(number)} for row in rows(*keys)]
         edge.give(Batch(made, 0.0, 100.0 * number + watermark, 10 * len(made)), out)

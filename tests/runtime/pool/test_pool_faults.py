@@ -12,7 +12,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
 from edgert.operators.base.logic import Emission, Message, Now
 from edgert.operators.fusion.region import Region, StageEdge
-from edgert.runtime.instance.edges import Outgoing, Spread, Target
+from edgert.runtime.instance.edges import Spread, Target, TurnOutput
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.latency import Latency
 from edgert.runtime.pool.pool import Pool
@@ -178,12 +178,12 @@ def test_a_fault_at_the_end_of_an_operator_is_counted_and_ends_nothing() -> None
 
 def test_a_row_that_cannot_be_handed_on_costs_its_batch_and_ends_nothing() -> None:
     class Odd(Spread[Instance]):
-        def give(self, batch: Batch, out: Outgoing[Instance]) -> None:
+        def give(self, batch: Batch, out: TurnOutput[Instance]) -> None:
             if batch.rows[0]["n"] == 3:
                 raise ValueError("as told")
             super().give(batch, out)
 
-        def settle(self, out: Outgoing[Instance]) -> None:
+        def settle(self, out: TurnOutput[Instance]) -> None:
             raise TypeError("as told")
 
     after = instance("after", Pass())

@@ -12,7 +12,7 @@ from edgert.core.errors import EdgertError
 from edgert.flow.plan import DAEMON
 from edgert.links import frames
 from edgert.operators.registry import REGISTRY
-from edgert.runtime.instance.edges import Outgoing, Target
+from edgert.runtime.instance.edges import Target, TurnOutput
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.pool.pool import Pool
 from edgert.runtime.pool.thread_roles import FAST_TURNS
@@ -68,7 +68,7 @@ def test_batches_for_any_copy_stay_in_the_slot_unless_another_had_none_then(
     run = SlotRun(5, 0, links, Pool(VirtualClock(), workers=0), REGISTRY, VirtualClock(),
                   {**DOCUMENT, "operators": operators}, 1, 1, "chains", True, "",
                   located({**DOCUMENT, "operators": operators}, where, "chains"), 0, [], b"")  # fmt: skip
-    out: Outgoing[Instance] = []
+    out: TurnOutput[Instance] = []
     for _ in range(8):
         (edge,) = run.flow_run.instances["in#1"].edges.outputs[0]
         edge.give(Batch([{"time": 0.0, "source": "a", "v": 1}], 0.0), out)
