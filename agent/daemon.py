@@ -29,6 +29,7 @@ from agent.fleet.moves import SECTION as MOVES
 from agent.fleet.moves import FleetMoves
 from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
+from agent.fleet.requests import GATEWAY, PASS_ON, FleetRequests
 from agent.fleet.rings import SECTION, FleetRings
 from agent.fleet.sched_peers import SchedPeers
 from agent.lease.electorate import Electorate
@@ -113,7 +114,8 @@ class Agent:
             lambda: self.membership.claims.revoked,
         )  # fmt: skip
         history = MoveHistory(self.clock, self._data)
-        self.flows = FleetFlows(name, roster, self.gateway, self.request, self.leases, history)
+        self.requests = FleetRequests(name, roster, self.request, self.clock, random, self._ping)
+        self.flows = FleetFlows(name, roster, self.gateway, self.requests.request, self.leases, history)
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
         self.presence = FleetPresence(
             roster, self.gateway, self.flows, self.leases, self.electorate, self.clock, self._ping
@@ -129,7 +131,8 @@ class Agent:
         self.transport.handlers["fleet.admit"] = self.moves.serve_admission
         self.transport.handlers["fleet.drain"] = self.drain.serve
         self.transport.handlers["fleet.moves"] = self.moves.serve_moves
-        self.transport.handlers["fleet.gateway"] = self.flows.serve_gateway
+        self.transport.handlers[GATEWAY] = self.flows.serve_gateway
+        self.transport.handlers[PASS_ON] = self.requests.serve
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
         self.metrics = MetricsServer(self._measured)

@@ -116,9 +116,12 @@ class FleetFlows:
 
     def _able(self) -> list[str]:
         """The living voters that can coordinate flows: of a gateway that is away nothing could be asked there."""
+        return self._with_gateway() or self.alive()
+
+    def _with_gateway(self) -> list[str]:
+        """The living voters whose agents have not told that their gateway is away: one that hangs takes long to ask."""
         away = {m.name for m in self._roster if section_untrusted(m, "flows").get("gateway") is False}
-        alive = self.alive()
-        return [name for name in alive if name not in away] or alive
+        return [name for name in self.alive() if name not in away]
 
     def concerned(self) -> bool:
         """True if this agent coordinates a flow that it has heard of."""
@@ -163,7 +166,7 @@ class FleetFlows:
     async def parts(self, flow: str = "", of: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer. `of`:
         of these gateways only."""
-        found = await self.ask_all(self.alive() if of is None else of, "part.status")
+        found = await self.ask_all(self._with_gateway() if of is None else of, "part.status")
         self._heard.update(*found.values())
         self._has.update({name: frozenset(parts) for name, parts in found.items()})
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found

@@ -27,9 +27,9 @@ ALL_S: Final = 15.0
 ALL_PER_BOARD_S: Final = 4.0
 """Least time between two such looks, for each board of the fleet: so a board answers one such request in this time,
 however many there are. A request and its answer are some 1,000 bytes, and 2,000 with the document of a flow."""
-MEND_S: Final = 10.0
+MEND_S: Final = 8.0
 """A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
-SETTLE_S: Final = 4.0
+SETTLE_S: Final = 2.0
 """Time after which work that needs the lease, which a living coordinator has, is ended."""
 
 
@@ -38,10 +38,10 @@ class FleetMend:
 
     def __init__(self, flows: FleetFlows, deploy: FleetDeploy) -> None:
         self._flows, self._deploy = flows, deploy
-        self._left: dict[str, int] = {}
-        """Flows whose change of plan no coordinator goes on with, and for how many looks."""
-        self._unsettled: dict[str, int] = {}
-        """Flows with other parts than are remembered, and for how many looks."""
+        self._left: dict[str, float] = {}
+        """Flows whose change of plan no coordinator goes on with, and since when."""
+        self._unsettled: dict[str, float] = {}
+        """Flows with other parts than are remembered, and since when."""
         self._all_at = float("-inf")
 
     async def run(self) -> None:
@@ -68,14 +68,14 @@ class FleetMend:
             flow: parts for flow, parts in by_flow.items() if flows.coordinates(flow) and not flows.lock(flow).locked()
         }
         stand = {flow for flow, parts in mine.items() if any(map(_stands, parts.values()))}
-        self._left = {flow: self._left.get(flow, 0) + 1 for flow in stand}
+        self._left = {flow: self._left.get(flow, now) for flow in stand}
         odd = {flow for flow, parts in mine.items() if flow not in stand and self._is_odd(flow, parts)}
-        self._unsettled = {flow: self._unsettled.get(flow, 0) + 1 for flow in odd}
-        for flow in [flow for flow, looks in self._left.items() if looks * LOOK_S >= MEND_S]:
+        self._unsettled = {flow: self._unsettled.get(flow, now) for flow in odd}
+        for flow in [flow for flow, since in self._left.items() if now - since >= MEND_S]:
             async with flows.lock(flow):
                 await self.end_change(flow)
             self._left.pop(flow, None)
-        for flow in [flow for flow, looks in self._unsettled.items() if looks * LOOK_S >= SETTLE_S]:
+        for flow in [flow for flow, since in self._unsettled.items() if now - since >= SETTLE_S]:
             self._unsettled.pop(flow, None)
             try:
                 await self._settle(flow)

@@ -25,6 +25,7 @@ from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.mend import FleetMend
 from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
+from agent.fleet.requests import GATEWAY, PASS_ON, FleetRequests
 from agent.fleet.rings import REFERENCE_SPEED
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
@@ -92,7 +93,8 @@ class VirtualAgent:
         memory = LeaseMemory(self.name, clock, gateway.disk.leases, gateway.disk.store_leases)
         leases = Leases(memory, roster, ask, clock, Random(random.getrandbits(64)))
         electorate = Electorate(leases, roster, clock, Random(random.getrandbits(64)), self._may_begin)
-        self.flows = FleetFlows(self.name, roster, self.gateway, ask, leases, MoveHistory(clock))
+        self.requests = FleetRequests(self.name, roster, ask, clock, Random(random.getrandbits(64)), self._ping)
+        self.flows = FleetFlows(self.name, roster, self.gateway, self.requests.request, leases, MoveHistory(clock))
         self.mend = FleetMend(self.flows, FleetDeploy(roster, self.flows))
         self.presence = FleetPresence(roster, self.gateway, self.flows, leases, electorate, clock,
                                       self._ping)  # fmt: skip
@@ -101,7 +103,8 @@ class VirtualAgent:
                                 least_gain=placing.least_gain)  # fmt: skip
         self.auto = FleetAuto(self.flows, plans, clock, hysteresis)
         self._handlers = {
-            "fleet.gateway": self.flows.serve_gateway,
+            GATEWAY: self.flows.serve_gateway,
+            PASS_ON: self.requests.serve,
             "fleet.coordinate": self.flows.serve_coordinator,
             LEASE: memory.serve,
         }

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agent.membership.events import Changed, MemberEvent
 from agent.membership.gossip import PACKET_COST
-from agent.membership.transport import RequestError
+from agent.membership.transport import RequestError, UnansweredError
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import VirtualAgent, cores_of
 from agent.simulation.described.description import Description
@@ -123,7 +123,7 @@ class VirtualFleet(MembershipNetwork):
             async with asyncio.timeout(timeout_s):
                 return await self._converse(sender, receiver, verb, args)
         except TimeoutError:
-            raise RequestError(f"{receiver}: no answer to {verb} within {timeout_s:g} s") from None
+            raise UnansweredError(f"{receiver}: no answer to {verb} within {timeout_s:g} s") from None
 
     async def _converse(self, sender: str, receiver: str, verb: str, args: Mapping[str, Any]) -> Any:
         wait_s = SYN_S

@@ -1,0 +1,99 @@
+"""Requests to other boards' gateways, which do not wait for long on a board that has fallen silent.
+
+A connection whose other end lost its power, or the way there, says nothing for minutes, and a flow may stand still
+meanwhile. So a board from which an answer is awaited is pinged. Where it does not answer pings either, or has started
+anew, the answer is no more waited for, and another board is asked to pass the request on: of two boards that do not
+reach each other both may reach a third one. All that gateways are asked for may be asked twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+from agent.lease.leases import Request
+from agent.lease.voters import lately_s
+from agent.membership.members import State
+from agent.membership.roster import Roster
+from agent.membership.transport import RequestError, UnansweredError
+from edgert.core.clock import Clock
+from edgert.core.errors import EdgertError, show
+
+GATEWAY: Final = "fleet.gateway"
+PASS_ON: Final = "fleet.pass-on"
+PING_S: Final = 1.0
+"""Time between two pings of a board from which an answer is awaited."""
+
+
+class FleetRequests:
+    """Asks as the transport does; `fleet.gateway` also through another board."""
+
+    def __init__(
+        self, name: str, roster: Roster, request: Request, clock: Clock, random: Random, ping: Callable[[str], None]
+    ) -> None:
+        self._name, self._roster, self._request = name, roster, request
+        self._clock, self._random, self._ping = clock, random, ping
+        self._silent: dict[str, float] = {}
+        """Board that fell silent -> when. It is asked directly again once it has answered a ping."""
+
+    async def request(self, board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
+        """The answer of the agent of `board`. Raises `RequestError`."""
+        try:
+            return await self._directly(board, verb, args, timeout_s)
+        except UnansweredError:
+            by = self._another(board) if verb == GATEWAY else ""
+            if not by:
+                raise
+            told = {"to": board, "args": args, "timeout_s": timeout_s}
+            with contextlib.suppress(UnansweredError):
+                answer = await self._directly(by, PASS_ON, told, timeout_s)
+                if isinstance(answer, Mapping) and "answer" in answer:
+                    return answer["answer"]
+                if isinstance(answer, Mapping) and "refused" in answer:
+                    raise RequestError(str(answer["refused"])) from None
+            raise
+
+    async def serve(self, sender: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Passes a request of another agent on: `{"to": board, "args": arguments of fleet.gateway, "timeout_s": s}`."""
+        board, asked, timeout_s = args.get("to"), args.get("args"), args.get("timeout_s")
+        if not (isinstance(board, str) and isinstance(asked, Mapping) and isinstance(timeout_s, int | float)):
+            raise EdgertError(f"expected a board, arguments and a time, got {show(board)}, {show(timeout_s)}")
+        try:
+            return {"answer": await self._directly(board, GATEWAY, asked, timeout_s)}
+        except UnansweredError:
+            return {}
+        except RequestError as error:
+            return {"refused": str(error)}
+
+    def _another(self, board: str) -> str:
+        """A board that may reach this one; empty where there is none."""
+        able = [m.name for m in self._roster if m.state is State.ALIVE and m.name not in (self._name, board)]
+        heard = [name for name in able if not self._is_silent(name)]
+        return self._random.choice(heard) if heard else ""
+
+    def _is_silent(self, board: str) -> bool:
+        member, since = self._roster.get(board), self._silent.get(board)
+        return since is not None and (member is None or member.answered_at <= since)
+
+    async def _directly(self, board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
+        if self._is_silent(board):
+            self._ping(board)
+            raise UnansweredError(f"{board}: {verb}: it does not answer pings")
+        asked = asyncio.ensure_future(self._request(board, verb, args, timeout_s))
+        member, began = self._roster.get(board), self._clock.monotonic()
+        epoch = member.version.epoch if member else 0
+        try:
+            while not (await asyncio.wait([asked], timeout=PING_S))[0]:
+                member, now = self._roster.get(board), self._clock.monotonic()
+                if member is None or member.version.epoch != epoch:
+                    raise UnansweredError(f"{board}: {verb}: it has started anew meanwhile")
+                if now - max(began, member.answered_at) >= lately_s(self._roster.present):
+                    self._silent[board] = now
+                    raise UnansweredError(f"{board}: {verb}: it does not answer pings")
+                self._ping(board)
+            return asked.result()
+        finally:
+            asked.cancel()
