@@ -31,7 +31,6 @@ from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
 from agent.fleet.requests import GATEWAY, PASS_ON, FleetRequests
 from agent.fleet.rings import SECTION, FleetRings
-from agent.fleet.sched_peers import SchedPeers
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
@@ -47,6 +46,7 @@ from agent.membership.transport import TIMEOUT_S, Transport
 from agent.metrics import MetricsServer
 from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
+from agent.sched_peers import SchedPeers
 from edgert.control.server import ControlServer, Handler
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack

@@ -134,10 +134,12 @@ class FleetRun:
         return len(found.get("alive", ())) == len(BOARDS) and whole
 
     def members_known(self) -> bool:
+        """All boards are alive for all, and vote: only those that vote coordinate."""
+
         def knows_all(name: str) -> bool:
-            members = self.lab.boards[name].ask_agent("fleet.status")["members"]
-            linked = [m for m in members if m["state"] == "alive" and m["board"].get("link", [0, 0])[1]]
-            return len(linked) == len(BOARDS)
+            status = self.lab.boards[name].ask_agent("fleet.status")
+            linked = [m for m in status["members"] if m["state"] == "alive" and m["board"].get("link", [0, 0])[1]]
+            return len(linked) == len(status["coordination"]["boards"]) == len(BOARDS)
 
         with contextlib.suppress(ControlError):
             return all(knows_all(name) for name in BOARDS)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from agent.drivers.entities import EngineReport, Operator, Query
-from agent.fleet.sched_peers import SECTION, SchedPeers
 from agent.osched.cooperation.exchange import AGAIN_S, LEAST_S, Cooperation
 from agent.osched.cooperation.terms import BoardTerms, FlowTerms, pack, unpack_untrusted
 from agent.osched.policy.policies import POLICIES
 from agent.osched.schedule import Mechanism, PeriodSchedule, decide
+from agent.sched_peers import SECTION, SchedPeers
 from tests.agent.membership.simulated_fleet import SimulatedFleet
 
 
