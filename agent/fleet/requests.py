@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
-from agent.lease.leases import Request
+from agent.lease.leases import AskBoard
 from agent.lease.voters import lately_s
 from agent.membership.members import State
 from agent.membership.roster import Roster
@@ -32,7 +32,7 @@ class FleetRequests:
     """Asks as the transport does; `fleet.gateway` also through another board."""
 
     def __init__(
-        self, name: str, roster: Roster, request: Request, clock: Clock, random: Random, ping: Callable[[str], None]
+        self, name: str, roster: Roster, request: AskBoard, clock: Clock, random: Random, ping: Callable[[str], None]
     ) -> None:
         self._name, self._roster, self._request = name, roster, request
         self._clock, self._random, self._ping = clock, random, ping
