@@ -1,20 +1,22 @@
-"""Flows that come to the fleet: deployed over its boards, replaced by a next version, with rules of their placement."""
+"""Flows that come to the fleet and leave it: deployed over its boards, replaced by a next version, with rules of their
+placement, removed from the source on."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any, Final
 
 from agent.fleet.flows import FleetFlows, listed, placed
+from agent.fleet.guarded import lasting
 from agent.fleet.history import Why
 from agent.fleet.status import check_links, labels_untrusted, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import Lease
 from agent.membership.members import State
 from agent.membership.roster import Roster
-from agent.migration.plan_change import Part
+from agent.migration.plan_change import Part, participants
 from agent.placement.rules import Rules, newest
 from edgert.core.errors import EdgertError, show
 
@@ -23,17 +25,19 @@ FENCE_TRIES: Final = 5
 JOIN_S: Final = 10.0
 """Longest wait for a board that has just started."""
 JOIN_LOOKS: Final = 50
+DRAIN_S: Final = 30.0
 DEPLOYED: Final = Why("person", "deployed with other rules")
 NEXT: Final = Why("version", "the flow's next version")
 
 
 class FleetDeploy:
-    """The agent's part that deploys."""
+    """The agent's part that deploys and removes."""
 
     def __init__(self, roster: Roster, flows: FleetFlows) -> None:
         self._roster, self._flows = roster, flows
         flows.add("deploy", self._deploy)
         flows.add("rules", self._rules)
+        flows.add("remove", self._remove)
 
     async def _deploy(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document": ..., "pins": {operator: gateway}, "labels": {operator: [label]}, "heuristic": name}`. A source
@@ -55,7 +59,8 @@ class FleetDeploy:
             check_links(self._roster, on)
             if before := _of(known, flow):
                 return await self._deploy_again(lease, document, on, before, rules)
-            self._check_free(lease, {gateway for gateway in free & known.keys() if flow not in known[gateway]})
+            free = {gateway for gateway in free & known.keys() if flow not in known[gateway]}
+            self._check_given_up(flow, set(lease.record.boards) - free)
             await self._deploy_first(lease, document, on, fence, rules)
             return {"flow": flow, "plan": fence, "assignment": on, "coordinator": flows.name}
 
@@ -68,15 +73,6 @@ class FleetDeploy:
                 return
             await asyncio.sleep(JOIN_S / JOIN_LOOKS)
 
-    def _check_free(self, lease: Lease, free: Set[str]) -> None:
-        """Raises `EdgertError` where a board may have a part of the flow: it is remembered to, and is not among those
-        that answered, obey this coordinator and have none."""
-        if lacking := sorted(set(lease.record.boards) & self._flows.leases.members - free):
-            raise EdgertError(
-                f"flow {lease.flow} runs on {listed(lacking)}, which does not answer: start it, or mend the network;"
-                f" where it is gone for good: edgert fleet forget {lacking[0]}"
-            )
-
     async def _deploy_first(
         self, lease: Lease, document: Mapping[str, Any], on: Mapping[str, str], fence: int, rules: Rules
     ) -> None:
@@ -86,8 +82,11 @@ class FleetDeploy:
         await lease.write("deploying", boards)
         try:
             await self.deploy_parts(document, on, boards, fence, fence, rules)
-        except EdgertError:
-            await lease.note("removing", boards)  # a part whose removal was not answered is removed by the next look
+        except EdgertError as error:
+            with lasting("deployment", f"{error}; "):  # else another coordinator may have gone on with it
+                await lease.write("removing", boards)
+            # a part whose removal is not answered is removed by the next look
+            await self._flows.ask_all(boards, "part.remove", {"flow": lease.flow, "fence": fence})
             raise
         await lease.note("runs", boards)
 
@@ -153,27 +152,77 @@ class FleetDeploy:
             await flows.change(flow, parts, dict.fromkeys(before, home), NEXT)
             parts = await flows.running(flow)
         fence, gathered = flows.next_fence(parts.values()), dict.fromkeys(on, home)
-        await self.deploy_parts(document, gathered, {home}, fence, fence, rules, undo=False)
+        await self.deploy_parts(document, gathered, {home}, fence, fence, rules)
         return await flows.change(flow, await flows.running(flow), on, NEXT)
 
     async def deploy_parts(
-        self, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int,
-        rules: Rules, undo: bool = True,
-    ) -> None:  # fmt: skip
-        """Parts of a flow on the gateways `to`; `undo`: on all of them or on none."""
+        self, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int, rules: Rules
+    ) -> None:
+        """Parts of a flow on the gateways `to`."""
         assigned = {operator: [gateway, -1] for operator, gateway in on.items()}
         part = {"document": document, "assignment": assigned, "plan": plan, "fence": fence, "rules": rules.plain()}
-        done: list[str] = []
-        try:
-            for gateway in sorted(to):
-                done.append(gateway)
-                await self._flows.ask(gateway, "part.deploy", part)
-        except EdgertError:
-            if undo:
-                told = {"flow": document["name"], "fence": fence}
-                removals = (self._flows.ask(name, "part.remove", told) for name in done)
-                await asyncio.gather(*removals, return_exceptions=True)
-            raise
+        for gateway in sorted(to):
+            await self._flows.ask(gateway, "part.deploy", part)
+
+    async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
+        hold is worked off in order. What ran on boards that were forgotten is given up, and told as `lost`; as `left`
+        what boards have that left the fleet."""
+        flow, flows = str(args.get("flow")), self._flows
+        async with flows.changing(flow) as lease:
+            known = await flows.parts()
+            parts = {name: found[flow] for name, found in known.items() if found.get(flow, {}).get("assignment")}
+            if not parts:
+                raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
+            boards = set().union(*map(participants, parts.values()))
+            self._check_given_up(flow, boards - known.keys())
+            before = placed(parts)
+            operators = await flows.check(next(iter(parts.values()))["document"])
+            sources = {before[name] for name, operator in operators.items() if operator["source"]}
+            if boards <= parts.keys() and len(sources) == 1 and set(before.values()) != sources:
+                together, why = dict.fromkeys(before, *sources), Why("version", "the flow is removed")
+                await flows.change(flow, await flows.running(flow), together, why)
+                parts = await flows.running(flow)
+                before = placed(parts)
+            with lasting("removal"):
+                await lease.write("removing", boards | parts.keys())
+                await self.remove_parts(flow, parts, flows.next_fence(parts.values()), boards - known.keys())
+            await lease.note("removed", ())
+            told: dict[str, dict[str, list[str]]] = {"lost": {}, "left": {}}
+            for gone in boards - known.keys():
+                member = self._roster.get(gone)
+                how = "left" if member is not None and member.state is State.LEFT else "lost"
+                told[how][gone] = sorted(name for name, at in before.items() if at == gone)
+            return {"flow": flow, "removed": True, "coordinator": flows.name, **told}
+
+    def _check_given_up(self, flow: str, silent: Iterable[str]) -> None:
+        """Raises `EdgertError` where a board that may have a part does not answer, and was not forgotten."""
+        if lacking := sorted(set(silent) & self._flows.leases.members):
+            raise EdgertError(
+                f"flow {flow} has a part on {listed(lacking)}, which does not answer: start it, or mend the network;"
+                f" where it is gone for good: edgert fleet forget {lacking[0]}"
+            )
+
+    async def remove_parts(self, flow: str, parts: Mapping[str, Part], fence: int, gone: Collection[str]) -> None:
+        """Removes parts, one after the other, from the source on: the others take what it holds. `gone`: boards that
+        take no batches any more."""
+        on, operators = placed(parts), await self._flows.check(next(iter(parts.values()))["document"])
+        for gateway in dict.fromkeys([*(on[name] for name in operators if on.get(name) in parts), *sorted(parts)]):
+            await self._flows.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
+            await self._drained(flow, gateway, gone)
+
+    async def _drained(self, flow: str, gateway: str, gone: Collection[str]) -> None:
+        """Waits until what the gateway had for others is there, `gone` ones left out."""
+        ends = asyncio.get_running_loop().time() + DRAIN_S
+        while asyncio.get_running_loop().time() < ends:
+            links = (await self._flows.ask(gateway, "status", {}))["links"]
+            waiting = (links or {"waiting": ()})["waiting"]
+            if not any(one["flow"] == flow and one["gateway"] not in gone for one in waiting):
+                return
+            await asyncio.sleep(0.2)
+        log.warning(
+            "flow %s: batches of %s still wait for other gateways; they leave when these take them", flow, gateway
+        )
 
     async def _rules(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "unpin": [operator], "heuristic": name}`: changes the rules, and says them. Nothing moves."""
@@ -187,7 +236,9 @@ class FleetDeploy:
             if unpin or heuristic is not None:
                 changed = rules.unpinned(unpin).plain()
                 rules = Rules.untrusted(changed if heuristic is None else {**changed, "heuristic": heuristic})
-                await flows.write_rules(flow, parts, rules)
+                rules.check(placed(parts))
+                with lasting("change of rules"):
+                    await flows.write_rules(flow, parts, rules)
             return {"flow": flow, **rules.plain()}
 
 

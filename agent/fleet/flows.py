@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from agent.lease.fences import next_fence
 from agent.lease.leases import AskBoard, Lease, Leases
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
+from agent.membership.transport import UnansweredError
 from agent.migration.plan_change import Change, UnfinishedError, change_plan, participants
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
@@ -42,7 +43,6 @@ ASK_S: Final = 75.0
 STATUS_S: Final = 10.0
 """Longest wait for a gateway that tells of itself. A look at all boards must not wait for one that just died."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
-DRAIN_S: Final = 30.0
 
 
 class FleetFlows:
@@ -55,8 +55,7 @@ class FleetFlows:
         self.leases, self.history = leases, history
         self.control: dict[str, Handler] = {"fleet.flows": self._flows, "fleet.figures": self._figures}
         self._do: dict[str, Handler] = {}
-        for verb, do in (("move", self._move), ("remove", self._remove)):
-            self.add(verb, do)
+        self.add("move", self._move)
         self._busy: dict[str, asyncio.Lock] = {}
         """Flow → lock, held while this agent changes the flow."""
         self._held: dict[str, Lease] = {}
@@ -102,7 +101,10 @@ class FleetFlows:
             chosen = self.coordinator_of(_flow_of(args))
             if chosen == self.name:
                 return await self._do[verb](args)
-            return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
+            try:
+                return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
+            except UnansweredError as error:
+                raise UnansweredError(f"{error}. The request may still be carried out") from error
 
         return handler
 
@@ -112,9 +114,9 @@ class FleetFlows:
 
     def coordinator_of(self, flow: str) -> str:
         """The voter that coordinates a flow."""
-        return coordinator(flow, self._able())
+        return coordinator(flow, self.able())
 
-    def _able(self) -> list[str]:
+    def able(self) -> list[str]:
         """The living voters that can coordinate flows: of a gateway that is away nothing could be asked there."""
         return self._with_gateway() or self.alive()
 
@@ -132,13 +134,13 @@ class FleetFlows:
                 told = frozenset(_flows_untrusted(member))
                 self._has[member.name] = self._has.get(member.name, frozenset()) | told  # its answer may be newer
                 self._heard |= told
-        able = self._able()
+        able = self.able()
         return any(coordinator(flow, able) == self.name for flow in self._heard)
 
     def tellers(self) -> list[str]:
         """The boards that have parts of flows that this agent coordinates, as far as they have told. `concerned` takes
         in what they tell."""
-        able = self._able()
+        able = self.able()
         mine = {flow for flow in self._heard if coordinator(flow, able) == self.name}
         return [board for board in self.alive() if not mine.isdisjoint(self._has.get(board, ()))]
 
@@ -197,67 +199,6 @@ class FleetFlows:
             check_links(self._roster, after)
             why = Why("person", f"asked for at {args.get('asked')}")
             return await self.change_by_rules(flow, parts, rules.pinned(moves), after, why)
-
-    async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they
-        hold is worked off in order. What ran on boards that were forgotten is given up, and told as `lost`; as `left`
-        what boards have that left the fleet."""
-        flow = _flow_of(args)
-        async with self.changing(flow) as lease:
-            known = await self.parts()
-            parts = {name: found[flow] for name, found in known.items() if found.get(flow, {}).get("assignment")}
-            if not parts:
-                raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
-            boards = set().union(*map(participants, parts.values()))
-            self._check_given_up(flow, boards - known.keys())
-            before = placed(parts)
-            operators = await self.check(next(iter(parts.values()))["document"])
-            sources = {before[name] for name, operator in operators.items() if operator["source"]}
-            if boards <= parts.keys() and len(sources) == 1 and set(before.values()) != sources:
-                together, why = dict.fromkeys(before, *sources), Why("version", "the flow is removed")
-                await self.change(flow, await self.running(flow), together, why)
-                parts = await self.running(flow)
-                before = placed(parts)
-            await lease.write("removing", boards | parts.keys())
-            order = dict.fromkeys([*(before[name] for name in operators if before[name] in parts), *sorted(parts)])
-            await self.remove_parts(flow, order, parts, boards - known.keys())
-            await lease.note("removed", ())
-            told: dict[str, dict[str, list[str]]] = {"lost": {}, "left": {}}
-            for gone in boards - known.keys():
-                member = self._roster.get(gone)
-                how = "left" if member is not None and member.state is State.LEFT else "lost"
-                told[how][gone] = sorted(name for name, at in before.items() if at == gone)
-            return {"flow": flow, "removed": True, "coordinator": self.name, **told}
-
-    def _check_given_up(self, flow: str, silent: Iterable[str]) -> None:
-        """Raises `EdgertError` where a board that does not answer was not forgotten."""
-        if lacking := sorted(set(silent) & self.leases.members):
-            raise EdgertError(
-                f"flow {flow} has a part on {listed(lacking)}, which does not answer: start it, or mend the network;"
-                f" where it is gone for good: edgert fleet forget {lacking[0]}"
-            )
-
-    async def remove_parts(
-        self, flow: str, gateways: Iterable[str], parts: Mapping[str, Mapping[str, Any]], gone: Collection[str]
-    ) -> None:
-        """Removes parts, one after the other. `parts`: all there are; `gone`: boards that take no batches any more."""
-        fence = self.next_fence(parts.values())
-        for gateway in gateways:
-            await self.ask(gateway, "part.remove", {"flow": flow, "fence": fence})
-            await self._drained(flow, gateway, gone)
-
-    async def _drained(self, flow: str, gateway: str, gone: Collection[str]) -> None:
-        """Waits until what the gateway had for others is there, `gone` ones left out."""
-        ends = asyncio.get_running_loop().time() + DRAIN_S
-        while asyncio.get_running_loop().time() < ends:
-            links = (await self.ask(gateway, "status", {}))["links"]
-            waiting = (links or {"waiting": ()})["waiting"]
-            if not any(one["flow"] == flow and one["gateway"] not in gone for one in waiting):
-                return
-            await asyncio.sleep(0.2)
-        log.warning(
-            "flow %s: batches of %s still wait for other gateways; they leave when these take them", flow, gateway
-        )
 
     async def _flows(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Flow -> coordinator, plan, state and where its operators run, of flows that were deployed for the fleet. With
@@ -329,14 +270,18 @@ class FleetFlows:
 
     async def running(self, flow: str) -> dict[str, dict[str, Any]]:
         """The parts of a flow that runs, all of it by one plan."""
-        parts = {name: part for name, part in (await self.parts(flow)).items() if part.get("assignment")}
+        known = await self.parts()
+        parts = {name: part for name, told in known.items() if (part := told.get(flow, {})).get("assignment")}
         if not parts:
             raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
-        boards = set().union(*map(participants, parts.values()))
-        if lacking := sorted(boards - parts.keys()):
+        lacking = set().union(*map(participants, parts.values())) - parts.keys()
+        if lost := [board for board in lacking & known.keys() if flow not in known[board]]:
+            raise EdgertError(f"flow {flow} has no part on {listed(lost)}, as with a new card: deploy the flow again")
+        if silent := lacking - known.keys():
+            forget = "".join(f"edgert fleet forget {board}, then " for board in sorted(silent & self.leases.members))
             raise EdgertError(
-                f"flow {flow} has a part on {', '.join(lacking)}, which does not answer or has lost it. Where the board"
-                f" is gone for good: edgert fleet forget {lacking[0]}, then edgert fleet remove {flow}"
+                f"flow {flow} has a part on {listed(silent)}, which does not answer. Where the board is gone for good:"
+                f" {forget}edgert fleet remove {flow}"
             )
         if any(part["state"] != "running" for part in parts.values()) or len({p["plan"] for p in parts.values()}) > 1:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")

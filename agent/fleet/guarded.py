@@ -1,9 +1,10 @@
-"""One look of a task that goes on, whatever comes of the look."""
+"""Work whose errors mean something else than that it is not done: a task looks again, another board ends it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from edgert.core.errors import EdgertError
 
@@ -17,3 +18,13 @@ async def guarded(look: Callable[[], Awaitable[None]], log: logging.Logger, what
         log.debug("not now: %s", error)
     except Exception:
         log.exception(what)
+
+
+@contextmanager
+def lasting(what: str, before: str = "") -> Iterator[None]:
+    """Work that may be done later though it fails, as boards may remember that it was begun. The error, after
+    `before`, says so."""
+    try:
+        yield
+    except EdgertError as error:
+        raise EdgertError(f"{before}{error}. The {what} may still be done later: boards may remember it") from error

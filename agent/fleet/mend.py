@@ -31,6 +31,8 @@ MEND_S: Final = 8.0
 """A change of plan that no coordinator goes on with is ended after so long by the flow's coordinator of then."""
 SETTLE_S: Final = 2.0
 """Time after which work that needs the lease, which a living coordinator has, is ended."""
+RETRY_S: Final = 30.0
+"""Time after which it is tried again. Each try has the boards store a promise."""
 
 
 class FleetMend:
@@ -80,6 +82,7 @@ class FleetMend:
             try:
                 await self._settle(flow)
             except EdgertError as error:  # as on the smaller side of a fleet that is split
+                self._unsettled[flow] = -round(RETRY_S / LOOK_S)
                 log.debug("flow %s is not settled: %s", flow, error)
 
     # -- changes of plan
@@ -121,13 +124,16 @@ class FleetMend:
     # -- deployments and removals
 
     def _is_odd(self, flow: str, parts: Mapping[str, Part]) -> bool:
-        """True if the flow has other parts than this board remembers, or parts of two plans."""
+        """True if the flow has other parts than this board remembers, or parts of two plans. A deployment that lacks
+        only parts on boards that are gone waits for these."""
         found = {board: part for board, part in parts.items() if part.get("assignment")}
         if not found:
             return False
         record = self._flows.leases.memory.record(flow)
         boards, stale = _by_newest(found, record.boards)
-        return bool(stale) or record.state != "runs" or not boards <= set(record.boards)
+        lacking = boards - found.keys()
+        waits = record.state == "deploying" and lacking and lacking.isdisjoint(self._flows.able())
+        return bool(stale) or (record.state != "runs" and not waits) or not boards <= set(record.boards)
 
     async def _settle(self, flow: str) -> None:
         flows = self._flows
@@ -139,11 +145,12 @@ class FleetMend:
             silent = set(lease.record.boards) & flows.leases.members - known.keys()
             if lease.record.state in ("removing", "removed"):
                 log.warning("flow %s: resumes an unfinished removal on %s", flow, listed(parts))
-                await flows.remove_parts(flow, sorted(parts), parts, ())
+                await self._deploy.remove_parts(flow, parts, flows.next_fence(parts.values()), ())
                 await lease.note("removing" if silent else "removed", silent)
                 return
             boards = await self._one_plan(flow, lease, parts, set(known))
-            await lease.note("runs", boards | silent)
+            waits = lease.record.state == "deploying" and boards & silent
+            await lease.note("deploying" if waits else "runs", boards | silent)
 
     async def _one_plan(self, flow: str, lease: Lease, parts: Mapping[str, Part], answering: set[str]) -> set[str]:
         """Has the flow run by its newest plan only, and on all its boards if it was being deployed. Returns these."""
@@ -153,19 +160,23 @@ class FleetMend:
         if not stale and not lacking:
             return boards
         await lease.write("deploying", boards | parts.keys() | set(lease.record.boards))
+        fence = flows.next_fence(parts.values())
+        told = {"flow": flow, "fence": fence}  # so the coordinator before can do nothing any more
+        await asyncio.gather(*(flows.ask(board, "part.rules", told) for board in parts))
         if stale:
             log.warning(
                 "flow %s runs by two plans: its parts on %s are removed, and what they hold is shipped; it goes on on"
                 " %s", flow, listed(stale), listed(boards),
             )  # fmt: skip
-            await flows.remove_parts(flow, sorted(stale), parts, stale)
+            old = {board: parts[board] for board in stale}
+            await self._deploy.remove_parts(flow, old, fence, stale)
         kept = {board: part for board, part in parts.items() if board not in stale}
         if missing := lacking | (stale & boards):
             log.warning("flow %s: its deployment was left; %s gets its part", flow, listed(missing))
             one = next(iter(kept.values()))
             on = {operator: at[0] for operator, at in one["assignment"].items()}
-            fence, rules = flows.next_fence(parts.values()), newest(kept.values())
-            await self._deploy.deploy_parts(one["document"], on, missing, one["plan"], fence, rules, undo=False)
+            rules = newest(kept.values())
+            await self._deploy.deploy_parts(one["document"], on, missing, one["plan"], fence, rules)
         return boards
 
 

@@ -68,7 +68,7 @@ def test_a_board_that_runs_a_flow_alone_and_is_cut_off_goes_on_and_the_others_do
         cut(fleet, "c", "abd", 300.0)
         await asyncio.sleep(150)
         assert on(fleet) == {"c": (1, False)}
-        with pytest.raises(EdgertError, match="flow air runs on c, which does not answer"):
+        with pytest.raises(EdgertError, match="flow air has a part on c, which does not answer"):
             await ask(fleet, "a", "deploy", document=FLOW)
 
     assert tell(story).watch.violations == []
@@ -232,6 +232,24 @@ def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> 
     assert tell(story).watch.violations == []
 
 
+def test_a_flow_whose_board_has_a_new_card_is_deployed_again() -> None:
+    """People were told to forget the board, which the fleet refuses: it is alive."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        fleet.apply(FleetEvent(0.0, "card", ("b",), 60.0))
+        await asyncio.sleep(50)
+        with pytest.raises(EdgertError, match=r"on b, which does not answer.*fleet forget b, then edgert fleet remove"):
+            await ask(fleet, "a", "move", flow="air", moves={"minute": "a"})
+        await asyncio.sleep(60)
+        with pytest.raises(EdgertError, match="flow air has no part on b, as with a new card: deploy the flow again"):
+            await ask(fleet, "a", "move", flow="air", moves={"minute": "a"})
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        assert on(fleet) == {"a": (1, False), "b": (1, False), "c": (1, False)}
+
+    tell(story)
+
+
 def test_two_parts_of_before_end_with_one_owner() -> None:
     """As fleets had them that were split before there were leases."""
 
@@ -286,6 +304,7 @@ def test_no_cuts_and_heals_make_two_owners(steps: list[tuple[str, str, str, floa
         assert not any(stands for _, stands in found.values())
         parts = [run.part for agent in fleet.agents.values() if (run := agent.virtual_gateway.runs.get("air"))]
         assert len({tuple(part.assignment.items()) for part in parts}) <= 1
+        assert not parts or set(parts[0].assignment.values()) == found.keys()
 
     fleet = tell(story, seed=seed)
     assert fleet.watch.violations == []
