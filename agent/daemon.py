@@ -293,7 +293,8 @@ class Agent:
         host = membership.roster.own.address[0]
         able, link = capacity.within(self._capacity, limits(self.gateway.pid())), [host, self.gateway.link_port()]
         keys = self.sealer.ring.identifiers[:MAX_KEYS_TOLD]
-        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained, "keys": keys})
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained, "keys": keys,
+                             **self.presence.told()})  # fmt: skip
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()

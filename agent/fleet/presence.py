@@ -5,7 +5,8 @@ the membership believes of the others does not count: a board that is cut off be
 After a start guests stand still until the agent has reached a majority, which says that they are not given up. The
 gateway lets them run for `GUESTS_S` and a little more at a time: so they stop also where the agent has ended. Parts
 with a source here go on, as no other board can take their input. So when people forget a board (`edgert fleet forget`),
-though it lives, no operator that it ran for others has two owners.
+though it lives, no operator that it ran for others has two owners. A board that joins another fleet stops its guests,
+too, until all boards of the flow are in that fleet.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any, Final
 from agent.fleet.flows import FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
-from agent.fleet.status import link_untrusted
+from agent.fleet.status import link_untrusted, section_untrusted
 from agent.lease.electorate import Electorate
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import Leases
 from agent.lease.voters import LOOK_S, is_majority, lately_s
+from agent.membership.members import Member
 from agent.membership.roster import Roster
+from agent.migration.plan_change import participants
 from edgert.control.server import Handler
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
@@ -35,6 +38,8 @@ GUESTS_S: Final = 30.0
 """Time for which guests run on without this agent, beside that in which a majority must answer: an agent that begins
 anew (after 2 s; a slow board takes some seconds to read the program, and an update more) needs both to let them run on.
 Both are over before the board can be forgotten (`agent.lease.electorate.dead_s`)."""
+MARK: Final = 8
+"""Characters of a fleet's mark that boards tell: its end, which was drawn."""
 ASKED: Final = 16
 """Most boards that a look pings, where too few have answered."""
 
@@ -53,6 +58,7 @@ class FleetPresence:
         self._began = self._looked_at = clock.monotonic()
         self._missed = False
         """The look before found no majority that had answered."""
+        self._fleet = leases.memory.voters.fleet
         self._leaves = False
 
     async def run(self) -> None:
@@ -71,7 +77,8 @@ class FleetPresence:
         now = self._clock.monotonic()
         stood_still, self._looked_at = now - self._looked_at > LEASE_S, now
         cut_off = self._is_cut_off()
-        if stood_still:  # the machine was suspended, perhaps: the fleet may have forgotten this board meanwhile
+        before, self._fleet = self._fleet, self._leases.memory.voters.fleet
+        if stood_still or self._fleet != before:  # a machine that was suspended may have been forgotten meanwhile
             cut_off = self._missed = True
         if not self._gateway.connected:  # its guests wait for this agent
             await self._gateway.look()
@@ -80,10 +87,19 @@ class FleetPresence:
         await self._tell_peers()
 
     def answering(self, within_s: float) -> set[str]:
-        """The boards that count and have answered a ping of this one lately, itself included."""
-        since, members = self._clock.monotonic() - within_s, self._leases.members
-        own = self._roster.own
-        return {m.name for m in self._roster if m.name in members and (m is own or m.answered_at >= since)}
+        """The boards that count and have answered a ping of this one lately, itself included. Those that tell of
+        another fleet do not count."""
+        since, members, own = self._clock.monotonic() - within_s, self._leases.members, self._roster.own
+        lately = [m for m in self._roster if m.name in members and (m is own or m.answered_at >= since)]
+        return {m.name for m in lately if m is own or self._told(m, "fleet") in (None, self.told()["fleet"])}
+
+    def told(self) -> dict[str, Any]:
+        """For the section of this board that the others read: in which fleet it is, and whether it votes."""
+        memory = self._leases.memory
+        return {"fleet": memory.voters.fleet[-MARK:], "votes": memory.votes}
+
+    def _told(self, member: Member, key: str) -> Any:
+        return section_untrusted(member, "board").get(key)
 
     def _has_majority(self) -> bool:
         return is_majority(self.answering(lately_s(len(self._leases.members))), self._leases.members)
@@ -112,7 +128,7 @@ class FleetPresence:
             for_s = GUESTS_S + lately_s(len(self._leases.members))
             await self._gateway.client.call("part.guests", {"for_s": for_s})
             for flow in [flow for flow, part in parts.items() if part.get("suspended") is True]:
-                await self._resume(flow)
+                await self._resume(flow, parts[flow])
 
     async def _tell_peers(self) -> None:
         """Tells the gateway its peers, each time: it may have started anew. A suspected peer keeps its links."""
@@ -133,9 +149,12 @@ class FleetPresence:
         )  # fmt: skip
         await self._gateway.client.call("part.suspend", {"flow": flow})
 
-    async def _resume(self, flow: str) -> None:
-        """Lets the part go on, unless it was given up: then the flow's coordinator removes it."""
+    async def _resume(self, flow: str, part: Mapping[str, Any]) -> None:
+        """Lets the part go on, unless it was given up: then the flow's coordinator removes it. Of a flow that is partly
+        on boards of another fleet, that one may have moved it."""
         record, here = await self._leases.read(flow), self._roster.own.name
+        if participants(part) - self._leases.members:
+            return
         if record.state in ("removing", "removed") or (record.boards and here not in record.boards):
             log.warning("flow %s was given up here: its part is removed", flow)
             return
@@ -181,10 +200,14 @@ class FleetPresence:
             await self._gateway.client.call("part.suspend", {"flow": flow})
 
     def status(self) -> dict[str, Any]:
-        """For `fleet.status`."""
+        """For `fleet.status`. `blank`: boards that are reached and do not vote."""
         members = self._leases.members
         reached = self.answering(lately_s(len(members)))
-        return {"boards": sorted(members), "reached": sorted(reached), "majority": is_majority(reached, members)}
+        told = {member.name: self._told(member, "votes") for member in self._roster if member.name in reached}
+        told[self._roster.own.name] = self._leases.memory.votes
+        blank = {name for name in reached if told[name] is False}
+        return {"boards": sorted(members), "reached": sorted(reached), "blank": sorted(blank),
+                "majority": is_majority(reached - blank, members)}  # fmt: skip
 
 
 def _running_guests(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,9 @@ fails (Ongaro, "Consensus: Bridging Theory and Practice", 2014, section 4.1, wit
 first writes the voters of before by its own number).
 
 A new board is no voter until the others made it one. The first board of a fleet begins alone.
+
+Fleets that began apart become one: a board joins the other fleet where a majority of that one votes, and its own has no
+majority for as long as it takes to forget a board, or fewer boards. One that joins has no vote until it is told.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from random import Random
 from typing import Final
 
 from agent.lease.fences import next_fence
-from agent.lease.grants import LEASE_S, Grants, grants_untrusted, is_number
-from agent.lease.leases import VOTE_S, Lease, LeaseError, Leases
+from agent.lease.grants import Grants, grants_untrusted, is_number
+from agent.lease.leases import Lease, LeaseError, Leases
 from agent.lease.memory import VOTERS, LeaseMemory
 from agent.lease.voters import Voters, is_majority, lately_s
 from agent.membership.members import State
@@ -57,11 +60,12 @@ class Electorate:
         self._leases, self._roster, self._clock, self._random = leases, roster, clock, random
         self._may_begin, self._refused = may_begin, refused
         self._memory: LeaseMemory = leases.memory
-        self._began = clock.monotonic()
-        self._steady_since = self._began
+        self._steady_since = clock.monotonic()
         """When this agent began, or gained or lost its majority last. Boards that it does not hear of since then are no
         part of that majority."""
         self._had_majority = False
+        self._failing_since: float | None = None
+        """When this board's fleet had no majority first, while another one has."""
         self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
 
     async def look(self) -> None:
@@ -72,7 +76,7 @@ class Electorate:
         if not memory.voters.names:
             await self._meet()
         elif leases.name in leases.members and not memory.votes:
-            if self._clock.monotonic() - self._began >= LEASE_S + VOTE_S:  # what it promised before is over
+            if memory.may_learn:
                 memory.learn(await self._gather())
                 await memory.keep()
                 log.info("this board, whose disk was new, was told what the fleet remembers, and votes again")
@@ -84,6 +88,32 @@ class Electorate:
         if others := [name for name in self._leases.reached() if name != self._leases.name]:
             with contextlib.suppress(EdgertError):
                 await self._leases.tell(self._random.choice(others))
+        await self._choose()
+
+    async def _choose(self) -> None:
+        """Joins the other fleet that this board has heard of, if that one goes on."""
+        leases, memory, now = self._leases, self._memory, self._clock.monotonic()
+        rival, memory.rival = memory.rival, Voters()
+        failing_since, self._failing_since = self._failing_since, None
+        asked = sorted((self._present() - {leases.name}) & set(rival.names))
+        if not is_majority(asked, rival.names):
+            return
+        told = await asyncio.gather(*map(leases.tell, asked), return_exceptions=True)
+        theirs = {name: voters for name, voters in zip(asked, told, strict=True)
+                  if isinstance(voters, Voters) and voters.fleet == rival.fleet}  # fmt: skip
+        rival = max(theirs.values(), default=rival)
+        if not is_majority(theirs, rival.names):
+            return
+        answers = await leases.ask("known", VOTERS, 0)
+        if not is_majority([name for name, answer in answers.items() if answer["votes"]], leases.members):
+            memory.rival, self._failing_since = rival, now if failing_since is None else failing_since
+            if now - self._failing_since < dead_s(len(leases.members)):
+                return
+        elif not rival.supersedes(memory.voters):
+            return
+        log.warning("this board joins another fleet of the same key, of %s", ", ".join(rival.names))
+        memory.join(rival)
+        await memory.keep()
 
     async def _tend(self) -> None:
         """Adds and removes boards. Where one cannot be added it is tried more and more seldom: all write each time."""

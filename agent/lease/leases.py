@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S, Record, record_untrusted
-from agent.lease.memory import VOTERS, LeaseMemory
-from agent.lease.voters import is_majority
+from agent.lease.memory import VOTE_S, VOTERS, LeaseMemory
+from agent.lease.voters import Voters, is_majority
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 AskBoard = Callable[[str, str, Mapping[str, Any], float], Awaitable[Any]]
 """(gateway, verb, arguments, time-out in seconds) -> the answer of that board's agent."""
 VERB: Final = "fleet.lease"
-VOTE_S: Final = 4.0
-"""Longest wait for a board's vote, which it writes to its card first."""
 PATIENCE_S: Final = 2 * LEASE_S
 """Longest wait for a lease that another coordinator has: that one ends, or dies and loses it."""
 PAUSE_S: Final = (0.2, 1.0)
@@ -80,8 +78,8 @@ class Leases:
     def __init__(self, memory: LeaseMemory, roster: Roster, request: AskBoard, clock: Clock, random: Random) -> None:
         self.name, self.memory, self._roster = memory.name, memory, roster
         self._request, self._clock, self._random = request, clock, random
-        self.blank: set[str] = set()
-        """Voters that said when they were asked last that they remember nothing: their disk is new."""
+        self.blank: dict[str, str] = {}
+        """Boards that had no vote in this fleet when they were asked last, and why."""
 
     @property
     def members(self) -> frozenset[str]:
@@ -93,8 +91,8 @@ class Leases:
         return sorted(member.name for member in self._roster if member.present and member.name in self.members)
 
     def has_majority(self) -> bool:
-        """True if a majority seems to be present; only the answers tell."""
-        return is_majority(self.reached(), self.members)
+        """True if a majority seems to be present, and to vote; only the answers tell."""
+        return is_majority(set(self.reached()) - self.blank.keys(), self.members)
 
     @contextlib.asynccontextmanager
     async def held(self, flow: str) -> AsyncIterator[Lease]:
@@ -143,7 +141,7 @@ class Leases:
                 f"{_what(lease.flow)}: the lease of {self.name} is over, as no majority renewed it; try again"
             )
         if lease.fleet != self.memory.voters.fleet:
-            raise LeaseError(f"{_what(lease.flow)}: this board has become one of a greater fleet; try again")
+            raise LeaseError(f"{_what(lease.flow)}: this board has become one of another fleet; try again")
         answers = await self.ask(verb, lease.flow, lease.number, more, names or ())
         wrote = [name for name, answer in answers.items() if answer.get("wrote") is True]
         if not is_majority(wrote, self.members if names is None else names):
@@ -180,11 +178,14 @@ class Leases:
                 " these"
             )
         lacking = sorted(members - voting)
-        told = ", ".join(f"{name} (its disk is new)" if name in self.blank else name for name in lacking)
+        silent = ", ".join(name for name in lacking if name not in self.blank)
+        blank = ", ".join(f"{name} ({self.blank[name]})" for name in lacking if name in self.blank)
         raise LeaseError(
             f"{_what(flow)}: {self.name} reaches {len(members) - len(lacking)} of the fleet's {len(members)} boards,"
-            f" and a change needs more than half of them. Not reached: {told}. Start them or mend the network; where"
-            f" one is gone for good: {FORCE}"
+            " and a change needs more than half of them."
+            + (f" Not reached: {silent}. Start them or mend the network." if silent else "")
+            + (f" Without a vote: {blank}." if blank else "")
+            + f" Where one is gone for good, or has a new disk: {FORCE}"
         )
 
     async def ask(
@@ -213,16 +214,28 @@ class Leases:
             for task in waiting:
                 task.cancel()
         found = {name: task.result() for task, name in asked.items() if name in answered}
-        for name, answer in found.items():
-            with contextlib.suppress(EdgertError):
-                await self.memory.merge(answer)
-            (self.blank.discard if answer.get("votes") is True else self.blank.add)(name)
-        return found
+        return {name: await self._voting(name, answer) for name, answer in found.items()}
 
-    async def tell(self, board: str) -> None:
-        """Exchanges with a board what is known of the voters. Raises `EdgertError`."""
+    async def _voting(self, name: str, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Takes in the voters of an answer. A vote in another fleet is none in this one."""
+        told = Voters()
+        with contextlib.suppress(EdgertError):
+            told = await self.memory.merge(answer)
+        self.blank.pop(name, None)
+        if told.fleet != self.memory.voters.fleet:
+            self.blank[name] = "it is of another fleet"
+        elif answer.get("votes") is not True:
+            self.blank[name] = "it remembers nothing yet, as with a new disk"
+        return {**answer, "votes": name not in self.blank}
+
+    async def tell(self, board: str) -> Voters:
+        """Exchanges with a board what is known of the voters. Returns those of the fleet in which it votes; no names:
+        in none. Raises `EdgertError`."""
         asked = {"verb": "known", "voters": self.memory.voters.plain()}
-        await self.memory.merge(_answer(await self._request(board, VERB, asked, VOTE_S)))
+        answer = _answer(await self._request(board, VERB, asked, VOTE_S))
+        told = await self.memory.merge(answer)
+        await self._voting(board, answer)
+        return told if answer.get("votes") is True else Voters()
 
 
 def _what(flow: str) -> str:

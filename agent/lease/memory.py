@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from agent.lease.grants import Grants, Record, grants_untrusted, is_number, record_untrusted
+from agent.lease.grants import LEASE_S, Grants, Record, grants_untrusted, is_number, record_untrusted
 from agent.lease.voters import Voters, voters_untrusted
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
@@ -19,6 +19,8 @@ from edgert.core.ids import FLOW_NAME
 
 VOTERS: Final = "@voters"
 """In place of a flow: the lease under which voters are changed."""
+VOTE_S: Final = 4.0
+"""Longest wait for a board's vote, which it writes to its card first."""
 
 
 class LeaseMemory:
@@ -33,7 +35,10 @@ class LeaseMemory:
             raise ValueError("expected voters and grants")
         self.voters = voters_untrusted(plain["voters"]) if "voters" in plain else Voters()
         """The voters; no names: this board has not met its fleet yet."""
+        self.rival = Voters()
+        """The newest voters that were heard of another fleet; no names: of none."""
         self._remembers = plain.get("remembers") is True
+        self._blank_since = clock.monotonic()
         if not is_number(floor := plain.get("floor", 0)):
             raise ValueError("expected a number as floor")
         self.grants = Grants(grants_untrusted(plain.get("grants", {})), clock.monotonic(), floor)
@@ -42,6 +47,12 @@ class LeaseMemory:
     @property
     def votes(self) -> bool:
         return self._remembers and self.name in self.voters.names
+
+    @property
+    def may_learn(self) -> bool:
+        """Not before what a board that remembers nothing may have promised, when it did, is over."""
+        over = self._clock.monotonic() - self._blank_since >= LEASE_S + VOTE_S
+        return over or self._remembers or self.name not in self.voters.names
 
     def record(self, flow: str) -> Record:
         """The record that this board remembers; a majority may have a newer one."""
@@ -52,15 +63,23 @@ class LeaseMemory:
         self.voters, self._remembers = Voters(fleet, 1, 0, (self.name,)), True
 
     def adopt(self, voters: Voters) -> bool:
-        """Takes over newer voters; says whether they were. Of a fleet that ends in a greater one nothing is remembered:
-        its records would win by their numbers over those of the greater one."""
+        """Takes over newer voters of this board's fleet; says whether they were. Those of another one are noted: a
+        board that returns with an old record must not end a fleet that works."""
+        if self.voters.names and voters.fleet != self.voters.fleet:
+            if voters.names and (voters.fleet != self.rival.fleet or voters.supersedes(self.rival)):
+                self.rival = voters
+            return False
         if not voters.supersedes(self.voters):
             return False
-        if self.voters.names and voters.fleet != self.voters.fleet:
-            self.grants.clear()
-            self._remembers = False
         self.voters = voters
         return True
+
+    def join(self, voters: Voters) -> None:
+        """Becomes a board of another fleet. Of its own nothing is remembered: its records would win by their numbers
+        over those of the other one."""
+        self.grants.clear()
+        self.voters, self.rival, self._remembers = voters, Voters(), False
+        self._blank_since = self._clock.monotonic()
 
     def learn(self, grants: Grants) -> None:
         """Takes over what a majority remembers; from now on this board votes, if it is one of the voters."""
@@ -86,6 +105,8 @@ class LeaseMemory:
         now, grants = self._clock.monotonic(), self.grants
         try:
             match verb:
+                case "learn" if not self.may_learn:
+                    return {}
                 case "learn":
                     self.learn(Grants(grants_untrusted(args.get("grants")), now, number))
                     return {"learnt": True}
@@ -119,14 +140,15 @@ class LeaseMemory:
             self.adopt(voters)
         return wrote
 
-    async def merge(self, told: Mapping[str, Any]) -> None:
-        """Takes in the voters that another board told. Raises `EdgertError`."""
+    async def merge(self, told: Mapping[str, Any]) -> Voters:
+        """Takes in the voters that another board told, and returns them. Raises `EdgertError`."""
         try:
-            newer = "voters" in told and self.adopt(voters_untrusted(told["voters"]))
+            voters = voters_untrusted(told["voters"]) if "voters" in told else Voters()
         except ValueError as error:
             raise EdgertError(f"voters of the fleet: {error}") from error
-        if newer:
+        if self.adopt(voters):
             await self.keep()
+        return voters
 
     async def keep(self) -> None:
         """Stores all, before anybody is answered. Raises `EdgertError`."""

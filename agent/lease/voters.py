@@ -39,7 +39,8 @@ class Voters(NamedTuple):
     """The boards that vote, in order."""
 
     def supersedes(self, other: Voters) -> bool:
-        """The greater number of one fleet is newer. Of two fleets, that with more boards goes on."""
+        """The greater number of one fleet is newer. Of two fleets with a majority each, that with more boards goes on
+        (`agent.lease.electorate`)."""
         if self.fleet == other.fleet:
             return (self.number, self.step) > (other.number, other.step)
         return (len(self.names), self.fleet) > (len(other.names), other.fleet)

@@ -194,7 +194,7 @@ class VirtualAgent:
         able = {"cores": cores_of(board), "speed": REFERENCE_SPEED * board.speed,
                 "memory_mib": board.memory_mb or MEMORY_MB,
                 "bandwidth_mbit": self._settings.agent.bandwidth_mbit or UNKNOWN_MBIT}  # fmt: skip
-        self._tell("board", {**able, "link": link, "labels": labels, "drained": False})
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": False, **self.presence.told()})
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         by = self._settings.coordinates.algorithm
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": by})

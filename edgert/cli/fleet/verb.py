@@ -95,9 +95,10 @@ def _smaller_side(found: Mapping[str, Any]) -> Sequence[str]:
         return ("this board has met no fleet yet: do the boards of its agent.seeds run, and have they its key?",)
     text = (
         f"this board reaches {len(known['reached'])} of the fleet's {len(known['boards'])} boards: it changes no flow."
-        " Of a board that is gone for good: edgert fleet forget BOARD"
     )
-    return (text,)
+    if blank := known.get("blank"):
+        text += f" Without a vote yet, as with a new disk: {', '.join(blank)}."
+    return (text + " Of a board that is gone for good: edgert fleet forget BOARD",)
 
 
 def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_board_with_a_new_card_votes_only_when_it_was_told_what_the_others_rem
         new_board(fleet, "c", 0.1)
         fleet.start("b")
         await asyncio.sleep(40)
-        with pytest.raises(EdgertError, match=r"Not reached: a, c \(its disk is new\)"):
+        with pytest.raises(EdgertError, match=r"Not reached: a\..* Without a vote: c \(.*new disk\)\."):
             await ask(fleet, "b", "deploy", document=FLOW)
         await asyncio.sleep(330)
         assert fleet.agents["c"].flows.leases.memory.votes
@@ -150,6 +151,141 @@ def test_of_two_fleets_that_began_apart_the_greater_one_goes_on() -> None:
         assert on(fleet) == {"a": (1, False)}
 
     tell(story)
+
+
+async def returns(fleet: VirtualFleet) -> None:
+    """Boards a and b got new cards while c was off, and began a fleet. Now c is back with what it knew."""
+    fleet.apply(FleetEvent(0.0, "kill", ("c",), 160.0))
+    await asyncio.sleep(5)
+    for name in "ab":
+        new_board(fleet, name, 20.0)
+    await asyncio.sleep(60)
+    assert members(fleet) == {frozenset("ab")}
+    await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+    await asyncio.sleep(120)
+
+
+def test_a_board_that_returns_with_old_voters_does_not_end_a_fleet_that_works() -> None:
+    """Its record named more boards: the two others took it over, had no vote by it, and no flow was changed again."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await returns(fleet)
+        await ask(fleet, "a", "move", flow="air", moves={"minute": "a"})
+        await ask(fleet, "a", "move", flow="air", moves={"minute": "b"})
+        assert [fleet.agents[name].presence.status()["majority"] for name in "abc"] == [True, True, False]
+        with pytest.raises(LeaseError, match=r"c reaches 1 of.*Without a vote: a \(it is of another fleet\), b"):
+            await fleet.agents["c"].flows.leases.read("air")
+        await asyncio.sleep(600)
+        assert members(fleet) == {frozenset("abc")}
+        fleet.apply(FleetEvent(0.0, "kill", ("b",), 3.0))
+        await asyncio.sleep(60)
+        assert on(fleet) == {"a": (5, False), "b": (5, False)}
+
+    assert tell(story, 3).watch.violations == []
+
+
+def test_half_of_an_old_fleet_gives_way_to_a_new_one_of_as_many_boards(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = iter(["f", "e"])
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(marks))
+
+    async def story(fleet: VirtualFleet) -> None:
+        new_board(fleet, "c", 230.0)
+        await asyncio.sleep(200)
+        await ask(fleet, "a", "forget", board="c")
+        fleet.apply(FleetEvent(0.0, "kill", ("b",), 100.0))
+        await asyncio.sleep(5)
+        new_board(fleet, "a", 20.0)
+        await asyncio.sleep(60)
+        assert members(fleet) == {frozenset("ac")}
+        await asyncio.sleep(60)
+        await ask(fleet, "a", "deploy", document=FLOW)
+        await asyncio.sleep(400)
+        assert members(fleet) == {frozenset("abc")}
+
+    tell(story, 3)
+
+
+async def two_sites(fleet: VirtualFleet) -> None:
+    """Boards a to c are a fleet, d and e another one with the same key elsewhere."""
+    for name in "de":
+        new_board(fleet, name, 210.0)
+    await asyncio.sleep(200)
+    for name in "de":
+        await ask(fleet, "a", "forget", board=name)
+    cut(fleet, "abc", "de", 10_000.0)
+    await asyncio.sleep(11)
+    for name in "de":
+        fleet.agents[name].membership.seeds = [fleet.agents["d"].membership.roster.own.address]
+    await asyncio.sleep(60)
+    assert members(fleet) == {frozenset("abc"), frozenset("de")}
+
+
+def carry(fleet: VirtualFleet, board: str, here: str, there: str) -> None:
+    cut(fleet, board, here, 10_000.0)
+    fleet.apply(FleetEvent(0.0, "heal", (board, *there), None))
+    fleet.agents[board].membership.seeds = [fleet.agents[there[0]].membership.roster.own.address]
+
+
+def test_a_board_that_is_carried_to_another_site_takes_no_fleet_along() -> None:
+    """Its record named three boards, of which two are elsewhere: those that it met had no vote by it any more."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
+        carry(fleet, "c", "ab", "de")
+        await asyncio.sleep(120)
+        await ask(fleet, "d", "move", flow="air", moves={"minute": "d"})
+        await asyncio.sleep(600)
+        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
+        fleet.die("c")
+        await asyncio.sleep(200)
+        await ask(fleet, "d", "move", flow="air", moves={"minute": "e"})
+
+    tell(story, 5)
+
+
+def test_a_board_that_is_carried_away_runs_nothing_for_those_that_it_left() -> None:
+    """They forget it, and give its operators to another board."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "c"})
+        carry(fleet, "c", "ab", "de")
+        for _ in range(30):
+            await asyncio.sleep(20)
+            assert on(fleet)["c"] == (1, True)
+        assert fleet.agents["d"].flows.leases.members == set("cde")
+        await ask(fleet, "a", "forget", board="c")
+        assert (await ask(fleet, "a", "remove", flow="air"))["lost"]
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+        await asyncio.sleep(60)
+        assert on(fleet)["c"] == (1, True)
+        carry(fleet, "c", "de", "ab")
+        await asyncio.sleep(800)
+        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
+        assert on(fleet) == {"a": (3, False), "b": (3, False)}
+
+    assert tell(story, 5).watch.violations == []
+
+
+def test_a_board_without_a_vote_is_none_of_a_majority_for_people_either() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        for name in "ab":
+            new_board(fleet, name, 10.0)
+        await asyncio.sleep(60)
+        for name in "abc":
+            told = fleet.agents[name].presence.status()
+            assert (told["reached"], told["blank"], told["majority"]) == (["a", "b", "c"], ["a", "b"], False)
+        with pytest.raises(LeaseError, match=r"boards, and a change .* half of them\. Without a vote: a \(") as refused:
+            await fleet.agents["a"].flows.leases.read("air")
+        assert "Not reached" not in str(refused.value)
+        for name in "ab":
+            await ask(fleet, "c", "forget", board=name, force=True)
+        await asyncio.sleep(60)
+        assert members(fleet) == {frozenset("abc")}
+        assert all(agent.presence.status()["majority"] for agent in fleet.agents.values())
+
+    tell(story, 3)
 
 
 async def refused(*_: Any) -> Any:
