@@ -42,6 +42,8 @@ ASK_S: Final = 75.0
 """Longest wait for a gateway: a flow has a minute to come to a batch boundary."""
 STATUS_S: Final = 10.0
 """Longest wait for a gateway that tells of itself. A look at all boards must not wait for one that just died."""
+TAKING: Final = frozenset({"part.deploy", "part.ahead", "part.prepare"})
+"""Verbs by which a board gets a part of a flow."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
 
 
@@ -56,6 +58,10 @@ class FleetFlows:
         self.control: dict[str, Handler] = {"fleet.flows": self._flows, "fleet.figures": self._figures}
         self._do: dict[str, Handler] = {}
         self.add("move", self._move)
+        self.leaves = False
+        """True if this board leaves the fleet: it takes no part of a flow any more."""
+        self.taking = 0
+        """Count of requests by which this board gets a part now."""
         self._busy: dict[str, asyncio.Lock] = {}
         """Flow → lock, held while this agent changes the flow."""
         self._held: dict[str, Lease] = {}
@@ -79,7 +85,7 @@ class FleetFlows:
         verb, arguments = args.get("verb"), args.get("args")
         if verb not in VERBS or not isinstance(arguments, Mapping):
             raise EdgertError(f"expected one of {', '.join(sorted(VERBS))} and its arguments, got {show(verb)}")
-        return await self._gateway.client.call(verb, arguments, ASK_S)
+        return await self._ask_own(verb, arguments, ASK_S)
 
     async def serve_coordinator(self, sender: str, args: Mapping[str, Any]) -> Any:
         """Does what another agent asks, which takes this one for the coordinator of a flow."""
@@ -92,8 +98,18 @@ class FleetFlows:
         """The answer of a gateway of the fleet. Raises `EdgertError`."""
         wait_s = STATUS_S if verb in STATUS_VERBS else ASK_S
         if gateway == self.name:
-            return await self._gateway.client.call(verb, args, wait_s)
+            return await self._ask_own(verb, args, wait_s)
         return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, wait_s)
+
+    async def _ask_own(self, verb: str, args: Mapping[str, Any], wait_s: float) -> Any:
+        takes = verb in TAKING
+        if takes and self.leaves:
+            raise EdgertError(f"{self.name} leaves the fleet")
+        self.taking += takes
+        try:
+            return await self._gateway.client.call(verb, args, wait_s)
+        finally:
+            self.taking -= takes
 
     def _by_coordinator(self, verb: str) -> Handler:
         async def handler(args: Mapping[str, Any]) -> Any:

@@ -59,7 +59,6 @@ class FleetPresence:
         self._missed = False
         """The look before found no majority that had answered."""
         self._fleet = leases.memory.voters.fleet
-        self._leaves = False
 
     async def run(self) -> None:
         async def every(seconds: float, do: Callable[[], Awaitable[None]], what: str) -> None:
@@ -119,7 +118,7 @@ class FleetPresence:
 
     async def _see_to_guests(self, cut_off: bool) -> None:
         parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
-        if self._leaves:
+        if self._flows.leaves:
             return
         if cut_off:
             for flow in _running_guests(parts):
@@ -177,8 +176,17 @@ class FleetPresence:
 
     async def take_leave(self, args: Mapping[str, Any]) -> None:
         """Call this before this board leaves its fleet. Raises `EdgertError` where it has parts of flows; with
-        `{"force": True}` its guests stand still from now on instead."""
-        force = args.get("force") is True
+        `{"force": True}` its guests stand still from now on instead. It takes no part of a flow from now on."""
+        self._flows.leaves = True  # first: else a part could come after the look
+        try:
+            await self._look_for_parts(force=args.get("force") is True)
+        except BaseException:
+            self._flows.leaves = False
+            raise
+
+    async def _look_for_parts(self, *, force: bool) -> None:
+        if self._flows.taking:
+            raise EdgertError("this board is getting a part of a flow: try again")
         try:
             parts: Mapping[str, Mapping[str, Any]] = await self._gateway.client.call("part.status")
         except EdgertError as error:
@@ -195,7 +203,6 @@ class FleetPresence:
                 " `edgert fleet remove` for a flow whose source is here. With --force its operators for other boards"
                 " stand still here, and their state is out of the fleet's reach"
             )
-        self._leaves = True
         for flow in _running_guests(parts):
             await self._gateway.client.call("part.suspend", {"flow": flow})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -67,6 +68,26 @@ def test_a_board_with_parts_of_flows_does_not_leave() -> None:
         await leave(fleet, "d")
         await asyncio.sleep(5)
         assert fleet.agents["a"].flows.alive() == ["a", "b", "c"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
+def test_a_board_that_leaves_gets_no_part_meanwhile(after_s: float) -> None:
+    """It looked for parts, and left with one that came a moment later."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        board = min(fleet.agents.keys() - {fleet.agents["a"].flows.coordinator_of("air"), "a"})
+        deploys = asyncio.ensure_future(ask(fleet, "a", "deploy", document=FLOW, pins={"minute": board}))
+        await asyncio.sleep(after_s)
+        agent, left = fleet.agents[board], False
+        with suppress(EdgertError):
+            await leave(fleet, board)
+            left = True
+        await asyncio.gather(deploys, return_exceptions=True)
+        await asyncio.sleep(10)
+        assert left is not ("air" in agent.virtual_gateway.runs)
+        assert left is (deploys.exception() is not None)
 
     tell(story)
 
