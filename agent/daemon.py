@@ -376,9 +376,9 @@ class Agent:
         await self.presence.take_leave(args)
         self.membership.leave(self.clock.monotonic())
         self.transport.step()
-        await self.electorate.resign()
+        counted = await self.electorate.resign()
         asyncio.get_running_loop().call_later(LEAVE_S, self.stopping.set)
-        return {"left": True}
+        return {"left": True, **({"counted": counted} if counted else {})}
 
 
 async def _feed_watchdog() -> None:

@@ -291,7 +291,7 @@ class FleetFlows:
         if not parts:
             raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
         lacking = set().union(*map(participants, parts.values())) - parts.keys()
-        if lost := [board for board in lacking & known.keys() if flow not in known[board]]:
+        if lost := {board for board in placed(parts).values() if board in known and flow not in known[board]}:
             raise EdgertError(f"flow {flow} has no part on {listed(lost)}, as with a new card: deploy the flow again")
         if silent := lacking - known.keys():
             forget = "".join(f"edgert fleet forget {board}, then " for board in sorted(silent & self.leases.members))
@@ -299,7 +299,8 @@ class FleetFlows:
                 f"flow {flow} has a part on {listed(silent)}, which does not answer. Where the board is gone for good:"
                 f" {forget}edgert fleet remove {flow}"
             )
-        if any(part["state"] != "running" for part in parts.values()) or len({p["plan"] for p in parts.values()}) > 1:
+        plans, states = {part["plan"] for part in parts.values()}, {part["state"] for part in parts.values()}
+        if lacking or len(plans) > 1 or states != {"running"}:
             raise EdgertError(f"the plan of flow {flow} is being changed; try again")
         return parts
 

@@ -246,11 +246,17 @@ class Electorate:
             return False
         return True
 
-    async def resign(self) -> None:
-        """Ends this board's vote if enough others agree within `RESIGN_S`, before it leaves."""
+    async def resign(self) -> str:
+        """Ends this board's vote if enough others agree within `RESIGN_S`, before it leaves. Returns what people have
+        to do where they do not; empty: nothing."""
         name = self._leases.name
         if self._leases.members - {name}:
             try:
                 await asyncio.wait_for(self._change(lambda voters: {name} & set(voters.names)), RESIGN_S)
             except (EdgertError, TimeoutError) as error:
-                log.warning("the fleet still counts this board (edgert fleet forget, on another one): %s", error)
+                log.warning("the fleet still counts this board: %s", str(error) or f"no majority within {RESIGN_S:g} s")
+                return (
+                    f"the fleet still counts {name}, as too few boards agreed in time. On another board, in three"
+                    f" minutes: edgert fleet forget {name}; with --force where most boards do not answer"
+                )
+        return ""

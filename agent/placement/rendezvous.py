@@ -1,8 +1,8 @@
-"""The member that coordinates a flow: the one that rendezvous hashing of the flow's name picks among those alive.
+"""The voter that coordinates a flow: the one that rendezvous hashing of the flow's name picks among those alive.
 
-Every member computes the same from the same members, without a message; when a member comes or goes, only the flows
-that it gets or had change their coordinator (Thaler, Ravishankar, 1998). Two members that see different members may
-both take themselves for the coordinator: a majority grants the lease of the flow to one (`agent.lease`), and the
+Every agent computes the same from the same voters, without a message; when a voter comes or goes, only the flows that
+it gets or had change their coordinator (Thaler, Ravishankar, 1998). Two agents that see different voters may both
+take themselves for the coordinator: a majority grants the lease of the flow to one (`agent.lease`), and the
 fencing number of `gateway.flows.parts` lets only the later one through.
 """
 

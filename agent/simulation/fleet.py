@@ -110,7 +110,8 @@ class VirtualFleet(MembershipNetwork):
         if isinstance(event, Changed) and event.what not in ("updated", "suspected", "refuted"):
             if event.what == "died":
                 self.watch.holds_for_dead(name, event.name, set(self.agents))
-            self.watch.coordinates(self.flow, name, coordinator(self.flow, agent.alive()))
+            if alive := agent.alive():  # none where all have left
+                self.watch.coordinates(self.flow, name, coordinator(self.flow, alive))
 
     async def request(self, sender: str, receiver: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
         """Works as `agent.membership.transport.Transport.request`. Raises `RequestError`."""

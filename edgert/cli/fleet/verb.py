@@ -50,7 +50,8 @@ def _status(args: argparse.Namespace) -> int:
 
 def _leave(args: argparse.Namespace) -> int:
     found = ask_fleet(args, "fleet.leave", {"force": args.force})
-    print(json.dumps(found) if args.json else "the agent has left the fleet")
+    left = "the agent has left the fleet"
+    print(json.dumps(found) if args.json else f"{left}, but {found['counted']}" if "counted" in found else left)
     return 0
 
 
@@ -98,7 +99,7 @@ def _smaller_side(found: Mapping[str, Any]) -> Sequence[str]:
     )
     if blank := known.get("blank"):
         text += f" Without a vote yet, as with a new disk: {', '.join(blank)}."
-    return (text + " Of a board that is gone for good: edgert fleet forget BOARD",)
+    return (text + " Of a board that is gone for good: edgert fleet forget BOARD --force",)
 
 
 def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:

@@ -59,7 +59,12 @@ class Agent:
         doc="IP address that others are told; empty: that of bind, which must not be 0.0.0.0 then",
         check=_advertised,
     )
-    seeds: tuple[str, ...] = setting((), doc="agents to join by, as HOST:PORT; one that lives is enough", check=_seed)
+    seeds: tuple[str, ...] = setting(
+        (),
+        doc="agents to join by, as HOST:PORT; one that lives is enough to join a fleet, and more than half of them (of "
+        "two both) to begin one",
+        check=_seed,
+    )
     discovery: str = setting(
         "none",
         doc="mdns: agents of the same fleet on the local network find each other, also without seeds; the network can "

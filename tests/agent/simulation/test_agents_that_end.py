@@ -11,6 +11,7 @@ import pytest
 from agent.fleet.presence import GUESTS_S
 from agent.lease.electorate import DEAD_S
 from agent.lease.voters import LATELY_S, LOOK_S
+from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.loop import LoopClock
 from edgert.core.errors import EdgertError
@@ -70,6 +71,30 @@ def test_a_board_with_parts_of_flows_does_not_leave() -> None:
         assert fleet.agents["a"].flows.alive() == ["a", "b", "c"]
 
     tell(story)
+
+
+def test_a_board_that_the_fleet_still_counts_after_it_left_says_what_to_do() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        assert await fleet.agents["c"].begin(fleet.agents["c"].presence._electorate.resign()) == ""
+        fleet.apply(FleetEvent(0.0, "kill", ("a",), 60.0))
+        await asyncio.sleep(20)
+        await leave(fleet, "b")
+        told = await fleet.agents["b"].begin(fleet.agents["b"].presence._electorate.resign())
+        assert told.startswith("the fleet still counts b, ")
+        assert "edgert fleet forget b" in told
+
+    tell(story, 3)
+
+
+def test_all_boards_leave_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The simulation looked for the coordinator among none, and raised."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await asyncio.gather(*(leave(fleet, board) for board in "abc"))
+        await asyncio.sleep(5)
+
+    tell(story, 3)
+    assert "ValueError" not in caplog.text
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1])
