@@ -85,6 +85,28 @@ def test_a_removal_that_is_refused_and_happens_later_says_so(monkeypatch: pytest
     tell(story, 3)
 
 
+async def refuse(_: Mapping[str, Any]) -> Any:
+    raise EdgertError("its card is full")
+
+
+def test_a_change_of_rules_that_one_board_refuses_says_that_it_may_still_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other boards have stored it, and the newest rules hold."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+        monkeypatch.setitem(fleet.agents["b"].virtual_gateway._verbs, "part.rules", refuse)
+        with pytest.raises(EdgertError, match="change of rules may still be done later"):
+            await ask(fleet, "a", "rules", flow="air", heuristic="even")
+        assert (await ask(fleet, "a", "rules", flow="air"))["heuristic"] == "even"
+        with pytest.raises(EdgertError) as refused:
+            await ask(fleet, "a", "rules", flow="air", heuristic="none such")
+        assert "later" not in str(refused.value)
+
+    tell(story, 3)
+
+
 def test_a_request_whose_coordinator_dies_says_that_it_may_still_be_carried_out() -> None:
     async def story(fleet: VirtualFleet) -> None:
         chosen = next(iter(set(fleet.watch.coordinators.values())))
