@@ -117,8 +117,10 @@ class FleetMend:
             await abort(flow, boards, plan, fence, flows.ask)
 
     def _counting(self, parts: Mapping[str, Part]) -> set[str]:
-        """The gateways that take part, forgotten ones left out unless they have answered."""
-        boards = set().union(*map(participants, parts.values()))
+        """The gateways that take part, forgotten ones left out unless they have answered. One that has left, and was
+        asked once more to prepare that by a request that came late, is told again."""
+        boards = {board for board, part in parts.items() if part.get("prepared_plan")}
+        boards.update(*map(participants, parts.values()))
         return {board for board in boards if board in parts or board in self._flows.leases.members}
 
     # -- deployments and removals

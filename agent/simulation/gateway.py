@@ -16,6 +16,7 @@ from agent.simulation.rows import Counted
 from agent.simulation.shape import PlanShape, PlanShapes, SimulatedInstance
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
+from edgert.core.ids import short
 from edgert.flow.part_states import PartEvent, PartState, after, event_of, state_of
 
 PATIENCE_S: Final = 60.0
@@ -250,6 +251,8 @@ class VirtualGateway:
         flow = args["flow"]
         self.fence(flow, args["fence"])
         async with self._busy:
+            if flow in self.runs and self.runs[flow].part.plan >= args["fence"]:
+                raise EdgertError(f"flow {flow} runs by plan {short(args['fence'])} already")
             before, then = self._step(flow, PartEvent.STOP)
             if before is not then:
                 await asyncio.sleep(STOP_S)

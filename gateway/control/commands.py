@@ -207,7 +207,7 @@ class Commands:
         """See `gateway.flows.parts`; so are the next ones. `{"flow": name, "fence": number}`."""
         flow = _text(arguments, "flow")
         async with self._obeying(flow, arguments):
-            return await self._parts.stop(flow)
+            return await self._parts.stop(flow, _number(arguments, "fence"))
 
     async def export_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name, "operators": [copy, ...], "taken": {gateway: [epoch, sequence]}, "since": token}`."""

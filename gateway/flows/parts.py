@@ -30,6 +30,7 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, show
+from edgert.core.ids import short
 from edgert.core.packing import pack, unpack_untrusted
 from edgert.flow.graph import Flow
 from edgert.flow.part_states import PartEvent, PartState
@@ -184,9 +185,13 @@ class Parts:
             self._fences[flow] = fence
         return self._fences.get(flow, 0)
 
-    async def stop(self, flow: str) -> dict[str, Any]:
-        """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways."""
+    async def stop(self, flow: str, fence: int | None = None) -> dict[str, Any]:
+        """The part stands still at a committed checkpoint. Returns how far it took the batches of other gateways.
+        `fence`: the coordinator's number of the change. Where the part runs by the plan of that change already, the
+        request was passed on by another board before, and comes late."""
         async with self._busy:
+            if fence is not None and self._run(flow).plan.number >= fence:
+                raise EdgertError(f"flow {flow} runs by plan {short(fence)} already: it is not stopped for it again")
             before, after = self._changes.step(flow, PartEvent.STOP)
             stopped = await self.stopped.stop(self._run(flow)) if before is PartState.RUNNING else self.stopped[flow]
             if before is not after:  # a coordinator that reaches a suspended part belongs to the fleet

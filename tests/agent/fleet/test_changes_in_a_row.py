@@ -56,8 +56,10 @@ class Faulty(Fenced):
         try:
             if fault[2] == "unanswered":
                 await super().ask(gateway, verb, args)
-            elif fault[2] == "late":
+            elif fault[2] in ("late", "twice"):
                 self.late.append((gateway, verb, args))
+                if fault[2] == "twice":
+                    return await super().ask(gateway, verb, args)
             raise EdgertError("no answer")
         finally:
             self.down |= self.silent
@@ -145,9 +147,21 @@ def test_a_board_that_left_is_told_so_after_another_change_has_stopped_the_other
     assert made.state["c"] == "gone"
 
 
+def test_a_board_that_comes_is_told_so_after_another_change_was_tried() -> None:
+    """What it was given is that of the plan before; the givers have gone on by the next one."""
+    comes = Step(APART, faults(("a", "part.commit", "lost")), frozenset("c"))
+    made = make(comes, Step(AT_B), Step(AT_B))
+    assert {made.state[board] for board in BOARDS} == {"running"}
+
+
+def test_a_board_that_has_left_and_is_asked_to_prepare_that_once_more_keeps_nothing() -> None:
+    made = make(Step(AT_C), Step(AT_B, faults(("c", "part.prepare", "twice"))))
+    assert made.state["c"] == "gone"
+
+
 VERBS = ("part.copy", "part.ahead", "part.stop", "part.export", "part.prepare", "part.commit", "part.abort")
 FAULTS = st.tuples(
-    st.sampled_from(BOARDS), st.sampled_from(VERBS), st.sampled_from(["lost", "unanswered", "late"])
+    st.sampled_from(BOARDS), st.sampled_from(VERBS), st.sampled_from(["lost", "unanswered", "late", "twice"])
 )  # fmt: skip
 STEPS = st.builds(
     Step,

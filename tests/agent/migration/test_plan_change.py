@@ -34,7 +34,7 @@ COMES = Change({"name": "f"}, LEAVES.after, BEFORE, 7)
 """`b` had none."""
 ALL = (CHANGE, LEAVES, LEAVES_FIRST, COMES)
 CHANGES = st.sampled_from(ALL)
-FAULTS = ("lost", "unanswered", "forgets", "merges", "starts", "impatient", "late")
+FAULTS = ("lost", "unanswered", "forgets", "merges", "starts", "impatient", "late", "twice")
 
 
 @given(st.dictionaries(st.integers(1, 40), st.sampled_from(FAULTS), max_size=20), CHANGES)
@@ -60,7 +60,16 @@ def make(faults: Mapping[int, str], change: Change) -> Gateways:
     return gateways
 
 
-HARD = ("lost", "unanswered", "starts", "impatient", "late")
+@given(st.dictionaries(st.integers(1, 40), st.just("twice"), max_size=40), CHANGES)
+def test_requests_that_arrive_twice_leave_nothing_standing(faults: dict[int, str], change: Change) -> None:
+    """One board passes on what another one could not deliver; both may arrive."""
+    gateways = Gateways(faults, change)
+    run_virtual(change_plan(change, gateways.ask))
+    gateways.deliver(MOST)
+    assert whole(gateways) == change.plan
+
+
+HARD = ("lost", "unanswered", "starts", "impatient", "late", "twice")
 
 
 @pytest.mark.parametrize("change", ALL, ids=["swaps", "leaves", "leaves first", "comes"])

@@ -33,8 +33,8 @@ class Died(BaseException):
 class Gateways:
     """The gateways' side of the protocol, in memory: parts go from state to state by the product's table. `faults`:
     number of a request → what happens with it. It is lost, before it is carried out or after; its answer is not waited
-    for, and it arrives behind the next `LATE` ones; or, before it arrives, the gateway forgets what was sent ahead,
-    merges what it has stored, starts anew, or its patience ends."""
+    for, and it arrives behind the next `LATE` ones; it is carried out, and arrives once more later; or, before it
+    arrives, the gateway forgets what was sent ahead, merges what it has stored, starts anew, or its patience ends."""
 
     def __init__(self, faults: Mapping[int, str], change: Change) -> None:
         self.faults, self.change, self.asked = faults, change, 0
@@ -87,6 +87,8 @@ class Gateways:
         if fault == "impatient" and self.state[gateway] is PartState.STOPPED:
             self._step(gateway, PartEvent.PATIENCE_ENDS)
         answer = self._receive(gateway, verb, args)
+        if fault == "twice":
+            self.delayed.append((self.asked + 3 * LATE, gateway, verb, args))
         if fault == "unanswered":
             raise EdgertError("no answer")
         return answer
@@ -117,6 +119,8 @@ class Gateways:
 
     def _do(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         if verb == "part.stop":
+            if gateway in self.has and self.plan[gateway] >= args["fence"]:
+                raise EdgertError("it runs by the plan of that change")
             self._step(gateway, PartEvent.STOP)
             return {"links": {}}
         if verb == "part.copy":
@@ -147,8 +151,9 @@ class Gateways:
                 return {"pause_s": 0.0}
             self.on[gateway], self.made_by[gateway] = self.next[gateway], self.prepared_by[gateway]
             stays = gateway in self.on[gateway].values()
-            # one that leaves takes nothing: it may be told long after the others have gone on
-            self.mixed |= stays and any(self.lives[giver] != life for giver, life in self.imported[gateway].items())
+            # one that leaves takes nothing; givers that run by this plan have given what they had by the one before
+            before = {giver: life for giver, life in self.imported[gateway].items() if self.plan[giver] != args["plan"]}
+            self.mixed |= stays and any(self.lives[giver] != life for giver, life in before.items())
             self._step(gateway, PartEvent.STAYS if stays else PartEvent.LEAVES)
             self.plan[gateway], self.prepared[gateway] = args["plan"], None
             (self.has.add if stays else self.has.discard)(gateway)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgert.core.errors import MisfitError
+from edgert.core.errors import EdgertError, MisfitError
 from edgert.flow.plan import Location
 from edgert.runtime.flow_run import FlowRun
 from gateway.flows.plans import FLEET
@@ -121,4 +121,20 @@ async def test_a_prepared_part_does_not_go_on_by_itself_where_preparing_it_once_
     began = loop.time()
     await until(lambda: loop.time() > began + 0.1, "the end of its patience")
     assert (parts.status()["f"]["state"], links.held) == ("prepared", {"f"})
+    gateway.crash()
+
+
+@in_loop
+async def test_a_stop_that_comes_late_does_not_stop_a_part_that_runs_by_the_plan_of_that_change(tmp_path: Path) -> None:
+    """Another board passed the request on, and the change was made; the first one was still on its way."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(document(), FLEET, AT, 1)
+    parts, _ = parts_of(gateway)
+    await parts.obey("f", 2)
+    await parts.stop("f", 2)
+    await parts.prepare(dict(document().document), AT, 2, [await parts.export("f", [], {})])
+    await parts.commit("f", 2)
+    with pytest.raises(EdgertError, match="runs by plan 2 already"):
+        await parts.stop("f", 2)
+    assert parts.status()["f"]["state"] == "running"
     gateway.crash()
