@@ -152,8 +152,8 @@ class Gateways:
             self.on[gateway], self.made_by[gateway] = self.next[gateway], self.prepared_by[gateway]
             stays = gateway in self.on[gateway].values()
             # one that leaves takes nothing; givers that run by this plan have given what they had by the one before
-            before = {giver: life for giver, life in self.imported[gateway].items() if self.plan[giver] != args["plan"]}
-            self.mixed |= stays and any(self.lives[giver] != life for giver, life in before.items())
+            giving = [giver for giver in self.imported[gateway] if self.plan[giver] != args["plan"]]
+            self.mixed |= stays and any(self.lives[giver] != self.imported[gateway][giver] for giver in giving)
             self._step(gateway, PartEvent.STAYS if stays else PartEvent.LEAVES)
             self.plan[gateway], self.prepared[gateway] = args["plan"], None
             (self.has.add if stays else self.has.discard)(gateway)
