@@ -21,7 +21,7 @@ from agent.fleet import status as fleet_status
 from agent.fleet.auto import FleetAuto
 from agent.fleet.deploy import FleetDeploy
 from agent.fleet.drain import FleetDrain
-from agent.fleet.flows import FleetFlows
+from agent.fleet.flows import VOTER, FleetFlows
 from agent.fleet.history import MoveHistory
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.mend import FleetMend
@@ -293,8 +293,8 @@ class Agent:
         host = membership.roster.own.address[0]
         able, link = capacity.within(self._capacity, limits(self.gateway.pid())), [host, self.gateway.link_port()]
         keys = self.sealer.ring.identifiers[:MAX_KEYS_TOLD]
-        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained, "keys": keys,
-                             **self.presence.told()})  # fmt: skip
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained, "keys": keys})
+        self._tell(VOTER, told := self.presence.told(), again="majority" in told)
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()
@@ -308,9 +308,9 @@ class Agent:
             self._tell(MOVES, self.moves.gossip_section())
         self.transport.step()
 
-    def _tell(self, section: str, value: Mapping[str, Any]) -> None:
+    def _tell(self, section: str, value: Mapping[str, Any], *, again: bool = False) -> None:
         try:
-            self.membership.publish(section, pack(value))
+            self.membership.publish(section, pack(value), again)
         except ValueError as error:
             log.warning("the other agents are not told the newest state: %s", error)
 

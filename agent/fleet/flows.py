@@ -44,6 +44,8 @@ STATUS_S: Final = 10.0
 """Longest wait for a gateway that tells of itself. A look at all boards must not wait for one that just died."""
 TAKING: Final = frozenset({"part.deploy", "part.ahead", "part.prepare"})
 """Verbs by which a board gets a part of a flow."""
+VOTER: Final = "voter"
+"""The section in which a board tells of its vote (`agent.fleet.presence`)."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
 
 
@@ -133,8 +135,11 @@ class FleetFlows:
         return coordinator(flow, self.able())
 
     def able(self) -> list[str]:
-        """The living voters that can coordinate flows: of a gateway that is away nothing could be asked there."""
-        return self._with_gateway() or self.alive()
+        """The living voters that can coordinate flows: of a gateway that is away nothing could be asked there, and a
+        board that has told that it reaches no majority gets no lease. One that reaches none itself leaves none out."""
+        cut_off = {m.name for m in self._roster if section_untrusted(m, VOTER).get("majority") is False}
+        found = self._with_gateway() or self.alive()
+        return [name for name in found if name not in cut_off or self.name in cut_off] or found
 
     def _with_gateway(self) -> list[str]:
         """The living voters whose agents have not told that their gateway is away: one that hangs takes long to ask."""

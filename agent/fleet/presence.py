@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, listed, placed
+from agent.fleet.flows import VOTER, FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import link_untrusted, section_untrusted
@@ -59,6 +59,7 @@ class FleetPresence:
         self._missed = False
         """The look before found no majority that had answered."""
         self._fleet = leases.memory.voters.fleet
+        self._cut_off = False
 
     async def run(self) -> None:
         async def every(seconds: float, do: Callable[[], Awaitable[None]], what: str) -> None:
@@ -68,14 +69,17 @@ class FleetPresence:
 
         await asyncio.gather(
             every(LOOK_S, self.look, "the fleet could not be looked at"),
-            every(LOOK_S, self._electorate.look, "the fleet's voters could not be looked after"),
+            every(LOOK_S, self._look_after_voters, "the fleet's voters could not be looked after"),
             every(COMPARE_S, self._electorate.compare, "what is known of the fleet could not be compared"),
         )
+
+    async def _look_after_voters(self) -> None:
+        await self._electorate.look(self._flows.able())
 
     async def look(self) -> None:
         now = self._clock.monotonic()
         stood_still, self._looked_at = now - self._looked_at > LEASE_S, now
-        cut_off = self._is_cut_off()
+        cut_off = self._cut_off = self._is_cut_off()
         before, self._fleet = self._fleet, self._leases.memory.voters.fleet
         if stood_still or self._fleet != before:  # a machine that was suspended may have been forgotten meanwhile
             cut_off = self._missed = True
@@ -90,15 +94,20 @@ class FleetPresence:
         another fleet do not count."""
         since, members, own = self._clock.monotonic() - within_s, self._leases.members, self._roster.own
         lately = [m for m in self._roster if m.name in members and (m is own or m.answered_at >= since)]
-        return {m.name for m in lately if m is own or self._told(m, "fleet") in (None, self.told()["fleet"])}
+        fleet = self._leases.memory.voters.fleet[-MARK:]
+        return {m.name for m in lately if m is own or (self._told(m, "fleet") or fleet) == fleet}
 
     def told(self) -> dict[str, Any]:
-        """For the section of this board that the others read: in which fleet it is, and whether it votes."""
+        """The section of this board that says its fleet, and whether it has no vote or reaches no majority; empty
+        without a fleet."""
         memory = self._leases.memory
-        return {"fleet": memory.voters.fleet[-MARK:], "votes": memory.votes}
+        if not memory.voters.names:
+            return {}
+        told: dict[str, Any] = {"fleet": memory.voters.fleet[-MARK:]}
+        return told | ({} if memory.votes else {"votes": False}) | ({"majority": False} if self._cut_off else {})
 
     def _told(self, member: Member, key: str) -> Any:
-        return section_untrusted(member, "board").get(key)
+        return section_untrusted(member, VOTER).get(key)
 
     def _has_majority(self) -> bool:
         return is_majority(self.answering(lately_s(len(self._leases.members))), self._leases.members)

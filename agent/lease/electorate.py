@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
@@ -68,8 +67,9 @@ class Electorate:
         """When this board's fleet had no majority first, while another one has."""
         self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
 
-    async def look(self) -> None:
-        """To be called every few seconds. Raises `EdgertError`."""
+    async def look(self, able: Collection[str]) -> None:
+        """To be called every few seconds. `able`: the first of these boards by name adds and removes others. Raises
+        `EdgertError`."""
         leases, memory = self._leases, self._memory
         if leases.has_majority() != self._had_majority:
             self._had_majority, self._steady_since = not self._had_majority, self._clock.monotonic()
@@ -80,7 +80,7 @@ class Electorate:
                 memory.learn(await self._gather())
                 await memory.keep()
                 log.info("this board, whose disk was new, was told what the fleet remembers, and votes again")
-        elif leases.name == min(leases.reached(), default="") and self._next(memory.voters):
+        elif leases.name in leases.members and leases.name == min(able) and self._next(memory.voters):
             await self._tend()
 
     async def compare(self) -> None:
@@ -138,7 +138,7 @@ class Electorate:
         asked = self._random.sample(others, min(TOLD, len(others)))
         await asyncio.gather(*map(self._leases.tell, asked), return_exceptions=True)
         if not self._memory.voters.names and name == min(present, default="") and self._may_begin():
-            self._memory.begin(f"{name} {secrets.token_hex(8)}")
+            self._memory.begin(f"{name} {self._random.getrandbits(64):016x}")
             await self._memory.keep()
             log.info("this board begins a fleet")
 

@@ -19,7 +19,7 @@ from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.fleet.auto import FleetAuto
 from agent.fleet.deploy import FleetDeploy
-from agent.fleet.flows import FleetFlows
+from agent.fleet.flows import VOTER, FleetFlows
 from agent.fleet.history import MoveHistory
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.mend import FleetMend
@@ -194,7 +194,8 @@ class VirtualAgent:
         able = {"cores": cores_of(board), "speed": REFERENCE_SPEED * board.speed,
                 "memory_mib": board.memory_mb or MEMORY_MB,
                 "bandwidth_mbit": self._settings.agent.bandwidth_mbit or UNKNOWN_MBIT}  # fmt: skip
-        self._tell("board", {**able, "link": link, "labels": labels, "drained": False, **self.presence.told()})
+        self._tell("board", {**able, "link": link, "labels": labels, "drained": False})
+        self._tell(VOTER, told := self.presence.told(), again="majority" in told)
         self._tell("flows", {**self.gateway.flows(), "gateway": self.gateway.connected})
         by = self._settings.coordinates.algorithm
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": by})
@@ -203,9 +204,9 @@ class VirtualAgent:
             self._tell("load", {"load": 0.0, "available_mib": board.memory_mb or MEMORY_MB})
         self._step(self.name)
 
-    def _tell(self, section: str, value: Mapping[str, Any]) -> None:
+    def _tell(self, section: str, value: Mapping[str, Any], *, again: bool = False) -> None:
         with contextlib.suppress(ValueError):
-            self.membership.publish(section, pack(value))
+            self.membership.publish(section, pack(value), again)
 
 
 def _budget() -> Budget:

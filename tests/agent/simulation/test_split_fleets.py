@@ -125,6 +125,37 @@ def test_a_board_with_a_source_takes_its_input_on_while_it_is_cut_off() -> None:
     tell(story)
 
 
+def test_a_coordinator_that_hears_one_board_only_gives_way_to_one_that_hears_a_majority() -> None:
+    """All others held it for alive, through that board, and asked it; it got no lease, as long as this lasted."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        deaf = fleet.agents["a"].flows.coordinator_of("air")
+        heard, *others = (name for name in "abcd" if name != deaf)
+        await ask(fleet, heard, "deploy", document=FLOW, pins={"readings": heard, "minute": others[0]})
+        cut(fleet, deaf, others, 900.0)
+        await asyncio.sleep(60)
+        for board in (heard, *others):
+            await ask(fleet, board, "move", flow="air", moves={"minute": board})
+        with pytest.raises(LeaseError, match=f"{deaf} reaches 2 of the fleet's 4 boards"):
+            await ask(fleet, deaf, "remove", flow="air")
+
+    tell(story)
+
+
+def test_a_first_voter_that_hears_one_board_only_leaves_new_boards_to_the_next() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        fleet.die("d")
+        await asyncio.sleep(200)
+        await ask(fleet, "b", "forget", board="d")
+        cut(fleet, "a", "cde", 900.0)
+        await asyncio.sleep(60)
+        fleet.start("d")
+        await asyncio.sleep(60)
+        assert fleet.agents["b"].flows.leases.members == set("abcde")
+
+    tell(story, 5)
+
+
 def test_a_board_of_a_large_fleet_has_stopped_its_guests_before_it_can_be_forgotten() -> None:
     """It asks one board after the other, and is cut off once half of them are dead to it."""
 
