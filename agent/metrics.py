@@ -94,6 +94,8 @@ METRICS: Final = (
            (), at("counters", "stalls")),
     Metric("edgert_agent_gateway_connected", "gauge", "", "1 while this board's gateway answers.", (),
            at("local_gateway", "connected")),
+    Metric("edgert_agent_majority", "gauge", "", "1 while this board reaches a majority of the boards that vote: else "
+           "it changes no flow.", (), at("coordination", "majority")),
     Metric("edgert_agent_sent_bytes_total", "counter", "bytes", "Bytes sent to other agents.", (),
            at("counters", "sent_bytes")),
     Metric("edgert_agent_received_bytes_total", "counter", "bytes", "Bytes received, foreign packets included.", (),

@@ -176,7 +176,8 @@ class FleetPresence:
         board = str(args.get("board"))
         told = await self._electorate.forget(board, force=args.get("force") is True)
         lost: dict[str, list[str]] = {}
-        for parts in (await self._flows.parts()).values():
+        present = [member.name for member in self._roster if member.present]  # also those that were forgotten by force
+        for parts in (await self._flows.parts(of=present)).values():
             for flow, part in parts.items():
                 if part.get("assignment"):
                     gone = sorted(operator for operator, at in placed({"": part}).items() if at == board)

@@ -213,8 +213,9 @@ class Electorate:
         leases, member = self._leases, self._roster.get(board)
         others = sorted(leases.members - {leases.name})
         if board not in others:
-            raise EdgertError(f"expected another board of the fleet, one of {', '.join(others) or 'none'},"
-                              f" got {show(board)}")  # fmt: skip
+            what = "is this board" if board == leases.name else "does not vote in this fleet (any more)"
+            raise EdgertError(f"{show(board)} {what}: there is nothing to forget. The others that vote:"
+                              f" {', '.join(others) or 'none'}")  # fmt: skip
         forced = force and not await self._majority_answers()
         if member is not None and member.present and not (forced and board in leases.blank):
             raise EdgertError(f"{board} is {member.state.name.lower()}: run `edgert fleet leave` there")

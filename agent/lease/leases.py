@@ -34,7 +34,7 @@ SLOWEST_S: Final = 0.5
 FIRST: Final = asyncio.FIRST_COMPLETED
 FORCE: Final = (
     "edgert fleet forget BOARD --force; only people know whether it is gone: with a board that lives and is cut off a"
-    " flow could run twice"
+    " flow could run twice, or be removed when it is back"
 )
 
 

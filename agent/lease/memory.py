@@ -71,12 +71,14 @@ class LeaseMemory:
             return False
         if not voters.supersedes(self.voters):
             return False
+        if voters.step == 1 and self.name in set(self.voters.names) - set(voters.names):  # by force: no majority knew
+            self.join(voters)
         self.voters = voters
         return True
 
     def join(self, voters: Voters) -> None:
-        """Becomes a board of another fleet. Of its own nothing is remembered: its records would win by their numbers
-        over those of the other one."""
+        """Becomes a board of others that did not know what it agreed on. Nothing of that is remembered: it would win by
+        greater numbers over what they agreed on."""
         self.grants.clear()
         self.voters, self.rival, self._remembers = voters, Voters(), False
         self._blank_since = self._clock.monotonic()

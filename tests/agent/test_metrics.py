@@ -29,6 +29,7 @@ STATUS: dict[str, Any] = {
         "drops": {"bad tag": 3, 'odd "reason"\n': 1},
     },
     "replacements": 2,
+    "coordination": {"majority": True},
     "moves": {
         "counts": {"made": 3, "refused": 1}, "drained": True, "drain_damaged": False, "changes": {
             "moves": {"person": 2, "drain": 5}, "pause_s": {"person": 0.5}, "bytes": {"person": 10_000},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.lease.grants import LEASE_S
+from agent.lease.grants import LEASE_S, Record
 from agent.lease.memory import VOTE_S, VOTERS, LeaseMemory
 from agent.lease.voters import Voters
 from edgert.core.clock import VirtualClock
@@ -55,3 +55,14 @@ async def another_fleet(clock: VirtualClock) -> None:
 def test_a_voter_that_remembers_nothing_is_told_nothing_before_what_it_promised_is_over(story: Any) -> None:
     """A change of other voters taught it at once: what it had stored in the four seconds before was forgotten."""
     asyncio.run(story(VirtualClock()))
+
+
+def test_a_board_that_was_forgotten_by_force_remembers_nothing_that_would_win_by_its_number() -> None:
+    board = memory(VirtualClock(), remembers=True)
+    assert board.adopt(Voters(OWN.fleet, 4, 2, ("a", "b", "c")))
+    board.grants.write("air", Record(9, 1, "removed"), "c", 0.0)
+    assert board.adopt(Voters(OWN.fleet, 5, 2, ("a", "b")))
+    assert board.record("air").number == 9
+    assert board.adopt(Voters(OWN.fleet, 6, 2, ("a", "b", "c")))
+    assert board.adopt(Voters(OWN.fleet, 7, 1, ("a",)))
+    assert (board.record("air"), board.votes) == (Record(), False)

@@ -240,6 +240,43 @@ def test_of_two_boards_one_goes_on_alone_when_people_say_that_the_other_is_gone(
     tell(story, 2)
 
 
+def test_what_one_side_remembers_holds_where_people_forced_both_sides_of_a_cut_to_go_on() -> None:
+    """The other side had removed the flow by a greater number: the one that ran was removed, too."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "b", "deploy", document=FLOW)
+        cut(fleet, "a", "b", 600.0)
+        await asyncio.sleep(250)
+        await ask(fleet, "a", "forget", board="b", force=True)
+        await ask(fleet, "b", "forget", board="a", force=True)
+        for _ in range(3):
+            await ask(fleet, "a", "deploy", document=FLOW)
+            await asyncio.sleep(5)
+            await ask(fleet, "a", "remove", flow="air")
+        await asyncio.sleep(500)
+        assert fleet.agents["a"].flows.leases.members == set("ab")
+        assert on(fleet) == {"b": (1, False)}
+
+    tell(story, 2)
+
+
+def test_a_board_that_was_forgotten_by_force_still_tells_what_the_next_one_ran() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+        cut(fleet, "c", "b", 2_000.0)
+        fleet.agents["c"].flows.leases.memory.adopt(
+            fleet.agents["c"].flows.leases.memory.voters._replace(names=("b", "c"), number=2**40, step=1)
+        )
+        fleet.die("b")
+        await asyncio.sleep(250)
+        with pytest.raises(EdgertError, match=r"'zz' does not vote in this fleet \(any more\).*that vote: b$"):
+            await ask(fleet, "c", "forget", board="zz")
+        found = await ask(fleet, "c", "forget", board="b", force=True)
+        assert found["lost"] == {"air": ["central", "minute#1", "minute#2"]}
+
+    tell(story, 3)
+
+
 def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> None:
     """Before, the fleet refused both for ever. The board comes back though: what it had is given up."""
 
