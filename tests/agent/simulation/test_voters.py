@@ -333,6 +333,42 @@ def test_a_flow_can_be_deployed_on_boards_that_have_just_started() -> None:
     tell(story)
 
 
+apart = st.lists(
+    st.tuples(
+        st.sampled_from(["carry", "carry", "cut", "kill"]), st.sampled_from("abcde"), st.sampled_from("abcde"),
+        st.floats(0.1, 300.0), st.floats(0.0, 200.0),
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+@pytest.mark.long
+@given(apart, st.integers(0, 9))
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_two_fleets_that_meet_or_exchange_boards_become_one_that_works(
+    steps: list[tuple[str, str, str, float, float]], seed: int
+) -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+        for step in steps:
+            if step[0] != "carry":
+                await disturb(fleet, [step], 0.0)
+            elif fleet.agents.keys() >= set("abcde"):
+                here, there = ("abc", "de") if step[2] in "de" else ("de", "abc")
+                carry(fleet, step[1], here.replace(step[1], ""), there.replace(step[1], ""))
+                await asyncio.sleep(step[4])
+        fleet.apply(FleetEvent(0.0, "heal", tuple("abcde"), None))
+        for name in "bcde":
+            fleet.apply(FleetEvent(0.0, "heal", (name,), None))
+        await asyncio.sleep(1_500)
+        assert members(fleet) == {frozenset("abcde")}
+        for name in "ad":
+            await ask(fleet, name, "deploy", document=FLOW)
+
+    assert tell(story, 5, seed=seed).watch.violations == []
+
+
 faults = st.lists(
     st.tuples(
         st.sampled_from(["cut", "one-way", "kill", "card", "deploy", "deploy", "remove", "move"]),

@@ -112,9 +112,11 @@ def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
     return {name: (short(run.part.plan), run.stopped) for name, run in runs.items() if run is not None}
 
 
-async def disturb(fleet: VirtualFleet, steps: Iterable[tuple[str, str, str, float, float]]) -> None:
-    """Faults and requests (kind, board, board, length, seconds until the next), then 400 s of peace. One card in 200 s:
-    where most boards lose theirs, nobody remembers."""
+async def disturb(
+    fleet: VirtualFleet, steps: Iterable[tuple[str, str, str, float, float]], peace_s: float = 400.0
+) -> None:
+    """Faults and requests (kind, board, board, length, seconds until the next), then peace. One card in 200 s: where
+    most boards lose theirs, nobody remembers."""
     asked: list[asyncio.Future[Any]] = []
     card_at = -CARDS_S
     for kind, a, b, lasts_s, then_s in steps:
@@ -136,7 +138,7 @@ async def disturb(fleet: VirtualFleet, steps: Iterable[tuple[str, str, str, floa
             }
             asked.append(asyncio.ensure_future(ask(fleet, a, kind, **told[kind])))
         await asyncio.sleep(then_s)
-    await asyncio.sleep(400)
+    await asyncio.sleep(peace_s)
     for one in asked:
         one.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
