@@ -121,7 +121,7 @@ class ThreadPerInstance(Pool):
             with self.lock:
                 backpressure = self.backpressure
                 if turn is not None:
-                    self.hand_on(instance, turn)
+                    self.settle_turn(instance, turn)
                 while not self._stopping and number in self._instances:
                     until = backpressure.resting.get(number, 0.0)
                     rest = until - self._clock.monotonic() if backpressure.resting else 0.0

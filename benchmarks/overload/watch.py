@@ -35,14 +35,14 @@ class WatchedPool(Pool):
         if size > self.most.get(instance, 0):
             self.most[instance] = size
 
-    def hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
+    def settle_turn(self, instance: Instance, turn: Turn[Instance]) -> None:
         sizes: Counter[Instance] = Counter()
         for target, batch in turn.out:
             sizes[target.instance] += batch.size
         for fed, size in sizes.items():
             if size > self.turns.get((instance, fed), 0):
                 self.turns[instance, fed] = size
-        super().hand_on(instance, turn)
+        super().settle_turn(instance, turn)
         if turn.back:
             self._look(instance)
 

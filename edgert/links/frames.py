@@ -11,9 +11,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.batch import Batch, RawBatch
 from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.packing import pack, unpack
+from edgert.core.rows import pack_rows, unpack_rows
 
 HELLO: Final = "hello"
 """daemon → slot: settings of the pool, the slot's number."""
@@ -117,20 +118,3 @@ def unpack_batch(packed: Sequence[Any]) -> Batch | RawBatch:
     if kind == "raw":
         return RawBatch(rest[0], rest[1], arrival, moment, size, rest[2])
     return Batch(unpack_rows(rest[0]), arrival, moment, size)
-
-
-def pack_rows(rows: Sequence[Row]) -> list[Any]:
-    """Runs of rows with the same fields: [[names, [values, ...]], ...], order kept."""
-    runs: list[Any] = []
-    names: tuple[str, ...] | None = None
-    for row in rows:
-        if tuple(row) != names:
-            names = tuple(row)
-            runs.append([names, []])
-        runs[-1][1].append(list(row.values()))
-    return runs
-
-
-def unpack_rows(runs: Sequence[Any]) -> list[Row]:
-    """The rows that `pack_rows` packed."""
-    return [dict(zip(names, values, strict=True)) for names, rows in runs for values in rows]

@@ -124,11 +124,11 @@ class Database(OutboxTables):
         self.write_back()
         self._written_back = self._monotonic()
 
-    def put_ahead(self, results: Sequence[FlowResults]) -> set[str]:
+    def put_early(self, results: Sequence[FlowResults]) -> set[str]:
         """Numbers what these flows have made and puts it into the outbox, ahead of their checkpoints: nothing else
         changes. Returns the flows of which nothing was written, as `commit` does."""
         with self._transaction() as db:
-            return {result.flow for result in results if not self._fits(db, result, self._put_ahead)}
+            return {result.flow for result in results if not self._fits(db, result, self._put_early)}
 
     def go_back(self, flow: str) -> int:
         """The flow goes on from its last checkpoint: so many rows that had left ahead of the next are made again."""
@@ -172,7 +172,7 @@ class Database(OutboxTables):
             db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         fallback.put_state(db, commit)
 
-    def _put_ahead(self, db: sqlite3.Connection, results: FlowResults) -> None:
+    def _put_early(self, db: sqlite3.Connection, results: FlowResults) -> None:
         early_results.put(db, results.flow, len(results.rows))
         self._put_rows(db, results)
 

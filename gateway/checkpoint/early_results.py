@@ -90,7 +90,7 @@ class EarlyResults:
             return False
         results = [FlowResults(run.flow.name, run.columns, run.listed(rows)) for run, rows in taken.items()]
         try:
-            refused = self._database.put_ahead(results)
+            refused = self._database.put_early(results)
         except BaseException:
             for run, rows in taken.items():
                 host.checkpoints.give_back(run, rows)

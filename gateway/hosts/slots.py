@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.clock import Clock
 from edgert.core.errors import MisfitError
+from edgert.core.rows import unpack_rows
 from edgert.core.settings.gateway import Pool as PoolSettings
 from edgert.flow.spec import Registry
 from edgert.links import frames
@@ -331,10 +332,10 @@ class Slots:
             counted = {name: Report.from_plain(plain) for name, plain in reports.items()}
             with hosted.lock:
                 answer = SlotAnswer(queues, counted, fault, state)
-                hosted.answer(process.number, checkpoint, answer, deltas, frames.unpack_rows(rows))
+                hosted.answer(process.number, checkpoint, answer, deltas, unpack_rows(rows))
         elif kind == frames.RESULTS:
             with hosted.lock:
-                hosted.results.setdefault(process.number, []).extend(frames.unpack_rows(rest[1]))
+                hosted.results.setdefault(process.number, []).extend(unpack_rows(rest[1]))
         elif kind == frames.DATA:
             _, index, source, producer, packed = rest
             hosted.depart(process.number, index, source, producer, frames.unpack_batch(packed))

@@ -171,8 +171,8 @@ class Board:
         """Under way: an operator that blocks."""
         self._write = self.database.commit
         self.database.commit = self._commit  # type: ignore[method-assign, assignment]
-        self._write_ahead = self.database.put_ahead
-        self.database.put_ahead = self._put_ahead  # type: ignore[method-assign, assignment]
+        self._write_ahead = self.database.put_early
+        self.database.put_early = self._put_early  # type: ignore[method-assign, assignment]
         self._start()
 
     def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -218,7 +218,7 @@ class Board:
         self._committed |= {spill.flow for spill in given[3]} if len(given) > 3 else set()
         return refused
 
-    def _put_ahead(self, *given: Any) -> Any:
+    def _put_early(self, *given: Any) -> Any:
         self.meanwhile()
         if self.full:
             raise StoreError("disk full")
@@ -287,7 +287,7 @@ class Board:
         turns, self.turns = self.turns, []
         for instance, turn in turns:
             with self.pool.lock:
-                self.pool.hand_on(instance, turn)
+                self.pool.settle_turn(instance, turn)
 
     def work(self) -> None:
         """Until nothing waits."""

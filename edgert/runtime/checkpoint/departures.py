@@ -15,10 +15,10 @@ from edgert.core.compression import expanded_untrusted
 from edgert.core.errors import PayloadError, show
 from edgert.core.packing import unpack_untrusted as plain_untrusted
 from edgert.core.plain import is_integer, is_texts
+from edgert.core.rows import pack_rows
 from edgert.flow.graph import Node
 from edgert.flow.plan import PhysicalInstance, copy_name
 from edgert.flow.spec import Registry
-from edgert.links.frames import pack_rows
 from edgert.links.messages import MAX_BODY
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.runtime.instance.edges import Target
@@ -116,7 +116,7 @@ def _departure_untrusted(plain: Any, arrival: float) -> Departure:
 
 
 def _rows_untrusted(runs: Any) -> list[Row]:
-    """See `edgert.links.frames.pack_rows`."""
+    """See `edgert.core.rows.pack_rows`."""
     rows: list[Row] = []
     for run in runs if isinstance(runs, list) else [runs]:
         if not isinstance(run, list) or len(run) != 2 or not all(isinstance(part, list) for part in run):

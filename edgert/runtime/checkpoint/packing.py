@@ -12,7 +12,7 @@ import zstandard
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.errors import DamagedError, PayloadError, show
 from edgert.core.packing import pack, unpack
-from edgert.links.frames import pack_rows, unpack_rows
+from edgert.core.rows import pack_rows, unpack_rows
 from edgert.runtime.instance.queue import Entry
 
 _LEVEL = 3

@@ -204,6 +204,6 @@ def _enter(stage: Stage, at: int, entry: Entry, now: Now) -> None:
 def _stand(instance: Instance, number: int, entry: Entry) -> None:
     """Puts it into the queue again: in front of a stage that is not the first it is nothing that could be shed."""
     if number:
-        instance.queue.put_ahead(entry)
+        instance.queue.put_protected(entry)
     else:
         instance.queue.append(entry)

@@ -26,8 +26,8 @@ class InnerQueue(Queue):
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
         """Behind the decoder watermarks stand in line with the rows, and are not lost with them."""
-        first = self.ahead
-        room = self.budget_bytes + self._bytes_ahead()[0]
+        first = self.protected
+        room = self.budget_bytes + self._protected_bytes()[0]
         if self.overload == "shed-newest" and first < len(self._entries) and self.size + entry.batch.size > room:
             return self.append(_watermark(entry)), len(entry.batch)
         before, shed = self.rows, 0

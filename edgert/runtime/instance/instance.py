@@ -105,7 +105,7 @@ class Instance:
                 if emissions:
                     self._give_out(emissions, turn.out)
             except Exception as error:  # noqa: BLE001 - a row that cannot be divided; or a fault of our own
-                self._astray(error, len(batch))
+                self._count_failed(error, len(batch))
             held = self._held(entry) if (region.held if region else boundary.held) else ()
             rows = 0
             if region:
@@ -125,7 +125,7 @@ class Instance:
         if outputs:
             self._settle_safely(turn.out)
         if self.logic.messages or self.errors:
-            self._said(turn)
+            self._finish_turn(turn)
         return turn
 
     def _give_out(self, emissions: Sequence[Emission], out: TurnOutput[Instance]) -> None:
@@ -138,7 +138,7 @@ class Instance:
         try:
             self.edges.settle(out)
         except Exception as error:  # noqa: BLE001 - as in `run`
-            self._astray(error, 0)
+            self._count_failed(error, 0)
 
     def time_by(self, clock: Callable[[], float]) -> None:
         """From now on `clock`, seconds, tells how long a turn takes that has errors, and now and then the stages of a
@@ -169,7 +169,7 @@ class Instance:
             gave = (n for n in ours or [n for n, boundary in enumerate(boundaries) if foreign(boundary.logic)])
         return next(gave, 0)
 
-    def _astray(self, error: Exception, rows: int) -> None:
+    def _count_failed(self, error: Exception, rows: int) -> None:
         self.errors[:] = [(self.name, error)]
         self.logic.drops[FAILED] += rows
 
@@ -185,7 +185,7 @@ class Instance:
                 batch.size = size_of(batch.rows, self.counters.turns)
         return [entry._replace(source=source, batch=batch, producer=MERGED) for source, batch in held]
 
-    def _said(self, turn: Turn[Instance]) -> None:
+    def _finish_turn(self, turn: Turn[Instance]) -> None:
         """Messages and errors of a turn that is over."""
         turn.messages = self.take_messages()
         if self.errors:
@@ -247,7 +247,7 @@ class Instance:
                 try:
                     target.instance.remote(target, batch)
                 except Exception as error:  # noqa: BLE001 - a value of an operator's own making that cannot be packed
-                    self._astray(error, len(batch))
+                    self._count_failed(error, len(batch))
         return left
 
     def send_safely(
@@ -267,9 +267,9 @@ class Instance:
             emissions = self.region.flush(now) if self.region else self.boundaries[0].flush(now)
             self._give_out(emissions, turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
-            self._astray(error, 1)
+            self._count_failed(error, 1)
         self._settle_safely(turn.out)
-        self._said(turn)
+        self._finish_turn(turn)
         return turn
 
 

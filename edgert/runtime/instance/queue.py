@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 class Queue(ABC):
     """The batches that wait for an instance, in order. Not locked: its pool does that.
 
-    Entries `ahead` are never shed, and cause no shedding: operators have begun with them, or are to begin with them
+    `protected` entries are never shed, and cause no shedding: operators have begun with them, or are to begin with them
     again. In a fused instance they may be rows that its first stage has taken already. If these were shed, they would
     be counted there a second time, and be missing where they were to go.
 
@@ -39,7 +39,9 @@ class Queue(ABC):
     To copy the rest at each turn would cost the square of its length.
     """
 
-    __slots__ = ("_entries", "_taken", "ahead", "budget_bytes", "overload", "owed_bytes", "rows", "shedding", "size")
+    __slots__ = (
+        "_entries", "_taken", "budget_bytes", "overload", "owed_bytes", "protected", "rows", "shedding", "size",
+    )  # fmt: skip
 
     def __init__(self, budget_bytes: int, overload: Overload = "shed-oldest") -> None:
         self._entries: deque[Entry] = deque()
@@ -53,7 +55,7 @@ class Queue(ABC):
         """Bytes of the batches that were owed an acknowledgement when they came, included in `size`."""
         self.budget_bytes = budget_bytes
         self.overload: Overload = overload
-        self.ahead = 0
+        self.protected = 0
         """Number of entries at the front that came back, or were restored behind the first stage of an instance."""
         self.shedding = False
         """True while the pool lets an inner queue shed, because its instance does no row."""
@@ -76,13 +78,13 @@ class Queue(ABC):
             entries[0] = self._remainder()
         return entries
 
-    def _bytes_ahead(self) -> tuple[int, int]:
-        """Bytes of the entries ahead: (all, those that are owed an acknowledgement)."""
-        batches = [entry.batch for entry in islice(self._entries, self.ahead)]
+    def _protected_bytes(self) -> tuple[int, int]:
+        """Bytes of the protected entries: (all, those that are owed an acknowledgement)."""
+        batches = [entry.batch for entry in islice(self._entries, self.protected)]
         return sum(batch.size for batch in batches), sum(batch.size for batch in batches if batch.owed)
 
     def _count(self, entries: Sequence[Entry]) -> None:
-        """They stand here from now on."""
+        """Adds entries of the queue to its counts."""
         self.rows += sum(len(entry.batch) or 1 for entry in entries)
         self.size += sum(entry.batch.size for entry in entries)
         self.owed_bytes += sum(entry.batch.size for entry in entries if entry.batch.owed)
@@ -116,11 +118,11 @@ class Queue(ABC):
             self.owed_bytes += entry.batch.size
         return rows
 
-    def put_ahead(self, entry: Entry) -> None:
-        """Behind all that stands ahead and before any other, whatever the budget says: what was restored."""
+    def put_protected(self, entry: Entry) -> None:
+        """Puts a restored entry behind the protected ones and before all others, whatever the budget says."""
         self._settle()
-        self._entries.insert(self.ahead, entry)
-        self.ahead += 1
+        self._entries.insert(self.protected, entry)
+        self.protected += 1
         self._count([entry])
 
     def _renews(self, entry: Entry) -> bool:
@@ -141,7 +143,7 @@ class Queue(ABC):
         before = self.rows
         self._settle()
         self._entries.extendleft(reversed(entries))
-        self.ahead += len(entries)
+        self.protected += len(entries)
         self._count(entries)
         return self.rows - before
 
@@ -182,15 +184,15 @@ class Queue(ABC):
             if limit <= 0 or not entries:
                 break
             rows = len(entries[0].batch)
-        if self.ahead:
-            self.ahead = max(0, self.ahead - len(taken))
+        if self.protected:
+            self.protected = max(0, self.protected - len(taken))
         return taken
 
     def take_all(self) -> list[Entry]:
-        """Everything."""
+        """Takes all that waits."""
         taken = self.entries
         self._entries.clear()
-        self._taken = self.ahead = self.rows = self.size = self.owed_bytes = 0
+        self._taken = self.protected = self.rows = self.size = self.owed_bytes = 0
         return taken
 
     def _cut(self, limit: int) -> Entry:

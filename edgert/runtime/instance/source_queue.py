@@ -38,9 +38,9 @@ class SourceQueue(Queue):
 
     def _put_over(self, entry: Entry) -> tuple[int, int]:
         """In front of a decoder: by what is owed."""
-        entries, batch, first = self._entries, entry.batch, self.ahead
-        ahead, owed_ahead = self._bytes_ahead()
-        room = self.budget_bytes + ahead - batch.size
+        entries, batch, first = self._entries, entry.batch, self.protected
+        protected, owed_protected = self._protected_bytes()
+        room = self.budget_bytes + protected - batch.size
         if self.overload == "sample":
             return self._put_sampled(entry, room + batch.size)
         newest = self.overload == "shed-newest"
@@ -50,13 +50,13 @@ class SourceQueue(Queue):
         owed = batch.size if batch.owed else 0
         while not newest and first < len(entries) and self.size > room:
             oldest = entries[first].batch
-            if oldest.owed and self.owed_bytes - owed_ahead - oldest.size + owed < self.most_owed_bytes:
+            if oldest.owed and self.owed_bytes - owed_protected - oldest.size + owed < self.most_owed_bytes:
                 break
             shed += len(self._pop(first).batch)
-        kept = self.owed_bytes - owed_ahead
+        kept = self.owed_bytes - owed_protected
         if newest:
             kept = min(kept, self.most_owed_bytes - owed)
-        if self.size > room and self.size - ahead > kept:
+        if self.size > room and self.size - protected > kept:
             shed += self._shed_between(self.size - room, owed, newest)
         if not batch.owed and first < len(self._entries) and self.size > room:
             return self.rows - before, shed + len(batch)
@@ -106,7 +106,7 @@ class SourceQueue(Queue):
     def _free(self, entries: Sequence[Entry], behind: int) -> list[int]:
         """Indices of the entries that are owed no acknowledgement, the newest first."""
         free = []
-        for at in range(len(entries) - 1, self.ahead - 1, -1):
+        for at in range(len(entries) - 1, self.protected - 1, -1):
             batch = entries[at].batch
             if batch.owed and behind < self.most_owed_bytes:
                 behind += batch.size
@@ -115,7 +115,7 @@ class SourceQueue(Queue):
         return free
 
     def _stand(self, entries: Sequence[Entry]) -> None:
-        """Replaces the entries of the queue by `entries`, which include all that stand ahead."""
+        """Replaces the entries of the queue by `entries`, which include the protected ones."""
         self._entries = deque(entries)
         self.rows = self.size = self.owed_bytes = 0
         self._count(entries)

@@ -131,7 +131,7 @@ class Backpressure:
             instance = self._instances[number]
             if instance.edges.beside and self._hangs(number, now):
                 instance.queue.shedding = True
-                freed += self.relieved(number, now)
+                freed += self.free_feeders(number, now)
                 log.warning(
                     "%s has done none of the %d rows that wait for it for %.0f s, and its queue is full: what has no "
                     "room there is dropped, and counted, or what feeds it could not serve others", instance.name,
@@ -154,7 +154,7 @@ class Backpressure:
             )
         )
 
-    def goes_on(self, instance: Instance) -> None:
+    def end_shedding(self, instance: Instance) -> None:
         """Ends the shedding of a queue once half of its budget is free."""
         queue = instance.queue
         if queue.size <= queue.budget_bytes // 2:
@@ -171,7 +171,7 @@ class Backpressure:
             self.over.add(number)
         self.resting[number] = turn.ended + turn.wait_s
 
-    def relieved(self, number: int, now: float) -> int:
+    def free_feeders(self, number: int, now: float) -> int:
         """Frees the instances that wait for room in this queue, now within its budget. Returns how many."""
         self.over.discard(number)
         feeders = self._stalled.pop(number, ())

@@ -105,7 +105,7 @@ class Pool:
         with self.lock:
             for instance in instances:
                 self.backpressure.forget(instance.schedule.number)
-                self._relieved(instance.schedule.number)
+                self._free_feeders(instance.schedule.number)
             self.backpressure.connect()
 
     # -- rows
@@ -123,7 +123,7 @@ class Pool:
             if wake and self._asleep:
                 self._work.notify(len(entries))  # a worker each: the first may meet an operator that waits
             elif wake:
-                self._relieve_workers(now)
+                self._add_worker(now)
 
     def _begin(self, instance: Instance, source: int, batch: Batch | RawBatch, now: float) -> bool:
         """Gives the instance the next turn of a lent thread if nothing else waits: the policy has only one choice, and
@@ -192,11 +192,11 @@ class Pool:
                 now = turn.ended
             with self.lock:
                 if chosen:
-                    if now < ends and instance.queue.rows and self._goes_on(instance, turn):
+                    if now < ends and instance.queue.rows and self._runs_again(instance, turn):
                         chosen = self.take(instance.schedule.number)
                         self.roles.since = now
                         continue
-                    self.hand_on(instance, turn)
+                    self.settle_turn(instance, turn)
                     if not turn.out and self.backpressure.idle():
                         self.roles.since = None
                         return False
@@ -205,7 +205,7 @@ class Pool:
                 if number is None or now >= ends:
                     self.roles.since = now if lends_again and more else None
                     if left:
-                        self._relieve_workers(now)
+                        self._add_worker(now)
                     if wake := left if lends_again or not more else self._asleep:
                         self._work.notify(wake)
                     return more
@@ -214,11 +214,11 @@ class Pool:
                 chosen = self.take(number)
                 self.roles.since = now
 
-    def _goes_on(self, instance: Instance, turn: Turn[Instance]) -> bool:
+    def _runs_again(self, instance: Instance, turn: Turn[Instance]) -> bool:
         """True if the instance has its next turn at once: it fed no other, and no other could be chosen."""
         return not turn.out and not turn.back and self._goes_first(instance)
 
-    def _relieve_workers(self, now: float) -> None:
+    def _add_worker(self, now: float) -> None:
         """One more, where all that there are wait for something and others could run."""
         if self.roles.all_in_long_turns(now) and self.policy.waiting and self.roles.workers < MOST_WORKERS:
             self.roles.workers += 1
@@ -234,7 +234,7 @@ class Pool:
         while True:
             with self.lock:
                 if instance is not None and turn is not None:
-                    self.hand_on(instance, turn)
+                    self.settle_turn(instance, turn)
                     if self._asleep and turn.out:
                         self._work.notify(len(turn.out))
                 self.roles.ends()
@@ -269,9 +269,9 @@ class Pool:
         policy.busy(number)
         policy.rows_taken(number, before - queue.rows)
         if self.backpressure.over and number in self.backpressure.over and not queue.over:
-            self._relieved(number)
+            self._free_feeders(number)
         if queue.shedding:
-            self.backpressure.goes_on(instance)
+            self.backpressure.end_shedding(instance)
         return instance, entries
 
     def run_turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
@@ -300,13 +300,13 @@ class Pool:
             schedule.freed = schedule.ready = turn.ended
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 with self.lock:
-                    self.hand_on(instance, turn)
+                    self.settle_turn(instance, turn)
                 raise  # somebody wants the process to end
         if self.activity:
             self.activity.begin(0)
         return turn
 
-    def hand_on(self, instance: Instance, turn: Turn[Instance]) -> None:
+    def settle_turn(self, instance: Instance, turn: Turn[Instance]) -> None:
         ended, schedule = turn.ended, instance.schedule
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
@@ -382,19 +382,19 @@ class Pool:
             self.backpressure.weigh(instances, weight)
             self._work.notify_all()
 
-    def crowd(self, number: int) -> None:
+    def mark_full(self, number: int) -> None:
         """Makes the feeders of instance `number`, which runs in another process, wait as if its queue were over its
         budget here."""
         with self.lock:
             self.backpressure.over.add(number)
 
-    def relieve(self, number: int) -> None:
-        """Ends `crowd` for that instance."""
+    def mark_room(self, number: int) -> None:
+        """Ends `mark_full` for that instance."""
         with self.lock:
-            self._relieved(number)
+            self._free_feeders(number)
 
-    def _relieved(self, number: int) -> None:
+    def _free_feeders(self, number: int) -> None:
         """Frees the instances that wait for room in this queue, now within its budget."""
-        freed = self.backpressure.relieved(number, self._clock.monotonic())
+        freed = self.backpressure.free_feeders(number, self._clock.monotonic())
         if freed and self._asleep:
             self._work.notify(freed)

@@ -55,7 +55,7 @@ class SlotCredit:
             waits = link is not None and link.backlog_bytes > BACKLOG_BYTES
             if (waits or under_way > UNDER_WAY_BYTES) and index not in self._choked:
                 self._choked[index] = slot
-                self._pool.crowd(self._number(index))
+                self._pool.mark_full(self._number(index))
 
     def taken(self, index: int, size: int) -> None:
         """Notes that `size` bytes of those under way stand in the queue now."""
@@ -66,14 +66,14 @@ class SlotCredit:
         """The queue is over its budget."""
         with self._lock:
             self._full.add(index)
-            self._pool.crowd(self._number(index))
+            self._pool.mark_full(self._number(index))
 
     def room(self, index: int) -> None:
         """Notes that the queue of the instance is within its budget again."""
         with self._lock:
             self._full.discard(index)
             if index not in self._choked:
-                self._pool.relieve(self._number(index))
+                self._pool.mark_room(self._number(index))
 
     def look(self) -> None:
         """Lets feeding instances go on once few enough bytes are under way. To be called often."""
@@ -87,4 +87,4 @@ class SlotCredit:
                 ):
                     del self._choked[index]
                     if index not in self._full:
-                        self._pool.relieve(self._number(index))
+                        self._pool.mark_room(self._number(index))

@@ -18,6 +18,7 @@ from edgert.core.batch import Batch
 from edgert.core.checkpoint.position import Position
 from edgert.core.clock import Clock
 from edgert.core.errors import DocumentError, EdgertError
+from edgert.core.rows import pack_rows
 from edgert.flow.document import from_plain
 from edgert.flow.plan import DAEMON, Location, PhysicalInstance, uncopied
 from edgert.flow.spec import Registry
@@ -156,7 +157,7 @@ class SlotRun:
         self._pool.remove(self._instances)
         for instance in self._all:
             if instance.schedule.number < 0:
-                self._pool.relieve(instance.schedule.number)
+                self._pool.mark_room(instance.schedule.number)
         return True
 
     def _send(self, slot: int, index: int, target: Target[Instance], batch: Batch) -> None:
@@ -254,7 +255,7 @@ class SlotRun:
             return
         if rows := [row for ship in self._ships for row in ship.take()]:
             try:
-                self.links[DAEMON].send(frames.frame(frames.RESULTS, self.number, frames.pack_rows(rows)))
+                self.links[DAEMON].send(frames.frame(frames.RESULTS, self.number, pack_rows(rows)))
             except Exception as problem:  # noqa: BLE001 - as for a capture
                 self._unsaid = f"its results cannot be packed: {_text(problem)}"
 
@@ -331,7 +332,7 @@ class SlotRun:
             if run.stages[name].instance.name in self.mine:
                 queues[name] = [[entry.source, entry.producer, frames.pack_batch(entry.batch)] for entry in entries]
         rows = [row for ship in self._ships for row in ship.take()]
-        self._answer(queues, deltas, frames.pack_rows(rows), self.report(self._clock.monotonic()), error, state)
+        self._answer(queues, deltas, pack_rows(rows), self.report(self._clock.monotonic()), error, state)
 
     def _answer(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,13 @@ from agent.osched.scheduler import quotas
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
 from tests.agent.osched.worlds import BUSY, PROC, needs_nice, worker
+from tests.waiting import wait_until
+
+
+def ran_s(thread: Thread) -> float:
+    times = PROC.times(thread)
+    assert times is not None
+    return times.ran_s
 
 
 def test_the_group_of_a_query_has_its_quota() -> None:
@@ -53,10 +60,8 @@ def test_a_quota_of_a_quarter_of_a_core_holds_on_an_idle_core(tmp_path: Path) ->
     with worker(BUSY, cpu=max(os.sched_getaffinity(0))) as busy:
         (thread,) = busy.threads()
         door.apply([SetGroup("report", 1.0, (thread,), 0.25)])
-        before = PROC.times(thread)
-        threading.Event().wait(2.0)
-        after = PROC.times(thread)
+        began, before = time.monotonic(), ran_s(thread)
+        wait_until(lambda: ran_s(thread) - before >= 0.5, "half a second of CPU time")
+        took_s, took_cpu_s = time.monotonic() - began, ran_s(thread) - before
         door.close()
-    assert before is not None
-    assert after is not None
-    assert after.ran_s - before.ran_s < 0.4 * 2.0
+    assert took_cpu_s < 0.4 * took_s

@@ -112,7 +112,7 @@ async def test_what_cannot_be_written_is_kept(
         raise error
 
     with monkeypatch.context() as broken:
-        broken.setattr(rig.database, "put_ahead", fail)
+        broken.setattr(rig.database, "put_early", fail)
         assert not await rig.early_results.send()
     assert rig.checkpointer.status.error == str(error)
     assert rig.checkpointer.status.failures == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.run_out import Said
 from tests.gateway.whole_gateway import Gateway, document
-from tests.waiting import in_loop
+from tests.waiting import DEADLINE_S, in_loop
 
 
 def gaps(gateway: Gateway) -> list[str]:
@@ -41,9 +42,9 @@ class Stands:
             def stand() -> Iterator[Said]:
                 self.threads.append(threading.current_thread())
                 self.began.set()
-                while not self.may.wait(0.01):
-                    if turning:
-                        yield run.all[0], ()
+                while turning and not self.may.is_set():
+                    yield run.all[0], ()
+                assert self.may.wait(DEADLINE_S)
                 yield from turns
 
             return stand()
@@ -70,8 +71,8 @@ async def test_while_a_flow_is_brought_to_its_end_the_others_are_checkpointed(
     assert await asyncio.to_thread(stands.began.wait, 10.0)
     gateway.ingest.feed([Publish("y/a", b"{}", 1, False, False, 2)])
     commits = gateway.checkpointer.status.commits
-    for _ in range(3):
-        await asyncio.sleep(0.1)
+    ends = time.monotonic() + 2 * gateway.flows.retirement.still_s
+    while time.monotonic() < ends:
         assert await gateway.checkpoint()
     assert gateway.checkpointer.status.commits > commits
     assert not change.done()

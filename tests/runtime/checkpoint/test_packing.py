@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from edgert.core.batch import Batch, RawBatch
 from edgert.core.errors import StoreError
 from edgert.core.packing import pack
-from edgert.links.frames import pack_rows, unpack_rows
 from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_queues, unpack_state
 from edgert.runtime.instance.queue import Entry
 
@@ -24,11 +23,6 @@ RAW = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=9)), max_size=5
 BATCHES = st.builds(lambda rows, mark: Batch(rows, 3.0, mark, 7), ROWS, st.floats(allow_nan=False))
 ENTRIES = st.builds(Entry, st.integers(0, 9), BATCHES | RAW, st.just(3.0), st.integers(0, 63))
 QUEUES = st.dictionaries(st.text(max_size=4), st.lists(ENTRIES, max_size=4))
-
-
-@given(ROWS)
-def test_rows_survive_packing_in_order(rows: list[dict[str, Any]]) -> None:
-    assert unpack_rows(pack_rows(rows)) == rows
 
 
 @given(QUEUES)

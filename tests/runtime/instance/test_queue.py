@@ -81,7 +81,7 @@ def test_what_an_acknowledgement_is_owed_for_is_never_shed(
     came back to be taken again."""
     queue = SourceQueue(BUDGET, overload, most_owed)
     for n in range(behind_decoder):
-        queue.put_ahead(Entry(1, Batch([{"n": -1 - n}], 0.0, size=70)))
+        queue.put_protected(Entry(1, Batch([{"n": -1 - n}], 0.0, size=70)))
     came: list[tuple[int, int]] = []
     gone: set[int] = set()
     again: set[int] = set()
@@ -186,7 +186,7 @@ def test_what_came_back_stands_before_the_rest_of_the_batch_that_it_was_taken_fr
     taken = [*queue.take(3), *queue.take(3)]
     assert (numbers(taken), numbers(queue.entries), queue.rows) == ([*range(6)], [6, 7, 8, 9], 4)
     assert queue.put_back(taken[1:]) == 3
-    assert (numbers(queue.entries), queue.ahead) == ([*range(3, 10)], 1)
+    assert (numbers(queue.entries), queue.protected) == ([*range(3, 10)], 1)
     assert queue.size == sum(entry.batch.size for entry in queue.entries) == 102 - taken[0].batch.size
     assert queue.owed_bytes == (queue.size if owed else 0)
 
@@ -223,7 +223,7 @@ def test_what_was_accepted_before_enters_past_the_budget() -> None:
 
 def test_rows_that_a_checkpoint_found_behind_the_decoder_are_not_shed_for_new_input() -> None:
     queue = SourceQueue(100, "shed-oldest")
-    queue.put_ahead(Entry(1, Batch([{"n": 1}], 0.0, size=80)))
+    queue.put_protected(Entry(1, Batch([{"n": 1}], 0.0, size=80)))
     raw = RawBatch(["t"], [b"x"], 0.0, 0.0, 60)
     assert queue.put(Entry(0, raw)) == (1, 0)
     assert [type(entry.batch) for entry in queue.entries] == [Batch, RawBatch]
@@ -335,9 +335,9 @@ def test_of_what_came_back_the_rest_stays_when_a_part_of_it_is_taken(overload: O
 
 def test_what_was_restored_behind_the_first_part_stands_before_what_waited_for_that_and_stays() -> None:
     queue = inside("shed-oldest")
-    queue.put_ahead(marked(2, 0, NO_WATERMARK))
+    queue.put_protected(marked(2, 0, NO_WATERMARK))
     queue.append(marked(0, 2, NO_WATERMARK))
-    queue.put_ahead(marked(1, 1, NO_WATERMARK))
+    queue.put_protected(marked(1, 1, NO_WATERMARK))
     shed = sum(queue.put(marked(0, n, NO_WATERMARK))[1] for n in range(3, 30))
     assert (shed, queue.size) == (18, 120)
     assert [rows for _, rows, _ in seen_by(queue)] == [[0], [1], [], *([n] for n in range(20, 30))]

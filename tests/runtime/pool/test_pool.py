@@ -17,6 +17,7 @@ from edgert.runtime.pool.pool import Pool
 from edgert.scheduling.consumption import CONSUMPTIONS, at_most
 from edgert.scheduling.policies import POLICIES
 from tests.runtime.pools import DEADLINE_S, Pass, instance, rows, running, until_asleep
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
@@ -189,13 +190,13 @@ def test_while_every_worker_is_stuck_a_lent_thread_takes_also_what_is_new_or_was
         try:
             pool.put([(blocking, 0, rows(1))])
             assert entered.wait(DEADLINE_S)
-            for _ in range(1_000):
+
+            def has_run() -> int:
                 pool.put([(new, 0, rows(2)), (foreign, 0, rows(2))], wake=False)
                 pool.lend(1.0)
-                if new.counters.rows_in:
-                    break
-                threading.Event().wait(0.005)
-            assert new.counters.rows_in
+                return new.counters.rows_in
+
+            wait_until(has_run, "a turn of the new instance")
             assert not foreign.counters.rows_in, "it may wait, too"
         finally:
             leave.set()

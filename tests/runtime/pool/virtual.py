@@ -80,7 +80,7 @@ class VirtualWorkers:
     def _end(self, instance: Instance, turn: Turn[Instance]) -> None:
         turn.ended = self.clock.monotonic()
         with self.pool.lock:
-            self.pool.hand_on(instance, turn)
+            self.pool.settle_turn(instance, turn)
         self.free += 1
         for until in self.pool.backpressure.resting.values():  # what a sleeping worker's alarm does
             self.at(until, lambda: None)
