@@ -22,7 +22,7 @@ SERVICE: Final = "_edgert-agent._udp.local."
 FLEET: Final = b"fleet"
 RETRY_S: Final = 30.0
 ANSWER_MS: Final = 3000
-"""So long an agent that was seen is asked for its address."""
+"""Time for which an agent that was seen is asked for its address."""
 MOST: Final = 256
 """Addresses that are kept. One that anybody announces costs a packet now and then."""
 MOST_ASKED: Final = 8

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILES_S = 60.0
-"""So long a start waits for the documents of `flows.files`: a change may wait for a full disk, and what frees it waits
-for the start."""
+"""Longest wait of a start for the documents of `flows.files`: a change may wait for a full disk, and what frees the
+disk begins only after that wait."""
 END_S = 5.0
-"""So long an end waits for a change of a flow, then lets flows work off their queues, and then waits for the broker's
-answers to what they published."""
+"""Longest wait of an end for each of three things: a change of a flow, then queues that flows work off, then the
+broker's answers to what they published."""
 FIRST_CONNECTION_S = 0.5
 """The longest wait for the brokers' answers before the log says that the gateway is ready."""
 FIRST_LOOKS = 20
@@ -216,7 +216,8 @@ class Daemon:
             raise EdgertError(f"a part of the gateway ended: {self.fault}")
 
     async def _not_connected(self) -> list[str]:
-        """Brokers that there is no connection to, once there was a moment for it; with the reason where it is known."""
+        """Waits a moment for the connections. Returns the brokers that are not connected then, with the reason if
+        known."""
         for _ in range(FIRST_LOOKS):
             if self._stop.is_set() or not not_connected(self.ingest, self.central.connection):
                 break
@@ -224,23 +225,34 @@ class Daemon:
         return not_connected(self.ingest, self.central.connection)
 
     def stop(self) -> None:
-        """Asked for twice (a second Ctrl-C or SIGTERM), the process ends at once: a crash costs a redelivery only."""
+        """Asks `run` to end the gateway. The second call (a second Ctrl-C or SIGTERM) ends the process at once: a crash
+        costs only a redelivery."""
         if self._stop.is_set():
             log.warning("ending at once")
             os._exit(1)
         self._stop.set()
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """None of them ends by itself: without it the gateway would only seem to work, so it stops (and systemd starts
-        it again)."""
+        """Stops the gateway when a task of it ends, which no task does by itself. Without that task the gateway would
+        only seem to work; systemd starts it again."""
         if not task.cancelled():
             self.fault = repr(task.exception())
             log.error("a part of the gateway ended, so all of it does", exc_info=task.exception())
             self._stop.set()
 
     async def start(self) -> None:
-        """Lets the flows of the database go on, and begins all parts: they run in `tasks`, and `fault` says why one
-        ended."""
+        """Starts all parts, and the flows of the database. The parts run in `tasks`; `fault` says why one ended.
+
+        1. The id table and the subscriptions are loaded, first of all: flows that are loaded change them.
+        2. The flows are loaded. `parts.load` reads fences and prepared plans before that, by which `flows.load` knows
+           the flows that are not to run; `parts.loaded` records those afterwards, when they exist.
+        3. The slots, the page, the links and the control socket start, before any input: people can look at a
+           start that waits, and act.
+        4. Flows of a damaged database are restored, and the documents of `flows.files` are deployed, so that the
+           first message finds its flow.
+        5. The sensors' broker is connected, now that all its readers are there; then the central broker.
+        6. The tasks begin, last: they need all of the above.
+        """
         database, inbox = self.database, self.ingest.inbox
         rescued = database.rescued()
         older = rescued is not None or database.went_back
@@ -252,11 +264,11 @@ class Daemon:
             log.error(LOST_IDS, len(inbox.table.lost))
         inbox.next_index = int(database.meta("next_index", 1))
         saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
-        self.ingest.load(*saved, begun_anew=older)  # first: what flows change is a change of that
+        self.ingest.load(*saved, begun_anew=older)
         if rescued is not None:
-            database.note("subscriptions", self.ingest.to_save())  # with what says that all is restored
+            database.note("subscriptions", self.ingest.to_save())  # written with the note that all is restored
         elif not saved[0]:
-            with suppress(StoreError):  # before there is a session, which the next start could fail to know else
+            with suppress(StoreError):  # else the next start would not know that there was a session
                 await self.store(lambda: database.set_meta("subscriptions", self.ingest.to_save()))
         self.parts.load()
         self.flows.load()
@@ -299,10 +311,23 @@ class Daemon:
         self.tasks = [asyncio.create_task(w) for w in work]
         for task in self.tasks:
             task.add_done_callback(self._task_ended)
-        self.tasks.append(files)  # which ends by itself
+        self.tasks.append(files)  # it may end, so `_task_ended` is not called for it
 
     async def end(self) -> None:
-        """Processes and commits all input, so that the next start repeats nothing."""
+        """Processes and commits all input, so that the next start repeats nothing.
+
+        1. `ingest.close` takes in nothing more, so that the input has an end. The connection stays: the broker still
+           answers to what flows publish, and gets the last acknowledgements. `ingest.stop` ends it in stage 6.
+        2. A change of a flow may end, and the tasks are cancelled, so that nothing else makes checkpoints or changes.
+           A checkpoint under way only writes what it has (`hurries`), since all flows get one more in stage 5.
+        3. `host.leave` brings back no slot that dies from now on. The slots still run, for stage 4; `host.stop` ends
+           them in stage 6.
+        4. Flows work off their queues, so that the last checkpoint covers all input. `publishing.settled` waits for the
+           broker's answers to their messages; `publishing.give_up` counts the messages without an answer as drops.
+        5. The last checkpoint takes every flow (`hurries` is over) and every drop, also of flows whose drops are told
+           once a minute otherwise (`drops.ending`).
+        6. Connections and slots end. The database is closed last, since the others write to it.
+        """
         self.ingest.close()
         self.checkpointer.hurries = True
         await self.flow_registry.settled(END_S)
@@ -314,24 +339,24 @@ class Daemon:
         async with self.flow_registry.busy:
             runs = [run for run in self.flows.runs.values() if not run.ended]
             runs = await asyncio.to_thread(self.host.checkpoints.quiesce, runs, self.checkpointer.feeding, END_S)
-        await asyncio.sleep(0)  # lets what was given out last be published
+        await asyncio.sleep(0)  # the loop publishes the last messages of the flows
         await self.ingest.publishing.settled(END_S)
         self.ingest.publishing.give_up()
         for run in runs:
             self.host.checkpoints.recount(run)
         self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
-        await asyncio.sleep(0)  # lets the last acknowledgements be written
+        await asyncio.sleep(0)  # the loop writes the last acknowledgements
         ends = [
             self._leave_sensors(written),
             self.central.stop(),
             self.host.stop(),
             self.control.stop(),
             *([self.links.stop()] if self.links else []),
-        ]  # together: each may wait some seconds for what hangs
+        ]  # together, since each may wait some seconds for a peer that hangs
         if self.web:
             ends.append(self.web.stop())
-        for found in await asyncio.gather(*ends, return_exceptions=True):  # one that fails costs no other its end
+        for found in await asyncio.gather(*ends, return_exceptions=True):  # if one fails, the others still end
             if isinstance(found, Exception):
                 self.fault = repr(found)
                 log.error("a part of the gateway did not end as it should", exc_info=found)
@@ -340,22 +365,23 @@ class Daemon:
         self.database.close()
 
     async def _leave_sensors(self, written: bool) -> None:
-        """When the last that the broker sends has come the id table is whole. `written`: the database takes it."""
+        """Ends the connection to the sensors' broker, and then writes the id table, which changes no more. `written`:
+        the last commit did not fail, so the database takes it."""
         await self.ingest.stop()
-        if written and (self.ingest.drops.unsaved or self.ingest.inbox.table.dirty):  # since the last commit
+        if written and (self.ingest.drops.unsaved or self.ingest.inbox.table.dirty):
             try:
                 await self._write_table()
             except StoreError as error:
                 log.warning("what the sensors' broker said last may be counted again at the next start: %s", error)
 
     async def _tick(self) -> None:
-        """Lets time pass for sources that hear nothing, and brings malformed payloads to the log, some of them; tells
-        the policy what operators cost."""
+        """At each tick: time passes for sources without input, the log gets samples of malformed payloads, and
+        the policy learns what operators cost."""
         busy = True
         while True:
             await asyncio.sleep(TICK_S if busy or self.links else IDLE_TICK_S)
             notify("WATCHDOG=1")
-            if self.database.damaged:  # a start sets it aside, if it is
+            if self.database.damaged:  # the next start looks at the database, and sets a damaged one aside
                 raise StoreError(self.database.damaged)
             busy = self.host.tick(list(self.flows.runs.values()))
             self.status.look()

@@ -64,7 +64,8 @@ MASKED: Final = (
     "e2scrub_all.timer", "modprobe@drm.service", "modprobe@efi_pstore.service", "sys-kernel-debug.mount",
     "sys-kernel-tracing.mount", "dev-hugepages.mount",
 )  # fmt: skip
-"""They would write to the root file system, offer a login to nobody, or make each start longer for nothing."""
+"""Units that are masked: they would write to the root file system, offer a login to no one, or make each start longer
+for no use."""
 CLOSED: Final = "# The board's broker and page are for the board alone, until a provisioning file says otherwise.\n"
 OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.0.0.0"\n'
 UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")

@@ -20,7 +20,7 @@ FIELDS: Final = {
 }  # fmt: skip
 ENVIRONMENT: Final = "uboot.env"
 ENVIRONMENT_SIZE: Final = 0x4000
-"""As u-boot-rpi expects it; it takes no other size."""
+"""Bytes of the environment: the only size that u-boot-rpi takes."""
 FAT_ID: Final = "0ED6E870"
 GRUB: Final = "usr/lib/grub/i386-pc"
 GRUB_MODULES: Final = (

@@ -30,9 +30,9 @@ DATA_MIB: Final = 256
 ATTEMPTS: Final = 3
 GRUB_HEAD: Final = b"# GRUB Environment Block\n"
 GRUB_STATE: Final = {"ORDER": "A B", "A_OK": "1", "A_TRY": "0", "B_OK": "0", "B_TRY": "0"}
-"""As RAUC's backend for GRUB names them; `TRY` counts attempts."""
+"""The variables as RAUC's backend for GRUB names them; `TRY` counts attempts."""
 U_BOOT_STATE: Final = {"BOOT_ORDER": "A B", "BOOT_A_LEFT": str(ATTEMPTS), "BOOT_B_LEFT": "0"}
-"""As RAUC's backend for U-Boot names them."""
+"""The variables as RAUC's backend for U-Boot names them."""
 
 
 def grub_state(variables: Mapping[str, str]) -> bytes:

@@ -47,7 +47,7 @@ class FlinkDriver:
         return await asyncio.to_thread(self._report)
 
     async def close(self) -> None:
-        """Nothing is open between two looks."""
+        """Does nothing: no connection is open between two looks."""
 
     def _report(self) -> EngineReport:
         try:

@@ -61,7 +61,7 @@ class FleetPlans:
         return _plain(flow, await self.propose(flow, parts, args))
 
     async def _replace(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `_plan`; where the other placement is better, the flow's plan is changed to it."""
+        """Answers as `_plan` does, and changes the flow's plan to the other placement if that is better."""
         flow = str(args["flow"])
         async with self._flows.changing(flow):
             parts = await self._flows.running(flow)

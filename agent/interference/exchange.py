@@ -58,7 +58,7 @@ class Rules:
     """Moves, given and taken, in an hour. After these a board takes part in no other before an hour has passed since
     the first of them. Urgent moves, of a board that is over its room, count and are not limited."""
     urgent_each: int = 2
-    """So many urgent moves in the hour allow one that is not: a board that came below its room by many goes on until it
+    """Urgent moves in an hour that allow one that is not: a board that came below its room by many goes on until it
     is as free as the others."""
     refused_s: float = 120.0
     """Time for which a refused instance is not offered again."""
@@ -76,7 +76,7 @@ class Candidate(NamedTuple):
     cost: float = 0.0
     """The change of the placement's score by the move; the interference score there counts 2 to this power."""
     spent: bool = False
-    """It has made its moves of the hour."""
+    """True if the board has made its moves of the hour."""
 
 
 class Move(NamedTuple):

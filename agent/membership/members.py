@@ -80,7 +80,7 @@ class Member:
     """Monotonic time at which it answered a ping of ours last: then the ways there and back were open."""
 
     def refuted(self, now: float) -> None:
-        """It refuted a suspicion: it is starved now and then, or its packets are lost."""
+        """Notes that the member refuted a suspicion: it is starved now and then, or its packets are lost."""
         recent = now - self.refuted_at < REFUTATION_MEMORY_S
         self.refutations = min(self.refutations + 1, MAX_REFUTATIONS) if recent else 1
         self.refuted_at = now

@@ -17,7 +17,7 @@ from edgert.core.errors import EdgertError
 
 
 def status(scheduler: Scheduler) -> dict[str, Any]:
-    """Everything at a glance: a row per operator."""
+    """Returns the status of OS scheduling, with a row per operator."""
     door, schedule = scheduler.door, scheduler.schedule
     lacks = door.able.lacks()
     if scheduler.settings.affinity == "on" and scheduler.how.fast is None:

@@ -47,7 +47,7 @@ class Proposal:
 
     @property
     def better(self) -> bool:
-        """It violates less, or as little with a better score."""
+        """True if the new placement violates less, or as little with a better score."""
         return self.then.rank.better_than(self.now.rank)
 
     @property

@@ -94,8 +94,8 @@ class Rules:
         return any(pin in (None, gateway) and needed <= has for gateway, has in takers.items())
 
     def for_problem(self, flow: str, takers: Takers) -> dict[str, PlacementRule]:
-        """As `agent.placement.problem.build` takes them. Pins of single copies are not among them: such a copy is kept
-        where it is; nor is what no board can obey now (`held_back`)."""
+        """The rules in the form that `agent.placement.problem.build` takes. Pins of single copies are not among them:
+        such a copy is kept where it is; nor is what no board can obey now (`held_back`)."""
         names = {n for n in (*self.pins, *self.labels) if not uncopied(n)[1] and self._has_board(n, takers)}
         return {
             f"{flow}/{name}": PlacementRule(

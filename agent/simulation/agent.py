@@ -148,7 +148,7 @@ class VirtualAgent:
             raise RequestError(f"{self.name}: {verb}: an unforeseen fault: {error!r}") from error
 
     def happened(self, event: MemberEvent) -> None:
-        """As the daemon takes events of the membership."""
+        """Takes an event of the membership, as the daemon does."""
         match event:
             case Measured(name, rtt_s, coordinate):
                 self.rounds.measured(name, rtt_s, coordinate)
@@ -162,7 +162,7 @@ class VirtualAgent:
         return [member.name for member in self.membership.roster if member.state is State.ALIVE]
 
     def _may_begin(self) -> bool:
-        """As the daemon with seeds."""
+        """True if the agent may begin: the rule of a daemon with seeds."""
         met, seeds = {member.address for member in self.membership.roster if member.present}, self.membership.seeds
         return not seeds or 2 * len(met & set(seeds)) > len(seeds)
 

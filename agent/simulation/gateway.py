@@ -20,7 +20,7 @@ from edgert.core.ids import short
 from edgert.flow.part_states import PartEvent, PartState, after, event_of, state_of
 
 PATIENCE_S: Final = 60.0
-"""As `gateway.flows.stopped` has it."""
+"""The time that a stopped part waits, as in `gateway.flows.stopped`."""
 LINK_PORT: Final = 8883
 STOP_S: Final = 0.04
 """Until a part stands still at a committed checkpoint; measured with little state, as are the others."""
@@ -121,7 +121,7 @@ class VirtualGateway:
             return await self._verbs[verb](args or {})
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     def end(self) -> None:
         """The board dies."""
@@ -290,7 +290,7 @@ class VirtualGateway:
         return {}
 
     async def _stop_guests(self) -> None:
-        """As `gateway.flows.guests`."""
+        """Stops guests, as `gateway.flows.guests` does."""
         for flow, run in list(self.runs.items()):
             if self._is_guest(run) and self._state(flow) is PartState.RUNNING:
                 await self._suspend({"flow": flow})

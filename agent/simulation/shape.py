@@ -54,7 +54,7 @@ class PlanShapes:
         self.operators = self._checked()
 
     def _checked(self) -> dict[str, dict[str, Any]]:
-        """As a gateway answers `part.check`."""
+        """The answer of a gateway to `part.check`."""
         copies = {name: operator_copies(node) for name, node in self.flow.nodes.items()}
         return {
             copy: {

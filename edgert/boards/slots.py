@@ -120,7 +120,7 @@ def faults(
 
 
 def hopeless(unit: Unit) -> bool:
-    """Nothing is gained by waiting for such a service."""
+    """True if waiting for the service gains nothing."""
     return unit.state == "failed" or unit.restarts >= RESTARTS
 
 

@@ -66,7 +66,7 @@ class Track:
     """None: not yet."""
     why: str = ""
     update: UpdateProgress | None = None
-    """As the board told last."""
+    """The progress that the board told last."""
     request: str = ""
     """Request that is waited for; empty: the board was not asked yet."""
     asked: int = 0

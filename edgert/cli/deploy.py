@@ -36,7 +36,7 @@ HELP = "bring a flow to a gateway over MQTT (or remove one) and wait for its ans
 HEURISTIC: Final = "hybrid"
 """Places a flow that was deployed without naming a board."""
 AGENT_S: Final = 180.0
-"""As of `edgert fleet`: a flow has a minute to come to a batch boundary."""
+"""Timeout of an agent's answer, as in `edgert fleet`: a flow has a minute to come to a batch boundary."""
 QUIET_S: Final = 0.5
 """When no further gateway has shown itself for so long, all are taken to be seen."""
 

@@ -321,8 +321,9 @@ class Shapes(Generic[Shape]):
         return decoded
 
     def _span(self, batch: Payloads, start: int, stop: int, begun: dict[_Compiled, None]) -> int:
-        """As `Reached`, with whichever shape fits, but never negative. The message at the index returned (if below
-        `stop`) fits none. Shapes that were tried are `begun`."""
+        """Decodes messages from `start` with any shape that fits. Returns an index as `Reached` does, but never a
+        negative one. The message at the index returned (if below `stop`) fits none. Shapes that were tried are
+        `begun`."""
         index = start
         fitted = True
         while fitted and index < stop:

@@ -33,7 +33,7 @@ class Batch:
     size: int = 0
     """Estimated resident bytes, for the queue's byte budget; 0: `size_of` tells it where the batch leaves for one."""
     owed: ClassVar[bool] = False
-    """As of a `RawBatch`."""
+    """False: see `RawBatch.owed`."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -19,7 +19,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse has it, but for what is not known: argparse hands that up to the parser of all commands."""
+        """Parses as argparse does, except for unknown arguments: argparse hands that up to the parser of all
+        commands."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown)}{self._either(unknown)}")

@@ -16,7 +16,7 @@ _MACHINE_ID: Final = re.compile(r"[0-9a-fA-F]{32}")
 MOST_ORDINAL: Final = 1 << 24
 """Largest ordinal of an epoch that comes out of nothing; no flow is begun anew so often."""
 ORDINAL_STEP: Final = 10_000
-"""So many epochs may be missing between two of a flow, or the later one cannot be true."""
+"""Most epochs that may be missing between two of a flow; with more the later one cannot be true."""
 _ORDINAL_BITS: Final = 31
 _RANDOM_BITS: Final = 32
 

@@ -33,7 +33,7 @@ FIRST_SPARK_S = 80.0
 """From Spark's start to the first fleet rows on a machine that never ran it (78 s, on two cores)."""
 STOP_ORDER = ("publisher", "gateway", "collector", "spark", "broker")
 STAGES = ("broker", "gateway", "boards", "flow", "publisher", "collector", "spark")
-"""As shown: in the order of the data."""
+"""The stages that are shown, in the order of the data."""
 TITLES = {
     "broker": "MQTT broker",
     "gateway": "gateway",
@@ -223,7 +223,8 @@ class Demo:
                 self._set("publisher", "ready", what)
 
     def _deploy(self) -> Deployment | fleet.FleetDeployment:
-        """As any operator would: a retained document over MQTT, or for several boards by one of their agents."""
+        """Deploys the flow as a user would: by a retained document over MQTT, or for several boards by one of their
+        agents."""
         setup = self.setup
         if self.boards:
             through_agents = fleet.FleetDeployment(setup, self.boards)

@@ -68,7 +68,7 @@ class Snapshot:
 
 
 def measurements(host: str, before: Snapshot, now: Snapshot) -> Iterator[SensorValue]:
-    """Everything that two snapshots tell, with the time of the later one. Rates need both; a counter that went back
+    """Yields all that two snapshots tell, with the time of the later one. Rates need both; a counter that went back
     (a card that was unplugged, a driver loaded anew) gives none this time."""
 
     def one(part: str, quantity: str, unit: str, value: float) -> SensorValue:

@@ -58,7 +58,7 @@ class DemoLines:
             print(view.note, flush=True)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: nothing is held."""
 
 
 def make_display(plain: bool) -> Display:

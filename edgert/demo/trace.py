@@ -31,7 +31,7 @@ class Recorded:
         return f"city/{self.source}/sense"
 
     def payload(self, time: float | None) -> bytes:
-        """As recorded (`None`), or with `time` (seconds since the epoch) as its time."""
+        """The payload as recorded (`None`), or with `time` (seconds since the epoch) as its time."""
         record = self.record if time is None else {**self.record, "bt": round(time * 1000)}
         return json.dumps(record, separators=(",", ":")).encode()
 

@@ -26,7 +26,7 @@ class Node:
     slot: int = -1
     """The slot that the document asks for; -1: none."""
     stateless: bool = False
-    """As the operator's specification says."""
+    """True if the operator's specification says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Search:
             self._readers.add(flow)
 
     def loops(self, through: str) -> list[Loop]:
-        """As the function."""
+        """See the function `loops`."""
         found: dict[tuple[FlowOperator, str], Loop] = {}
         for certain, parameter in ((True, "topic"), (True, "dead_letter"), (False, "")):
             for step in self._steps(through, parameter):

@@ -1,1 +1,1 @@
-"""Ordered streams of frames between the processes of one board."""
+"""Ordered streams of frames: over Unix sockets between the processes of one board, over TLS between gateways."""

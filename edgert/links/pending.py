@@ -35,5 +35,5 @@ class PendingConnections(Generic[One]):
         return gone
 
     def leave(self, one: One) -> None:
-        """It has shown who it is, or is gone; it may have lost its place before."""
+        """Frees the place of a connection that has shown who it is, or is gone. It may have lost its place before."""
         self._addresses.pop(one, None)

@@ -8,7 +8,7 @@ origin, and never renumbered. `Sender` and `Receiver` live as long as their gate
                               └───────────────── committed ◀─────────────────────┘
 
 The receiver numbers a channel for each time that it asks for the stream (`Resume`), so that what was under way before
-is known by an old channel and dropped. Design: Delivery.
+is known by an old channel and dropped. See docs/internals/links.md.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from edgert.sketches.hashing import hash_of
 REMEMBERED: Final = 4_096
 """Keys of which `known` remembers the verdict, unless they are long."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-"""As JSON spells it: with one of the groups it is no integer."""
+"""A number as JSON spells it; with one of the groups it is no integer."""
 
 
 class _BloomFilter(Inlinable, ABC):

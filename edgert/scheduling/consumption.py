@@ -14,6 +14,8 @@ switch interval (5 ms): who loses the lock in the middle of a turn is not slow, 
 LEAST_ROWS, LEAST_ROWS_S = 10, 0.2
 """Rows that a turn may take in any case, if they take no longer than this many seconds. An operator may have a cost per
 turn, whatever the number of rows (it asks a server, or commits), and fewer rows would mean more such costs."""
+DEFAULT_ROWS: Final = 200
+"""Rows per turn at most, as the setting `pool.consumption_rows` is at first."""
 FIRST_ROWS: Final = 200
 """A new instance takes no more until it is known what they cost."""
 Consumption = Callable[[int], int]

@@ -298,7 +298,7 @@ class Simulation:
         return Outcome(span_s, self._entered, len(late), late, seen, waiting, sorted(self._ages(ends)))
 
     def _ages(self, ends: float) -> Iterator[tuple[float, float]]:
-        """As `Outcome.ages_s`, unsorted."""
+        """Yields the items of `Outcome.ages_s`, unsorted."""
         gives: dict[int, float] = {}
 
         def come_out(k: int) -> float:

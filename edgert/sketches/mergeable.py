@@ -129,7 +129,7 @@ class ThetaSet:
         self.update = self._since.update
 
     def whole(self, ordered: bool = True) -> Any:
-        """Everything, as a compact sketch. Entries beyond the nominal number go."""
+        """Returns the whole as a compact sketch. Entries beyond the nominal number go."""
         if self._before is None:
             self._since.trim()
             return self._since.compact(ordered)

@@ -38,7 +38,7 @@ class Transactions:
         self._notes: dict[str, Any] = {}
         self._mark_file = MarkFile(path)
         self.mark = CommitMark("", 0, 0)
-        """As of the last commit."""
+        """The mark of the last commit."""
         self._messages = self._lost_messages = 0
         """`CommitMark.messages` as of the transaction under way; and those of them that the numbers of messages do not
         count, since the database went back."""

@@ -68,7 +68,7 @@ class Checkpointer:
         self._flow_registry, self.runs, self.drops = flow_registry, flow_registry.runs, flow_registry.drops
         self._database, self._store, self._host, self._ingest = database, store, host, ingest
         self.feeding = ingest.lock
-        """Nothing is fed while it is held."""
+        """The lock of feeding: while it is held, no flow is fed."""
         self.on_committed = on_committed
         self.on_written = on_written
         self.outbox_room = OutboxRoom(database)

@@ -99,7 +99,7 @@ class Parts:
                 self.stopped.loaded(run, suspended=not (name in self.prepared or name in self._changes.damaged))
 
     def status(self) -> dict[str, Any]:
-        """The parts of this gateway by flow; see `docs/internals`."""
+        """The parts of this gateway by flow; see docs/internals/plan-changes.md."""
         flows = self._flows
         found = {
             name: {

@@ -34,7 +34,7 @@ class Held(NamedTuple):
     """A flow that is to end, at the moment from which it is fed nothing more."""
 
     failed: bool = False
-    """It failed while it was waited for, and is gone."""
+    """True if the flow failed while it was waited for, and is gone."""
     gap: str = ""
     """Description of the loss, for a flow that was abandoned. Empty: the flow stopped with all its state."""
 

@@ -45,7 +45,7 @@ class Recovery(Protocol):
         ...
 
     def last_checkpoint(self, flow: str) -> AbstractAsyncContextManager[tuple[list[bytes], bytes]]:
-        """As `read_checkpoint`; no checkpoint is made within the context."""
+        """Gives what `read_checkpoint` does; no checkpoint is made within the context."""
         ...
 
     def fail(self, run: FlowRun, why: str) -> None:

@@ -108,7 +108,7 @@ class PoolFigures:
         return []
 
     async def ask(self) -> None:
-        """They are read from the instances themselves."""
+        """Does nothing: figures are read from the instances themselves."""
 
     def of(self, run: FlowRun) -> Sequence[RawFigures]:
         now = self._clock.monotonic()

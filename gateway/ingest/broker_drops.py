@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 QUIET_S = 600.0
 """After so long without a drop the next one is said in the log again."""
 MOST_CUTS = 2
-"""So many connections in a row may end before the broker has answered to the subscription: then it is not asked for
-any more, until the broker or the topic is another. One may have ended for another reason."""
+"""Connections in a row that may end before the broker has answered to the subscription. Then the gateway does not ask
+again until the broker or the topic is another. One connection may have ended for another reason."""
 SAVE_S = 300.0
 """A value waits so long at most for a commit to be written with."""
 MOST_DIGITS = 18
@@ -58,7 +58,7 @@ class BrokerDrops:
         self._granted = False
         """The broker has granted it, to this process or to one before."""
         self._ready = False
-        """It may be asked for on this connection."""
+        """True if the subscription may be asked for on this connection."""
         self._saved_answer = 0, 0
 
     @property

@@ -159,7 +159,7 @@ class Inbox:
         self.flows.append(flow)
 
     def remove_flow(self, flow: Progress) -> None:
-        """Nothing waits for a removed flow."""
+        """Ends all waiting for a removed flow."""
         flow.gone = True
         self.flows.remove(flow)
 
@@ -335,9 +335,9 @@ class Inbox:
         self._retaken = []
 
     def leave(self, messages: Sequence[Publish | PublishRun]) -> None:
-        """They stay the broker's, for the next session; those of QoS 0 are lost, and counted. One that is sent for the
-        first time says that the broker has the answer to what its packet id stood for: when it comes again it must not
-        be taken for that."""
+        """Leaves messages to the broker, for the next session; those of QoS 0 are lost, and counted. One that is sent
+        for the first time says that the broker has the answer to what its packet id stood for: when it comes again it
+        must not be taken for that."""
         for message in messages:
             if isinstance(message, PublishRun):
                 self.counters.left += len(message.topics)

@@ -67,7 +67,7 @@ class Ingest:
         self._says_dup = False
         self._forget_session = forget_session
         self._closed = False
-        """Nothing is taken in any more."""
+        """True once nothing is taken in any more."""
         self.tasks = Tasks(self._step_failed)
         self.drops = BrokerDrops(settings.drops_topic, f"{settings.host}:{settings.port}")
         self.subscriptions = Subscriptions(self.drops.source)

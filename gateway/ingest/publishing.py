@@ -45,7 +45,7 @@ class Publishing:
         self._unanswered: dict[int, tuple[Instance, PlainMessage]] = {}
         """Messages of QoS 1 and 2 that the broker has not acknowledged, by packet id."""
         self._answer = asyncio.Event()
-        """It has answered to the last of them, or is away."""
+        """Set when the broker has answered to the last of them, or is away."""
         self._forbidden: Forbidden[PublishingOperator] = Forbidden(SENDER_BLAMES)
         self._blamed: dict[str, PublishingOperator] = {}
         """The sender of the last message of a topic at which the broker hung up, by topic. At most `MOST_NAMES`."""

@@ -4,11 +4,14 @@ A broker sends what it has retained with each SUBSCRIBE (with MQTT 5: unless tol
 tells from others. So that each is counted once, a source takes them only as the answer to the first subscription that
 was made for it, and that this was answered is remembered over restarts. What is retained later comes live as well.
 
-A broker may hold messages for long, under the identifier of the subscription that brought them. So an identifier never
-means anything else, and stands for what flows read at one time: when a new version of a flow reads other filters,
-those that it had get new identifiers (if anybody still reads them), and what comes under the old ones is given to the
-new version by its topic. Those that it reads now get new ones too (if anybody else read them): what comes under the
-old ones came for the others alone.
+A broker may hold a message for long, under the identifier of the subscription that brought it. So an identifier never
+gets another meaning. Flows f and g read `a/#` under identifier 1, and flow h reads `+/t` under 2. A new version of f
+reads `+/t` instead. Both filters get new identifiers, and late messages under the old ones go to
+
+    1, on a/t    g, and f, since its new filter matches
+    1, on a/u    g
+    2, on a/t    h; the same message comes for f under 1
+    2, on b/t    h and f
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ class Subscriptions:
         self.left: dict[int, dict[str, list[str]]] = {}
         """Identifier that is given up → flow → all filters that the flow read then."""
         self.read: dict[str, list[str]] = {}
-        """Flow → what it reads, or read when it last could."""
+        """Flow → the filters that it reads, or that it read when it last could."""
         self.subscribed: set[str] = set()
         """Filters that the session may have, also of earlier processes and of 3.1.1."""
         self.lost = False
@@ -95,7 +98,7 @@ class Subscriptions:
         self._first = 1
         """No new identifier is less: those below may have been used, also at another broker."""
         self.emptied = False
-        """As in the id table, which does not remember it itself."""
+        """True if the id table was emptied, which that does not remember itself."""
         self.sent: dict[str, Subscription] = {}
         """On this connection, by filter."""
         self._merged: dict[str, str] | None = None
@@ -207,7 +210,7 @@ class Subscriptions:
     # -- the connection
 
     def connected(self) -> None:
-        """Nothing is known to be sent on a new connection."""
+        """Begins a new connection, on which nothing was sent yet."""
         self.sent, self._asked = {}, {}
 
     def session_lost(self) -> None:

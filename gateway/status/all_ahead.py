@@ -15,7 +15,8 @@ from edgert.runtime.instance.report import Report
 
 ROWS: Final = 3
 FOR_S: Final = 10.0
-"""So many rows must have been ahead, for so long: devices send each few seconds or each few minutes."""
+"""Rows that must have been ahead of time, and seconds for which they must: devices send each few seconds or each few
+minutes."""
 SHARE: Final = 0.9
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 WINDOW, WINDOW_MOST = 64, 256
 """Batches of one stream that may be in flight unacknowledged: at first, and when all goes well."""
 WINDOW_BYTES = 1 << 20
-"""As many bytes at most (and one batch): what is new queues behind them at the collector, for a second or so."""
+"""Most bytes in flight (and one batch): what is new queues behind them at the collector, for a second or so."""
 RESEND_S = 15.0
 """Without any progress for so long, the collector is asked again, and then the first unacknowledged batch is sent."""
 RESEND_MOST_S = 600.0
@@ -28,7 +28,7 @@ class SendWindow:
     wait: float = RESEND_S
     window: int = WINDOW
     probing: bool = False
-    """Nothing was acknowledged for a while: one batch at a time, until there is progress."""
+    """True while nothing was acknowledged for a while: one batch is sent at a time, until there is progress."""
     flying: deque[tuple[int, int]] = field(default_factory=deque)
     """(sequence, bytes)."""
     _bytes: int = 0

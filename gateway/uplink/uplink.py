@@ -230,7 +230,7 @@ class Uplink:
         return epoch
 
     def _loses(self, flow: str, since: float) -> None:
-        """Nothing of `flow` is sent until the collector has answered again."""
+        """Sends nothing of `flow` until the collector has answered again."""
         if flow in self._answered:
             self._answered.discard(flow)
             self._lost[flow] = since

@@ -42,7 +42,7 @@ type = "publish"
 input = "windows"
 topic = "{name}/out/{{source}}"
 """
-"""Nothing of it goes to the central side."""
+"""The document of a flow that sends nothing to the central side."""
 
 
 class NotReached(Exception):

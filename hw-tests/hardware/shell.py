@@ -31,7 +31,7 @@ class NoBoard(Exception):
 
 
 class Silence(NoBoard):
-    """Nothing comes any more; the connection is there."""
+    """Raised when nothing comes any more, though the connection is there."""
 
 
 def as_typed(command: str, mark: str, within_s: float) -> str:

@@ -20,7 +20,7 @@ EXPOSURE: Final = (
     " systemd-analyze security --no-pager $unit.service 2>/dev/null | grep 'Overall exposure'; done; true"
 )
 MOST_EXPOSED: Final = {"edgert-gateway.service": 2.0, "edgert-agent.service": 2.5}
-"""As systemd reckons it: 0 nothing, 10 all (tests/images/test_units.py)."""
+"""The most exposed that a service may be, as systemd reckons: 0 nothing, 10 all (tests/images/test_units.py)."""
 SLOT: Final = (
     "edgert board status --json; echo; echo root $(findmnt -n -o SOURCE /);"
     " for slot in a b; do echo slot-$slot $(readlink -f /dev/edgert/slot-$slot); done"

@@ -38,7 +38,7 @@ class HardwareCheck:
     command: str
     judge: Callable[[Answer], Verdict]
     of_image: bool = False
-    """It asks for what images promise; a board that was set up by hand need not have it."""
+    """True if the check asks for what images promise; a board that was set up by hand need not have it."""
 
     def verdict(self, answer: Answer) -> Verdict:
         """Judges an answer; one that cannot be read is bad."""

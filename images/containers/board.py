@@ -34,7 +34,7 @@ TAKE: Final = (
 )
 """The first boot does so with a FAT partition, which a container does not have."""
 CONFIRM: Final = "systemd.mask=edgert-confirm.service"
-"""It would restart a board without slots."""
+"""Masks a unit that would restart a board without slots."""
 PATH: Final = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 WAIT_S: Final = 600.0
 """The fleet forgets no board that died less than three minutes ago."""
@@ -114,7 +114,7 @@ class Board:
         run("umount", self._var)
 
     def _mount(self) -> None:
-        """As the board's first script does."""
+        """Mounts file systems as the board's first script does."""
         found = subprocess.run(["/sbin/e2fsck", "-p", self._disk], capture_output=True, text=True, check=False)
         if found.returncode > 1:  # 1: mended
             raise BootError(f"the data of {self.name} are broken: {found.stdout}")
@@ -140,7 +140,8 @@ class Board:
         return self._process is not None and self._process.poll() is None
 
     def cut(self) -> None:
-        """As a power cut: all its processes end at once, and what was not on its disk by then is lost."""
+        """Ends the board as a power cut does: all its processes end at once, and what was not on its disk by then is
+        lost."""
         if self.running:
             wait(self._leader, f"{self.name}'s first process")
             os.kill(self._leader(), signal.SIGKILL)

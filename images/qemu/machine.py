@@ -151,7 +151,7 @@ class Machine:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
 
     def cut(self) -> None:
-        """As a power cut."""
+        """Ends the machine as a power cut does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

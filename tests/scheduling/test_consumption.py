@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.scheduling.consumption import CONSUMPTIONS, after_turn, most_rows
+from edgert.core.settings.gateway import GatewaySettings
+from edgert.scheduling.consumption import CONSUMPTIONS, DEFAULT_ROWS, after_turn, most_rows
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,7 @@ def test_a_turn_says_how_many_rows_the_next_one_may_take() -> None:
     assert after_turn(1, 1, 0.5) == 1
     assert after_turn(1, 1, 0.05) == 2, "it may pay as much for two"
     assert after_turn(50, 0, 0.3) == 1, "all of it is to be tried again"
+
+
+def test_a_pool_takes_as_many_rows_as_the_settings_say_at_first() -> None:
+    assert GatewaySettings().pool.consumption_rows == DEFAULT_ROWS

@@ -26,7 +26,7 @@ from agent.osched.kernel.undo import Undo
 
 log = logging.getLogger(__name__)
 SPARE_RECORDS: Final = 1000
-"""So many records of ended threads may stand in the journal before it is written anew."""
+"""Records of ended threads that may stand in the journal before it is written anew."""
 
 
 @dataclass(slots=True)

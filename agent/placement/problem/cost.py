@@ -208,7 +208,7 @@ class Evaluation:
 
     @property
     def violation(self) -> float:
-        """As `Violations.amount`."""
+        """The amount of the violations, as in `Violations.amount`."""
         amount = self._violation + self._excluded
         return amount if amount > EPSILON else 0.0
 

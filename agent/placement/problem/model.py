@@ -76,12 +76,12 @@ class CandidateBoard:
     slots: int = 1
     """Processes that run instances; only `even` and `locality-fairness` count them."""
     drained: bool = False
-    """It runs only operators that are pinned to it."""
+    """True if the board runs only operators that are pinned to it."""
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """Everything a heuristic may know. Raises `PlacementError` if an operator has no board that may run it."""
+    """The data that a heuristic may use. Raises `PlacementError` if an operator has no board that may run it."""
 
     operators: tuple[PlacedOperator, ...]
     edges: tuple[PlacedEdge, ...]

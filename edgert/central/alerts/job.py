@@ -99,7 +99,7 @@ class AlertJob(Job):
             self._publication.close()
 
     def _guarded(self) -> None:
-        """Nothing that a table holds ends it for good."""
+        """Runs the job until it is stopped; no content of a table ends it for good."""
         while not self._stopping.is_set():
             try:
                 self.run()

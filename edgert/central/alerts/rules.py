@@ -48,7 +48,7 @@ class AlertRule:
     days: float = 1.0
     """The quantiles are those of the newest days."""
     windows: int = 3
-    """So many windows of a key in a row."""
+    """Number of windows of a key in a row."""
     least: int = 100
     """With fewer values there are no quantiles."""
 

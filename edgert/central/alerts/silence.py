@@ -53,7 +53,7 @@ def as_of(seen: SeenKey, now: int) -> SeenKey:
 
 
 def group_as_of(group: Group, now: int) -> Group:
-    """As `as_of`."""
+    """The group at the time `now`; see `as_of`."""
     return Group(min(group.clock, now * 1000), min(group.arrived, now))
 
 

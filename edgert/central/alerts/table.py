@@ -52,7 +52,7 @@ class Alert:
     """The bounds then, where there were such."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON types, for a message."""
+        """Returns the row in JSON types, for a message."""
         told = {f: v.isoformat().replace("+00:00", "Z") if isinstance(v, dt.datetime) else v
                 for f, v in asdict(self).items()}  # fmt: skip
         return {**told, "key": json.loads(self.key)}

@@ -34,11 +34,11 @@ log = logging.getLogger("edgert.central.collector")
 HANDLE_S: Final = 0.25
 """One call works about so long. The rest waits for the next call, after which acknowledgements are said."""
 _TURN_S: Final = 0.05
-"""So long messages of one gateway are taken, before those of the next one are."""
+"""Time for which messages of one gateway are taken before those of the next."""
 OPENINGS_OF_FLOW: Final = 120
 """Epochs that a gateway may begin in one flow in an hour: each is an opening row, which all that land there read."""
 OPENINGS_OF_GATEWAY: Final = 2_000
-"""As many in all its flows: each of its flows twice."""
+"""Epochs that a gateway may begin in all its flows in an hour: each of its flows twice."""
 _JUNK_PER_CALL: Final = 20
 """Messages without a number that one call keeps for people to look at; the others are only counted."""
 _LAND_BYTES: Final = 32 << 20

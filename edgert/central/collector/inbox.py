@@ -66,8 +66,8 @@ class ResultInbox:
             return True
 
     def take(self, gather_s: float, gather_bytes: int, patience_s: float) -> list[ResultMessage]:
-        """Everything that comes within `gather_s` of the first message, or until `gather_bytes` (not compressed) are
-        there. A message that has waited while others were worked on does not wait so long once more.
+        """Takes all messages that come within `gather_s` of the first message, or until `gather_bytes` (not compressed)
+        are there. A message that has waited while others were worked on does not wait so long once more.
 
         Waits at most `patience_s` for the first message. Returns at once when the inbox is closed or woken.
         """
@@ -80,7 +80,7 @@ class ResultInbox:
             return taken
 
     def close(self) -> None:
-        """Nothing more is taken in; whoever waits goes on."""
+        """Closes the inbox: it takes in nothing more, and threads that wait go on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

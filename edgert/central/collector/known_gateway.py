@@ -14,7 +14,8 @@ from edgert.core.results.results import Acknowledgement, EpochHello
 _STREAMS_PER_FLOW: Final = 64
 """Streams of one gateway's flow that are remembered at most, those of the greatest epochs."""
 _STREAMS_PER_GATEWAY: Final = 4_096
-"""As many at most in all; each flow has at least those of its greatest epoch, from which a new card goes on."""
+"""Streams of one gateway that are remembered at most; each flow has at least those of its greatest epoch, from which a
+new card goes on."""
 MOST_NEWS: Final = 4_096
 """Streams that one acknowledgement names beside those of the greatest epochs, at most."""
 
@@ -77,14 +78,14 @@ class GatewayCounters:
         self.held_back += report.held_back
 
     def plain(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Returns the gateway in JSON types."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class KnownGateway:
     partition: str = ""
-    """As the topic of its last result says."""
+    """The partition in the topic of the gateway's last result."""
     acks: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
     """Flow -> (epoch, stream) -> sequence."""
     news: dict[tuple[str, int, int], int] = field(default_factory=dict)

@@ -91,9 +91,9 @@ class Touched:
         )
 
     def within(self, table: str = "", literal: Callable[[int], str] = spark_literal) -> str:
-        """As an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta leaves
-        out other partitions and files, in what is read and in what is merged into. `literal` writes a time of µs since
-        the epoch: as Spark reads it, or `deltalake_literal`."""
+        """Returns an SQL condition on the columns of a table (its name with a dot). Its literals are such that Delta
+        leaves out other partitions and files, in what is read and in what is merged into. `literal` writes a time of µs
+        since the epoch: as Spark reads it, or `deltalake_literal`."""
         days = ", ".join(f"DATE'{day}'" for day in sorted(self.days))
         spans = " OR ".join(
             f"{table}window_start BETWEEN {literal(first)} AND {literal(last)}"
@@ -160,7 +160,7 @@ def _hour() -> Column:
 
 
 def united(spans: Iterable[Span], most: int) -> Sequence[Span]:
-    """So many spans at most that hold all of `spans`: those near each other become one."""
+    """Returns at most `most` spans that hold all of `spans`: those near each other become one."""
     ordered = sorted(spans)
     gap = _HOUR_US
     while True:

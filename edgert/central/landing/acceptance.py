@@ -131,7 +131,7 @@ class Acceptance(Generic[T]):
         return Verdict.HELD
 
     def take(self) -> list[T]:
-        """Everything that was taken since the last call, in an order in which each stream's items may be landed."""
+        """Returns all that was taken since the last call, in an order in which each stream's items may be landed."""
         ready = list(self._ready)
         self._ready.clear()
         return ready

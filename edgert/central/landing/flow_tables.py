@@ -49,7 +49,7 @@ class FlowTables:
         return [self.first, *self._later.values()]
 
     def refresh(self) -> bool:
-        """As `FlowTable.refresh` of all that are known. What is seen is on the disk, so that it may be acknowledged.
+        """Calls `FlowTable.refresh` of all known tables. What is seen is on the disk, so that it may be acknowledged.
         Returns whether there is any."""
         self._listed = False
         exists = _look(self.first)
@@ -57,7 +57,7 @@ class FlowTables:
         return exists or bool(self._later)
 
     def read_opens(self) -> None:
-        """As `FlowTable.read_opens` of all that there were at the first call since the last refresh."""
+        """Calls `FlowTable.read_opens` of all tables that there were at the first call since the last refresh."""
         for name in () if self._listed else list_folders(self._root, "landing"):
             if name != self._flow and flow_of(name) == self._flow:
                 number = int(name.rpartition("_v")[2])

@@ -26,7 +26,7 @@ LONGEST_WAIT_S: Final = 60.0
 TRIES: Final = 20
 """Failures in a row until a stream is given up: some 16 minutes."""
 GIVEN_UP_S: Final = 3_600.0
-"""It is tried once more after each hour: what was wrong may be mended, without a word to this job."""
+"""Seconds until a stream that was given up is tried once more: its fault may be mended without a word to this job."""
 HEALTHY_S: Final = 120.0
 """Seconds after which a running stream counts as healthy; earlier failures are forgotten."""
 CHANGES: Final = 5

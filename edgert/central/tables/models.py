@@ -162,7 +162,8 @@ class ModelRegistry:
         return made[0]
 
     def roll_back(self, name: str, to: int | None, when: dt.datetime) -> ModelVersion:
-        """As `rolled_back`; returns the version that is published now. Raises `EdgertError`."""
+        """Rolls a model back, as `rolled_back` does; returns the version that is published now. Raises
+        `EdgertError`."""
         self.known(name)
         now = current(self._change(name, lambda versions: rolled_back(versions, to, when)))
         assert now is not None

@@ -112,8 +112,8 @@ class Table:
 
     @contextmanager
     def _told(self, what: str = "could not be read") -> Iterator[None]:
-        """As `told`, for what uses the handle. The one that failed is not used again: of a table that was removed, or
-        put back from an older copy, it knows what is gone, and `refresh` does not always notice."""
+        """Raises what `told` does, around a use of the handle. The one that failed is not used again: of a table that
+        was removed, or put back from an older copy, it knows what is gone, and `refresh` does not always notice."""
         try:
             with told(self.uri, what):
                 yield

@@ -54,7 +54,7 @@ class Training:
     """The column to predict. A tree of a column of strings tells a class, one of numbers a number."""
     features: tuple[str, ...]
     table: str = ""
-    """As `edgert central tables` lists it; empty: `sql`."""
+    """The table's name as `edgert central tables` lists it; empty: `sql`."""
     sql: str = ""
     where: str = ""
     """An SQL condition on the rows."""

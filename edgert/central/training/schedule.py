@@ -176,7 +176,7 @@ class TrainingSchedule:
         self._publication.close()
 
     def _run(self) -> None:
-        """Nothing that a document or a table holds ends it."""
+        """Runs until it is stopped; no content of a document or a table ends it."""
         while not self._stopping.is_set():
             if self.unsaid.is_set() and self._publication.connected:
                 self.say()

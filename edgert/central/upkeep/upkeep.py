@@ -72,7 +72,7 @@ class Totals:
     last_error: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Returns the result in JSON types."""
         return asdict(self)
 
 

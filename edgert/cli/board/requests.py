@@ -77,7 +77,7 @@ def accepted() -> tuple[UpdateRequest, int] | None:
 
 
 def done() -> None:
-    """Nothing of the request is left to do."""
+    """Removes the request: nothing of it is left to do."""
     (slots.NOTES / ACCEPTED).unlink(missing_ok=True)
     if slots.NOTES.is_dir():
         sync(slots.NOTES)

@@ -99,7 +99,7 @@ def _reader(text: str) -> str:
 
 
 def _memory(text: str) -> str:
-    """As Spark writes it; an executor of ours takes half a GB, and a worker with less never gets one."""
+    """Parses memory as Spark writes it; an executor of ours takes half a GB, and a worker with less never gets one."""
     found = re.fullmatch(r"(\d{1,9})([mg])b?", text.lower())
     if found is None or int(found[1]) * {"m": 1, "g": 1024}[found[2]] < 512:
         raise argparse.ArgumentTypeError(f"expected a size such as 2g, or 512m at least, got {text}")

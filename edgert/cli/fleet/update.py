@@ -198,7 +198,7 @@ def _phase(track: Track) -> str:
 
 
 def result(rollout: Waves, others: Mapping[str, str]) -> dict[str, Any]:
-    """As `--json` prints it."""
+    """Returns the result that `--json` prints."""
     boards = {
         board: {"result": track.ended, "why": track.why, "version": track.update.version if track.update else ""}
         for board, track in rollout.tracks.items()

@@ -179,7 +179,7 @@ def _latency(late_s: float, out: bool) -> str:
 
 
 def _budget(text: str) -> float:
-    """As a gateway takes it."""
+    """Parses a latency budget as a gateway does."""
     from edgert.core.config import parse
     from edgert.core.settings.gateway import GatewaySettings
 

@@ -66,7 +66,7 @@ def watch(
 
 
 def show(text: Sequence[str]) -> None:
-    """As much as the terminal has room for."""
+    """Prints as many lines as the terminal has room for."""
     columns, rows = shutil.get_terminal_size()
     shown = [line[:columns] for line in text[: rows - 1]]
     sys.stdout.write(CLEAR + "\r\n".join(shown))

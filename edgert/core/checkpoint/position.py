@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Everything with an arrival index up to `index` was taken, except `missing`.
+    """How far an input was taken: all with an arrival index up to `index`, except `missing`.
 
     Holes come from a restart only: messages that the id table knew and the flow had not committed, which the broker
     may deliver again in any order.

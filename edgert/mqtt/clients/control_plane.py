@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 RECONNECT: Final = Backoff(first_s=1.0, max_s=60.0, stable_s=STABLE_S)
 MAX_MESSAGE_BYTES = 1 << 20
 MOST_SHORT = 3
-"""So many connections in a row that end early are said to look like those of two clients with one id: not every broker
-says that another took a session over."""
+"""Connections in a row that end early, after which the log says that they look like those of two clients with one id:
+not every broker says that another took a session over."""
 OnMessage = Callable[[str, bytes, "MqttRequest | None"], object]
 
 
@@ -327,7 +327,7 @@ class ControlConnection:
 
     @property
     def _ours(self) -> bool:
-        """It is we who end the connection."""
+        """True if this client ends the connection itself."""
         return self._stopping.is_set() or self._replacing
 
     def _try_again(self, stood_s: float = 0.0) -> None:

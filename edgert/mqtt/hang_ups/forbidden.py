@@ -14,7 +14,7 @@ FIRST_S: Final = 60.0
 MOST_S: Final = 3_600.0
 """The longest: what a broker's administrator mends is tried again within an hour."""
 MOST_NAMES: Final = 1_000
-"""So many are remembered; the one whose time ends first is forgotten for a new one."""
+"""Most names that are remembered; the one whose time ends first is forgotten for a new one."""
 Name = TypeVar("Name", bound=Hashable)
 
 

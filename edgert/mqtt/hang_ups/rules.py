@@ -40,7 +40,7 @@ class Found:
     name: str
     """Its topic, or the filter."""
     refused_s: float
-    """Nothing is sent with that name for so long; 0: only the one message is given up."""
+    """Seconds for which nothing is sent with that name; 0: only the one message is given up."""
 
 
 class HangUps:

@@ -62,6 +62,6 @@ class PacketSuspicion:
         return first
 
     def clear(self) -> None:
-        """Nothing is suspected any more: a connection was stable, or nothing was in flight."""
+        """Ends all suspicion: a connection was stable, or nothing was in flight."""
         self._suspects.clear()
         self._first, self._alone = None, False

@@ -32,7 +32,7 @@ class SizeLimit:
     _learned: int = MAX_PACKET_BYTES
     """For all topics."""
     _by_topic: dict[str, int] = field(default_factory=dict)
-    """As learned, for the topics on which the broker hung up."""
+    """The learned limit, for the topics on which the broker hung up."""
     _taken: int = 0
     """The largest packet that the broker took, since it hung up at one that was not larger."""
     _raise_at: float = 0.0

@@ -147,8 +147,9 @@ class ErrorBoundary:
         return emissions, None
 
     def _checked(self, emissions: Iterable[Any]) -> Sequence[Emission]:
-        """As `checked`; and rows that nobody could carry further are lost here, each by itself. They are taken from
-        what the operator gave: whatever it was given for them is in its state, and it would give them again."""
+        """Checks emissions as `checked` does. Rows that no later operator could take are lost here, each by itself.
+        They are taken from what the operator gave: whatever it was given for them is in its state, and it would give
+        them again."""
         whole = checked(emissions)
         faults: list[tuple[Any, BaseException]] = []
         for at, (port, batch) in enumerate(whole):

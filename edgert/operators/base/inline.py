@@ -136,7 +136,7 @@ class _Names(ast.NodeTransformer):
         self._common, self._end = common, end
 
     def name(self, name: str) -> str:
-        """As it is named from now on."""
+        """Gives a name that the generated code uses from now on."""
         return name if name in self._common else name + self._end
 
     def lines(self, lines: Sequence[str]) -> list[str]:
@@ -150,5 +150,5 @@ class _Names(ast.NodeTransformer):
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """As the body of what stands before."""
+    """Indents lines, as the body of the statement before them."""
     return ["    " + line for line in lines]

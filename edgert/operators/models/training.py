@@ -31,7 +31,7 @@ from edgert.operators.state.partitioning import as_they_are
 EPSILON: Final = float_info.epsilon
 MAX_KEYS: Final = 10_000
 MAX_FIELDS: Final = 24
-"""As many as a model may have."""
+"""Most fields that a model may have."""
 _TOLD: Final = 1000.0
 """A field of which the others leave less than this many times what rounding may have made of it is told by them."""
 _CENTRED_FIRST: Final = 16

@@ -62,7 +62,7 @@ class TrainingWindow:
         """Their indexes. Of true and false (true,) and (false,): to a dictionary they are 1 and 0."""
         self.values = array("d")
         self.told = 0
-        """So many of the values are in checkpoints."""
+        """Number of the values that are in checkpoints."""
 
     def entry(self, width: int, first: int) -> list[Any]:
         """For a checkpoint: the values from `first` on, little-endian."""

@@ -40,7 +40,7 @@ class BoundedKeys(Generic[Value]):
         """Σ of them, and of what the operator adds to it and takes off again with what it forgets: where most differ in
         what they take, that costs less than to have them in `heavy`."""
         self.kept: dict[Any, Value] = {}
-        """It is never another dict: an operator may give it a name of its own."""
+        """The kept keys. It is never replaced by another dict: an operator may give it a name of its own."""
 
     def weighs(self, key: Any, beyond_bytes: int = 0) -> None:
         """Sets how many bytes the state of a key takes beyond that of most. To be called for a new key, too, unless it

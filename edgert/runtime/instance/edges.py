@@ -40,7 +40,7 @@ class Target(Generic[Receiver]):
 
     @property
     def targets(self) -> Sequence[Target[Receiver]]:
-        """As of a `Spread`."""
+        """The one target, as a `Spread` has several."""
         return (self,)
 
     def give(self, batch: Batch, out: TurnOutput[Receiver]) -> None:

@@ -7,9 +7,9 @@ from edgert.runtime.instance.queue import Entry, Queue
 
 
 class InnerQueue(Queue):
-    """The queue of an instance behind the sources. It sheds nothing: over its budget, the pool runs its instance before
-    those that feed it. While it is `shedding`, it sheds the oldest rows, or with "shed-newest" the newest.
-    Their watermarks stay."""
+    """The queue of an instance behind the sources. While it is over its budget, the pool runs no instance that feeds
+    it, so it sheds nothing. While it is `shedding` (`Backpressure.look`), its feeders go on, and it sheds the oldest
+    rows, or with "shed-newest" the newest. Their watermarks stay."""
 
     __slots__ = ()
 

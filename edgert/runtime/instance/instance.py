@@ -53,7 +53,7 @@ class Instance:
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """The last exception of each operator that raised, until the end of the turn."""
     quiet_until: float = 0.0
-    """Until then no more of that in the log, monotonic seconds."""
+    """Time until which the log gets no more errors of the instance, monotonic seconds."""
 
     def __post_init__(self) -> None:
         if isinstance(self.logic, Region):
@@ -156,8 +156,10 @@ class Instance:
         return messages
 
     def giver(self, message: PlainMessage) -> int:
-        """Index of the stage that gave a message: a dead letter names it, other topics tell. For messages that are
-        lost: too dear for all. Of stages that publish to the same topic the first."""
+        """Index of the stage that gave a message: a dead letter names its operator, others are known by their topic.
+
+        Called for lost messages only, since it is slow. If several stages publish to the topic, the first one counts.
+        """
         boundaries = self.boundaries
         if len(boundaries) == 1:
             return 0
@@ -170,6 +172,7 @@ class Instance:
         return next(gave, 0)
 
     def _count_failed(self, error: Exception, rows: int) -> None:
+        """Counts rows that an error cost, and keeps the error for the end of the turn."""
         self.errors[:] = [(self.name, error)]
         self.logic.drops[FAILED] += rows
 
@@ -186,7 +189,7 @@ class Instance:
         return [entry._replace(source=source, batch=batch, producer=MERGED) for source, batch in held]
 
     def _finish_turn(self, turn: Turn[Instance]) -> None:
-        """Messages and errors of a turn that is over."""
+        """Gives a turn that is over its messages, and its last error."""
         turn.messages = self.take_messages()
         if self.errors:
             turn.failing, turn.failed = self.errors.pop()
@@ -233,12 +236,12 @@ class Instance:
         return turn or Turn()
 
     def hurry(self) -> None:
-        """From now on a row that is to be tried again is tried at once: the flow ends, and there is no later."""
+        """Makes all later retries immediate: the flow ends, and no time is left to wait."""
         for boundary in self.boundaries:
             boundary.patient = False
 
     def send_away(self, out: TurnOutput[Instance]) -> TurnOutput[Instance]:
-        """Sends what is for other processes; returns the rest."""
+        """Sends the batches for other processes; returns the others."""
         left = []
         for target, batch in out:
             if target.instance.remote is None:
@@ -261,7 +264,7 @@ class Instance:
             log.exception("messages of %s could not be handed to the connection", self.name)
 
     def finish(self, now: Now) -> Turn[Instance]:
-        """Lets the logic give out what it still holds."""
+        """Returns a turn with all that the logic still holds."""
         turn: Turn[Instance] = Turn()
         try:
             emissions = self.region.flush(now) if self.region else self.boundaries[0].flush(now)

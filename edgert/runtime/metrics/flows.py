@@ -100,7 +100,7 @@ METRICS = (
         "edgert_dropped_rows_total",
         "counter",
         "rows",
-        "Rows (or messages) dropped, by place and reason. Nothing is dropped without being counted here.",
+        "Rows (or messages) dropped, by operator and reason. Nothing is dropped without being counted here.",
         ("flow", "operator", "reason"),
         drops,
     ),

@@ -1,7 +1,7 @@
 """Between a pool and its policy: reasons for which an instance with rows may not run, and what the policy is told.
 
 held     a checkpoint or a pause stops the instance
-rests    its first row failed, and is to be tried again later
+resting  its first row failed, and is to be tried again later
 stalled  a queue that it feeds is over its budget: its rows wait in its own queue, and so on up to the
          source, whose queue sheds
 
@@ -36,7 +36,7 @@ class Backpressure:
         self._next_number = 0
         self.held: set[int] = set()
         self.resting: dict[int, float] = {}
-        """Instance that rests → the end of its rest, monotonic seconds."""
+        """Resting instance → the end of its rest, monotonic seconds."""
         self.over: set[int] = set()
         """Instances with a queue over its budget."""
         self._stalled: dict[int, set[int]] = {}
@@ -69,9 +69,9 @@ class Backpressure:
             self.free(number, now)
 
     def free(self, number: int, now: float) -> None:
-        """Something that kept it from running is over."""
+        """Makes an instance a candidate again, after a reason not to run ended; others may remain."""
         instance = self._instances[number]
-        if instance.schedule.running:  # the end of its turn sees to it
+        if instance.schedule.running:  # `Pool.settle_turn` frees it
             return
         instance.schedule.ready = now
         if number not in self.held and number not in self.resting:
@@ -120,7 +120,7 @@ class Backpressure:
 
     def look(self, now: float) -> int:
         """Finds queues that are to shed, since others should not wait for them any longer. To be called every second or
-        so; returns how many instances that relieves."""
+        so; returns how many instances that frees."""
         before, self._standing = self._standing, {}
         for number in self.over & self._instances.keys():
             done = self._instances[number].done
@@ -180,7 +180,7 @@ class Backpressure:
         return len(feeders)
 
     def forget(self, number: int) -> None:
-        """Forgets an instance that is gone; it waits for no queue any more. The caller relieves those that wait for
+        """Forgets an instance that is gone; it waits for no queue any more. The caller frees those that wait for
         it."""
         del self._instances[number]
         self.held.discard(number)

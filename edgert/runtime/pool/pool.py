@@ -1,7 +1,13 @@
 """A fixed pool of workers over many instances: a free worker asks the policy which instance runs next.
 
-One lock guards queues, policy and counters; it is taken twice per turn at most (to take rows, and to hand on what came
-of them together with the next choice), never per row, and never while an operator computes.
+One lock guards queues, policy and counters; it is taken twice per turn at most (to take rows, and to pass on the output
+together with the next choice), never per row, and never while an operator computes.
+
+An instance with rows is not chosen while it runs, or while `Backpressure` has it among the `held` (a checkpoint or a
+removal stops it), the `resting` (a row is tried again later) or the stalled (it feeds an instance in `over`: one whose
+queue is over its budget). `Schedule.freed` is the end of the last turn, from which idle time counts. `Schedule.ready`
+is when the last reason not to run ended, from which the wait for a worker counts. A `fast` instance had twenty short
+turns in a row, and no operator of it waits: the thread that feeds the pool may run it (`lend`).
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from edgert.runtime.pool.activity import Activity
 from edgert.runtime.pool.backpressure import Backpressure
 from edgert.runtime.pool.thread_roles import MOST_WORKERS, ThreadRoles, fast
 from edgert.scheduling.congestion_aware import CongestionAware
-from edgert.scheduling.consumption import SLOW_S, Consumption, at_most
+from edgert.scheduling.consumption import DEFAULT_ROWS, SLOW_S, Consumption, at_most
 from edgert.scheduling.policies import Policy
 
 log = logging.getLogger(__name__)
@@ -37,36 +43,28 @@ class Pool:
     """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        workers: int = 1,
-        policy: Policy | None = None,
-        consumption: Consumption | None = None,
-        send: Send = lambda instance, messages: None,
-        look_s: float = LOOK_S,
-    ) -> None:
+        self, clock: Clock, *, workers: int = 1, policy: Policy | None = None,
+        consumption: Consumption | None = None, send: Send = lambda instance, messages: None, look_s: float = LOOK_S,
+    ) -> None:  # fmt: skip
         self._clock = clock
         self.policy = policy or CongestionAware()
-        self.consumption = consumption or at_most(50)
+        self.consumption = consumption or at_most(DEFAULT_ROWS)
         self._send, self._look_s = send, look_s
         self._instances: dict[int, Instance] = {}
         self._stopping = False
         self.lock = threading.Lock()
-        """To be held also for looks at several queues that must agree."""
+        """Protects all queues. A reader of several queues that must agree takes it, too."""
         self._work, self._asleep = threading.Condition(self.lock), 0
-        """Workers without work wait for the first; the second is how many."""
+        """The condition that workers without work wait for, and their number."""
         self._quiet, self._watching = threading.Condition(self.lock), 0
-        """Threads that need an instance at rest wait for it until a turn ends; the second is how many."""
+        """The condition that threads wait for which need an instance at rest, and their number."""
         self.backpressure = Backpressure(self.policy, self._instances)
         self.activity: Activity | None = None
         """The record of the instance of each thread's turn, see `Activity`."""
         self.roles = ThreadRoles(workers)
         self._lent_turn: tuple[Instance, list[Entry]] | None = None
         """The next turn of a lent thread."""
-        self._threads = [
-            threading.Thread(target=self._worker, name=f"worker-{n + 1}", daemon=True) for n in range(workers)
-        ]
+        self._threads = [self._new_thread(n + 1) for n in range(workers)]
 
     # -- life
 
@@ -75,7 +73,7 @@ class Pool:
             thread.start()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Lets every turn under way end (waits for all no longer than that); rows in queues stay there."""
+        """Starts no more turns, and waits for those under way, for `timeout_s` at most. Rows in queues stay there."""
         with self.lock:
             self._stopping = True
             self._work.notify_all()
@@ -85,7 +83,7 @@ class Pool:
                 thread.join(max(0.0, ends - time.monotonic()))
 
     def add(self, instances: Iterable[Instance]) -> None:
-        """From now on they are given turns."""
+        """Takes the instances into the pool, which gives them turns."""
         instances = list(instances)
         for instance in instances:
             if messages := instance.take_messages():  # of a restore: they leave before any that come after them
@@ -162,7 +160,7 @@ class Pool:
         if not queue.rows and not schedule.running and entry.put > schedule.freed:
             instance.counters.idle_s += entry.put - schedule.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
-        if queue.size > queue.budget_bytes and queue.over:
+        if queue.size > queue.budget_bytes and queue.over:  # the first test spares most batches the call of `over`
             self.backpressure.over.add(schedule.number)
         if shed:
             instance.delivery.shed += shed
@@ -176,10 +174,8 @@ class Pool:
     def lend(self, time_s: float, *, lends_again: bool = False) -> bool:
         """Runs turns on the caller's thread, as one more worker, until nothing waits or `time_s` are over. Returns True
         if rows are left that this thread could go on with. The workers take these unless the caller lends its thread
-        at once again (`lends_again`).
-
-        For a thread that has just put rows: they are still in its caches, and no other thread need be woken, which
-        makes a message cheaper. `ThreadRoles` says which instances it runs, and which it leaves to the workers.
+        at once again (`lends_again`). For a thread that has just put rows: they are still in its caches, and no other
+        thread need be woken. `ThreadRoles` says which instances it runs, and which it leaves to the workers.
         """
         now = self._clock.monotonic()
         ends = now + time_s
@@ -215,18 +211,20 @@ class Pool:
                 self.roles.since = now
 
     def _runs_again(self, instance: Instance, turn: Turn[Instance]) -> bool:
-        """True if the instance has its next turn at once: it fed no other, and no other could be chosen."""
+        """True if the instance has the next turn, without a choice: it gave nothing, and no other could be chosen."""
         return not turn.out and not turn.back and self._goes_first(instance)
 
     def _add_worker(self, now: float) -> None:
-        """One more, where all that there are wait for something and others could run."""
+        """Starts one more worker if all are in long turns, and an instance waits for one."""
         if self.roles.all_in_long_turns(now) and self.policy.waiting and self.roles.workers < MOST_WORKERS:
             self.roles.workers += 1
             number = self.roles.workers
             log.warning("all %d workers are in turns that take long: another one is started", number - 1)
-            thread = threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(self._new_thread(number))
+            self._threads[-1].start()
+
+    def _new_thread(self, number: int) -> threading.Thread:
+        return threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
 
     def _worker(self) -> None:
         turn: Turn[Instance] | None = None
@@ -261,6 +259,7 @@ class Pool:
         return None
 
     def take(self, number: int) -> tuple[Instance, list[Entry]]:
+        """Begins the turn of instance `number`: marks it as running and takes its rows. Under the lock."""
         instance = self._instances[number]
         queue, schedule = instance.queue, instance.schedule
         before, policy = queue.rows, self.policy
@@ -275,7 +274,7 @@ class Pool:
         return instance, entries
 
     def run_turn(self, instance: Instance, entries: list[Entry]) -> Turn[Instance]:
-        """Outside the lock: the instance is ours while it is marked as running. Empties `entries`."""
+        """Runs one turn outside the lock: no other thread uses a running instance. Empties `entries`."""
         clock, schedule = self._clock, instance.schedule
         if self.activity:
             self.activity.begin(instance.of_run)
@@ -283,13 +282,13 @@ class Pool:
         turn = None
         try:
             turn = instance.run(entries, Now(started, clock.wall()))
-            if instance.edges.away:  # while it counts as running: once it rests, all is sent
+            if instance.edges.away:  # before the instance counts as at rest: then all its batches are sent
                 turn.out = instance.send_away(turn.out)
             if turn.messages:
                 instance.send_safely(turn.messages, self._send)
-                turn.messages = ()  # freed here: to send and to free them is its work and not the schedule's
+                turn.messages = ()  # freed here, so that the time counts as busy, and not as scheduling
             turn.started, turn.put, turn.rows = started, entries[0].put, instance.rows_of(entries, turn)
-            entries.clear()  # so is that
+            entries.clear()  # for the same reason
             turn.ended = clock.monotonic()
             instance.count(turn)
             if turn.failed:
@@ -301,12 +300,13 @@ class Pool:
             if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 with self.lock:
                     self.settle_turn(instance, turn)
-                raise  # somebody wants the process to end
+                raise  # Ctrl-C: the process is to end
         if self.activity:
             self.activity.begin(0)
         return turn
 
     def settle_turn(self, instance: Instance, turn: Turn[Instance]) -> None:
+        """Puts the output of a turn onto the next queues, and frees its instance. Under the lock."""
         ended, schedule = turn.ended, instance.schedule
         for target, batch in turn.out:
             self._put(target.instance, Entry(target.source, batch, ended, target.producer))
@@ -374,7 +374,7 @@ class Pool:
                 self._work.notify(freed)
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
-        """Gives each of the pool's `instances` that weight (1 at first): while the workers cannot keep up, the time of
+        """Gives each of the pool's `instances` this weight (1 at first): while the workers cannot keep up, the time of
         their turns is to that of others as the weights are. A copy of an operator has a weight of its own.
 
         Raises ValueError for a weight that is none, `EdgertError` where the pool has no weights."""
@@ -389,7 +389,7 @@ class Pool:
             self.backpressure.over.add(number)
 
     def mark_room(self, number: int) -> None:
-        """Ends `mark_full` for that instance."""
+        """Ends `mark_full` for instance `number`."""
         with self.lock:
             self._free_feeders(number)
 

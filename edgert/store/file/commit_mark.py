@@ -119,7 +119,7 @@ class MarkFile:
             self._failed = True
 
     def close(self) -> None:
-        """It can be written no more."""
+        """Closes the file; the mark can be written no more."""
         if self._file is not None:
             with suppress(OSError):
                 os.close(self._file)

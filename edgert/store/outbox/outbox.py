@@ -55,7 +55,7 @@ class OutboxEntry:
 
 
 def digest(payload: bytes) -> int:
-    """As SQLite takes it."""
+    """Returns a digest of the payload, as an integer that SQLite takes."""
     return xxhash.xxh3_64_intdigest(payload) - 2**63
 
 

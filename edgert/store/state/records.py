@@ -27,7 +27,8 @@ class StoredFlow:
     plan: int = 0
     """Number of its plan: how often its assignment was changed."""
     assignment: Assignment = field(default_factory=dict)
-    """As far as somebody chose it; an operator that is not in it runs where the gateway puts it."""
+    """The part of the assignment that a person or an agent chose; an operator that is not in it runs where the gateway
+    puts it."""
 
 
 COLUMNS: Final = "name, document, version, origin, removed, epoch, position, missing, links, plan, assignment"
@@ -62,12 +63,12 @@ def position_of(index: int, missing: bytes, links: bytes) -> Position:
 
 
 def columns_of(position: Position) -> tuple[int, bytes, bytes]:
-    """As `position_of` takes them."""
+    """Returns the columns that `position_of` takes."""
     return position.index, msgspec.msgpack.encode(sorted(position.missing)), msgspec.msgpack.encode(position.links)
 
 
 def row_of(flow: StoredFlow) -> tuple[Any, ...]:
-    """As `stored_flow` takes it."""
+    """Returns the row that `stored_flow` takes."""
     document = json.dumps(flow.document)
     assignment = msgspec.msgpack.encode(dict(flow.assignment))
     return (

@@ -268,3 +268,20 @@ def test_what_is_damaged_is_refused_as_a_whole(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         made.load(text)
     assert made.ids == {"a/+": 7}
+
+
+@pytest.mark.parametrize(
+    ("number", "topic", "flows"), [(1, "a/t", "fg"), (1, "a/u", "g"), (2, "a/t", "h"), (2, "b/t", "fh")]
+)
+def test_late_messages_under_identifiers_that_were_given_up_go_to_whom_they_came_for(
+    number: int, topic: str, flows: str
+) -> None:
+    """The example at the top of `gateway/ingest/subscriptions.py`."""
+    made = Subscriptions()
+    before = source("f", "a/#")
+    made.swap((), [before, source("g", "a/#"), source("h", "+/t")])
+    subscribe(made)
+    made.swap([before], [source("f", "+/t")])
+    subscribe(made)
+    assert made.ids == {"a/#": 3, "+/t": 4}
+    assert sorted(one.flow for one in made.readers(topic, number)) == list(flows)
