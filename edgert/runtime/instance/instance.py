@@ -45,9 +45,9 @@ class Instance:
     remote: Callable[[Target[Instance], Batch], None] | None = None
     """Takes its batches, if it runs in another process; called by any worker."""
     entrances: range = range(sys.maxsize)
-    """Inputs by which rows come from outside; by the others come those that are tried again, or were restored."""
+    """Inputs for rows from outside the instance. Rows that are tried again, or were restored, come by others."""
     region: Region | None = None
-    """The logic, if it is one."""
+    """The logic, if that is a region; else None."""
     boundaries: tuple[ErrorBoundary, ...] = ()
     """The error boundaries: of the logic, or of each stage of a region."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
@@ -85,8 +85,8 @@ class Instance:
         return self.counters.idle_s + (max(0.0, now - self.schedule.freed) if self.idle else 0.0)
 
     def run(self, entries: Sequence[Entry], now: Now) -> Turn[Instance]:
-        """Processes what was taken. An error of an operator costs the rows that made it (`ErrorBoundary`), never the
-        worker."""
+        """Processes the entries of a turn. An error of an operator costs the rows that made it (`ErrorBoundary`), never
+        the worker."""
         turn: Turn[Instance] = Turn()
         outputs, watermarks = self.edges.outputs, self.edges.watermarks
         region, boundary = self.region, self.boundaries[0]
@@ -141,8 +141,7 @@ class Instance:
             self._count_failed(error, 0)
 
     def time_by(self, clock: Callable[[], float]) -> None:
-        """From now on `clock`, seconds, tells how long a turn takes that has errors, and now and then the stages of a
-        region."""
+        """Sets the clock, in seconds, that times a turn with errors, and sometimes the stages of a region."""
         for boundary in self.boundaries:
             boundary.clock = clock
         if self.region:
@@ -195,7 +194,7 @@ class Instance:
             turn.failing, turn.failed = self.errors.pop()
 
     def rows_of(self, entries: Sequence[Entry], turn: Turn[Instance]) -> int:
-        """Returns how many rows of what was taken came from outside, and are done with."""
+        """Returns the number of finished rows of a turn, without those that were restored or are tried again."""
         first, rows = self.entrances, 0
         for entry in entries:
             if entry.source in first:
@@ -206,8 +205,8 @@ class Instance:
         return rows
 
     def count(self, turn: Turn[Instance]) -> None:
-        """Adds a turn that has ended to the figures. A fault of our own costs figures, and neither the worker nor what
-        the turn gave."""
+        """Adds a turn that has ended to the figures. A fault in counting costs figures, and neither the worker nor the
+        turn's output."""
         try:
             self.schedule.count(turn, self.counters, self.region)
         except Exception:
@@ -216,7 +215,7 @@ class Instance:
                 log.exception("a turn of %s could not be counted (%d times so far)", self.name, self.counters.uncounted)
 
     def log_failure(self, turn: Turn[Instance]) -> None:
-        """Says what an operator raised in a turn that has ended, if nothing was said of one a moment ago."""
+        """Logs what an operator raised in a turn that has ended, at most once in `LOGGED_S`."""
         if self._may_say(turn.ended):
             log.error("operator %s failed (%d times so far): %r", turn.failing or self.name, self.failures, turn.failed)
 
@@ -227,8 +226,8 @@ class Instance:
         return True
 
     def caught(self, fault: BaseException, entries: list[Entry], turn: Turn[Instance] | None) -> Turn[Instance]:
-        """A turn was ended by a fault of our own, or by an operator's `KeyboardInterrupt`, which no error boundary
-        keeps: what of `entries` is not done (if there is no `turn` yet) is counted, and what is goes on."""
+        """Ends a turn that raised: by a fault of edgert, or an operator's `KeyboardInterrupt`, which no error boundary
+        catches. The rows of `entries` are counted as failed if there is no `turn` yet; else its output goes on."""
         log.error("a turn of %s failed in a way that was not foreseen", self.name, exc_info=fault)
         if turn is None:
             self.logic.drops[FAILED] += sum(len(entry.batch) for entry in entries)

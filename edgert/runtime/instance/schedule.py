@@ -22,21 +22,21 @@ class Schedule:
     """Scheduling data of one instance. Its pool locks it; the thread that runs a turn counts it."""
 
     number: int = -1
-    """Given by the pool."""
+    """The instance's number in its pool. An instance in another process has a negative one."""
     running: bool = False
     waits: bool = False
     """True if an operator of the instance may wait for something else than the processor."""
     most_rows: int = FIRST_ROWS
-    """No more are taken in a turn, whatever the pool's consumption says: so few that it is short, as far as is known
-    what a row costs. Of one that `waits` nothing is, so it begins with one row."""
+    """Most rows of a turn, whatever the pool's consumption says: so few that the turn is short, by what a row cost so
+    far. An instance that `waits` begins with one row, since its cost is not known."""
     fast_turns: int = 0
     """Turns in a row that were not slow."""
     started: float = 0.0
-    """When the turn under way, or the last one, began, monotonic seconds."""
+    """Start of the turn under way, or of the last one, monotonic seconds."""
     freed: float = 0.0
-    """When the last turn ended, monotonic seconds."""
+    """End of the last turn, monotonic seconds."""
     ready: float = 0.0
-    """When what kept it from running (a turn, a pause, a row that rests, a full queue behind it) was last over."""
+    """When the last reason not to run (a turn, a hold, a rest, a full queue behind it) ended, monotonic seconds."""
     tried_before: bool = False
     """True if the next turn starts with the rows of the failed turn."""
     profiled: tuple[int, float, int] = (0, 0.0, 0)

@@ -105,7 +105,7 @@ class Backpressure:
         return self.choose(now, may), len(others)
 
     def idle(self) -> bool:
-        """True if no instance could be chosen, and only new rows would change that."""
+        """True if there is no instance to choose, until new rows come."""
         return not (self.policy.waiting or self.resting or self.over)
 
     def stalls(self, instance: Instance) -> bool:
@@ -119,8 +119,8 @@ class Backpressure:
         return False
 
     def look(self, now: float) -> int:
-        """Finds queues that are to shed, since others should not wait for them any longer. To be called every second or
-        so; returns how many instances that frees."""
+        """Begins the shedding of queues that hang, so that their feeders go on with other work. To be called every
+        second or so; returns the number of instances that this frees."""
         before, self._standing = self._standing, {}
         for number in self.over & self._instances.keys():
             done = self._instances[number].done

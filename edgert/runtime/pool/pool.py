@@ -34,13 +34,13 @@ from edgert.scheduling.policies import Policy
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""How often a worker that sleeps looks whether a thread that was lent, and is to do the work, is in a long turn."""
+"""Seconds after which a worker without work looks whether the lent thread, which has the work, is in a long turn."""
 Send = Callable[[Instance, Sequence[PlainMessage]], None]
 """Takes the messages of one turn; called on a worker's thread, outside the lock."""
 
 
 class Pool:
-    """K workers, M instances, at most one worker per instance at a time (so order is kept per queue)."""
+    """K workers and M instances; at most one worker runs an instance at a time, so each queue keeps its order."""
 
     def __init__(
         self, clock: Clock, *, workers: int = 1, policy: Policy | None = None,
@@ -86,7 +86,7 @@ class Pool:
         """Takes the instances into the pool, which gives them turns."""
         instances = list(instances)
         for instance in instances:
-            if messages := instance.take_messages():  # of a restore: they leave before any that come after them
+            if messages := instance.take_messages():  # messages of a restore leave before later ones
                 instance.send_safely(messages, self._send)
         now = self._clock.monotonic()
         with self.lock:
@@ -366,8 +366,8 @@ class Pool:
     # -- the policy and full queues
 
     def profile(self) -> None:
-        """Tells the policy what rows have cost and given since the last call, and looks for queues in front of which
-        others wait in vain; to be called every second or so."""
+        """Tells the policy what rows have cost and given since the last call, and lets queues shed that hang. To be
+        called every second or so."""
         with self.lock:
             self.backpressure.profile()
             if (freed := self.backpressure.look(self._clock.monotonic())) and self._asleep:
