@@ -253,7 +253,7 @@ class Daemon:
         5. The sensors' broker is connected, now that all its readers are there; then the central broker.
         6. The tasks begin, last: they need all of the above.
         """
-        database, inbox = self.database, self.ingest.inbox
+        database, inbox = self.database, self.ingest.inbox  # stage 1
         rescued = database.rescued()
         older = rescued is not None or database.went_back
         """The database is older than the session at the sensors' broker."""
@@ -270,10 +270,10 @@ class Daemon:
         elif not saved[0]:
             with suppress(StoreError):  # else the next start would not know that there was a session
                 await self.store(lambda: database.set_meta("subscriptions", self.ingest.to_save()))
-        self.parts.load()
+        self.parts.load()  # stage 2
         self.flows.load()
         self.parts.loaded()
-        await self.host.start()
+        await self.host.start()  # stage 3
         if self.settings.web.enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
@@ -284,7 +284,7 @@ class Daemon:
             await self.links.start()
             await self.links.sync(self.flows.runs)
         await self.control.start()
-        if rescued is not None:
+        if rescued is not None:  # stage 4
             await self.flows.restore(rescued, str(database.meta("begun_anew")))
         files, stopped = (
             asyncio.create_task(deploy_files(self.flows, self.settings.flows.files)),
@@ -296,9 +296,9 @@ class Daemon:
             await files
         elif not done:
             log.error("a document of flows.files still waits; the rest of the gateway begins without it")
-        await self.ingest.start()
+        await self.ingest.start()  # stage 5
         self.central.start()
-        work = (
+        work = (  # stage 6
             self.checkpointer.run(),
             self.early_results.run(),
             self.uplink.run(),
@@ -328,15 +328,15 @@ class Daemon:
            once a minute otherwise (`drops.ending`).
         6. Connections and slots end. The database is closed last, since the others write to it.
         """
-        self.ingest.close()
+        self.ingest.close()  # stage 1
         self.checkpointer.hurries = True
-        await self.flow_registry.settled(END_S)
+        await self.flow_registry.settled(END_S)  # stage 2
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.host.leave()
+        await self.host.leave()  # stage 3
         await self.checkpointer.compaction.stop()
-        async with self.flow_registry.busy:
+        async with self.flow_registry.busy:  # stage 4
             runs = [run for run in self.flows.runs.values() if not run.ended]
             runs = await asyncio.to_thread(self.host.checkpoints.quiesce, runs, self.checkpointer.feeding, END_S)
         await asyncio.sleep(0)  # the loop publishes the last messages of the flows
@@ -344,10 +344,10 @@ class Daemon:
         self.ingest.publishing.give_up()
         for run in runs:
             self.host.checkpoints.recount(run)
-        self.checkpointer.drops.ending, self.checkpointer.hurries = True, False
+        self.checkpointer.drops.ending, self.checkpointer.hurries = True, False  # stage 5
         written = await self.checkpointer.checkpoint(self.flows.runs.values())
         await asyncio.sleep(0)  # the loop writes the last acknowledgements
-        ends = [
+        ends = [  # stage 6
             self._leave_sensors(written),
             self.central.stop(),
             self.host.stop(),
