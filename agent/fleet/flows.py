@@ -46,6 +46,8 @@ TAKING: Final = frozenset({"part.deploy", "part.ahead", "part.prepare"})
 """Verbs by which a board gets a part of a flow."""
 VOTER: Final = "voter"
 """The section in which a board tells of its vote (`agent.fleet.presence`)."""
+AWAY_S: Final = 1.0
+"""Longest wait for a gateway that is away, as its agent says. It may be back; one that hangs is not waited for."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
 
 
@@ -98,7 +100,9 @@ class FleetFlows:
 
     async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         """The answer of a gateway of the fleet. Raises `EdgertError`."""
-        wait_s = STATUS_S if verb in STATUS_VERBS else ASK_S
+        wait_s = ASK_S
+        if verb in STATUS_VERBS:
+            wait_s = AWAY_S if gateway in self._away() else STATUS_S
         if gateway == self.name:
             return await self._ask_own(verb, args, wait_s)
         return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, wait_s)
@@ -138,13 +142,13 @@ class FleetFlows:
         """The living voters that can coordinate flows: of a gateway that is away nothing could be asked there, and a
         board that has told that it reaches no majority gets no lease. One that reaches none itself leaves none out."""
         cut_off = {m.name for m in self._roster if section_untrusted(m, VOTER).get("majority") is False}
-        found = self._with_gateway() or self.alive()
+        away = self._away()
+        found = [name for name in self.alive() if name not in away] or self.alive()
         return [name for name in found if name not in cut_off or self.name in cut_off] or found
 
-    def _with_gateway(self) -> list[str]:
-        """The living voters whose agents have not told that their gateway is away: one that hangs takes long to ask."""
-        away = {m.name for m in self._roster if section_untrusted(m, "flows").get("gateway") is False}
-        return [name for name in self.alive() if name not in away]
+    def _away(self) -> set[str]:
+        """The boards whose agents have told that their gateway is away. It may be there again for a moment already."""
+        return {m.name for m in self._roster if section_untrusted(m, "flows").get("gateway") is False}
 
     def concerned(self) -> bool:
         """True if this agent coordinates a flow that it has heard of."""
@@ -189,7 +193,7 @@ class FleetFlows:
     async def parts(self, flow: str = "", of: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
         """Gateway -> what it says of its parts of flows (of one flow, where `flow` is given); of all that answer. `of`:
         of these gateways only."""
-        found = await self.ask_all(self._with_gateway() if of is None else of, "part.status")
+        found = await self.ask_all(self.alive() if of is None else of, "part.status")
         self._heard.update(*found.values())
         self._has.update({name: frozenset(parts) for name, parts in found.items()})
         return {name: parts[flow] for name, parts in found.items() if flow in parts} if flow else found

@@ -332,24 +332,27 @@ def run(seed: int, folder: Path, faults: int = 4) -> Outcome:
     draw, outcome = random.Random(seed), Outcome(seed)
     packs = readings(draw, round(12.0 * RATE))
     owners = Owners(FLOW)
-    with Lab(with_agents(seed), folder).running() as lab, watched(owners, lab):
-        made = FleetRun(lab, draw, outcome)
-        wait_until(made.members_known, "all boards to know each other", poll_s=0.2)
-        made.deploy()
-        with lab.boards["g1"].namespace.inside():
-            publishing = lab.boards["g1"].rig.publishing(truth.as_messages(packs), SLOWLY)
-        for _ in range(faults):
-            time.sleep(draw.uniform(0.0, 2.0))
-            made.fault()
-        publishing.join()
-        g1 = lab.boards["g1"].gateway
-        g1.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
-        wait_until(made.members_known, "all boards to know each other", poll_s=0.2)
-        made.until_done("fleet.remove", {"flow": FLOW})
-        for board in lab.boards.values():
-            lab.central.rig.drained(board.gateway)
-        expected = truth.expected(packs, 10.0)
-        counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
+    try:
+        with Lab(with_agents(seed), folder).running() as lab, watched(owners, lab):
+            made = FleetRun(lab, draw, outcome)
+            wait_until(made.members_known, "all boards to know each other", poll_s=0.2)
+            made.deploy()
+            with lab.boards["g1"].namespace.inside():
+                publishing = lab.boards["g1"].rig.publishing(truth.as_messages(packs), SLOWLY)
+            for _ in range(faults):
+                time.sleep(draw.uniform(0.0, 2.0))
+                made.fault()
+            publishing.join()
+            g1 = lab.boards["g1"].gateway
+            g1.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+            wait_until(made.members_known, "all boards to know each other", poll_s=0.2)
+            made.until_done("fleet.remove", {"flow": FLOW})
+            for board in lab.boards.values():
+                lab.central.rig.drained(board.gateway)
+            expected = truth.expected(packs, 10.0)
+            counts, sums = landed(lab, sum(row["n"] for row in expected.values()))
+    except AssertionError as error:  # waited in vain
+        raise AssertionError("\n  ".join([str(error), *outcome.steps])) from error
     outcome.lost, outcome.doubled = differences({key: row["n"] for key, row in expected.items()}, counts)
     outcome.two_owners, outcome.looks = owners.violations, owners.looks
     outcome.sums_right = sums == {key: row["total"] for key, row in expected.items()}

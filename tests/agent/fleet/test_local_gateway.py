@@ -73,6 +73,21 @@ def test_a_gateway_that_begins_after_its_agent_is_seen_at_once() -> None:
     assert run_virtual(times()) == [2.0, 7.0]
 
 
+def test_a_gateway_whose_agent_said_that_it_is_away_is_asked_all_the_same() -> None:
+    """It may be there again: a deployment was refused for some moments after the start."""
+    away = SimpleNamespace(epoch=1, version=1, payload=pack({"gateway": False}))
+    members = [SimpleNamespace(name="b", state=State.ALIVE, sections={"flows": away})]
+
+    async def request(board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
+        assert timeout_s <= 1.0
+        return {"air": {"plan": 1}}
+
+    leases = cast(Any, SimpleNamespace(members=["b"]))
+    history = MoveHistory(VirtualClock())
+    flows = FleetFlows("a", cast(Any, members), LocalGateway("", "a", Client()), request, leases, history)
+    assert asyncio.run(flows.parts()) == {"b": {"air": {"plan": 1}}}
+
+
 def test_a_coordinator_asks_the_boards_that_tell_of_its_flows() -> None:
     names = ["a", "b", "c"]
     section = SimpleNamespace(epoch=1, version=1, payload=pack(told()))
