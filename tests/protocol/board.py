@@ -23,6 +23,7 @@ from edgert.runtime import flow_run
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.turn import Turn
 from edgert.runtime.pool.pool import Pool
+from edgert.scheduling.consumption import at_most
 from edgert.store.database import Database
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import EarlyResults
@@ -183,7 +184,7 @@ class Board:
             drive(coroutine)
 
     def _make_host(self) -> host.Host:
-        self.pool = Pool(self.clock)
+        self.pool = Pool(self.clock, consumption=at_most(50))  # by which the seeds of mutants were chosen
         return Host(self.pool, self.clock)
 
     def _start(self) -> None:
