@@ -41,9 +41,9 @@ TOLD: Final = 16
 
 
 def dead_s(boards: int) -> float:
-    """So long a board must be held for dead before it can be forgotten, or not be heard of by an agent that has started
-    since. One that lives and is cut off has noticed it by then, though its agent began anew meanwhile, and has stopped
-    what it runs for others (`agent.fleet.presence`), with a minute to spare."""
+    """Time for which a board must be held for dead before it can be forgotten, or not be heard of by an agent that has
+    started since. One that lives and is cut off has noticed it by then, though its agent began anew meanwhile, and has
+    stopped what it runs for others (`agent.fleet.presence`), with a minute to spare."""
     return max(DEAD_S, 60.0 + 2 * lately_s(boards))
 
 
