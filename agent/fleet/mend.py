@@ -82,7 +82,7 @@ class FleetMend:
             try:
                 await self._settle(flow)
             except EdgertError as error:  # as on the smaller side of a fleet that is split
-                self._unsettled[flow] = -round(RETRY_S / LOOK_S)
+                self._unsettled[flow] = now + RETRY_S - SETTLE_S
                 log.debug("flow %s is not settled: %s", flow, error)
 
     # -- changes of plan
