@@ -242,7 +242,7 @@ class Transport(asyncio.DatagramProtocol):
             writer.close()
 
     def meet(self, address: Address) -> None:
-        """Exchanges tables with whoever of the fleet listens at an address of the settings; then it is in `met`."""
+        """Exchanges tables with the member that listens at a seed's address. `met` has the address once it answered."""
         self._begin(self._sync(address, ""))
 
     async def _sync(self, address: Address, name: str) -> None:

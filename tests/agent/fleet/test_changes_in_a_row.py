@@ -148,7 +148,7 @@ def test_a_board_that_left_is_told_so_after_another_change_has_stopped_the_other
 
 
 def test_a_board_that_comes_is_told_so_after_another_change_was_tried() -> None:
-    """What it was given is that of the plan before; the givers have gone on by the next one."""
+    """Its imports are of the plan before. The boards that gave them run by the next plan already."""
     comes = Step(APART, faults(("a", "part.commit", "lost")), frozenset("c"))
     made = make(comes, Step(AT_B), Step(AT_B))
     assert {made.state[board] for board in BOARDS} == {"running"}
