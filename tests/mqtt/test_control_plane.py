@@ -119,20 +119,26 @@ def test_a_change_of_version_that_meets_a_late_answer_is_no_lost_connection(
 
 def test_messages_that_the_broker_kept_come_apart_from_those_of_now(mosquitto: MakeBroker) -> None:
     broker = mosquitto()
-    with connection(broker.port) as writer:
-        wait_until(lambda: writer.connected, "the writer")
+    own: list[bytes] = []
+    listens = threading.Event()
+    with connection(
+        broker.port,
+        subscriptions=[("t", 1)],
+        on_message=lambda topic, payload, request: own.append(payload),
+        on_subscribed=listens.set,
+    ) as writer:
+        wait_until(listens.is_set, "the writer")
         writer.publish("t", b"kept", retain=True)
+        wait_until(lambda: own, "the broker to have the message")
         kept: list[bytes] = []
         new: list[bytes] = []
-        subscribed = threading.Event()
         with connection(
             broker.port,
             subscriptions=[("t", 1)],
             on_message=lambda topic, payload, request: new.append(payload),
             on_retained=lambda topic, payload, request: kept.append(payload),
-            on_subscribed=subscribed.set,
         ):
-            wait_until(lambda: subscribed.is_set() and kept, "the kept message")
+            wait_until(lambda: kept, "the kept message")
             writer.publish("t", b"new", retain=True)
             wait_until(lambda: new, "the new message")
             assert (kept, new) == ([b"kept"], [b"new"])

@@ -41,12 +41,15 @@ class LeftFleet(FleetMend):
     def __init__(self) -> None:
         super().__init__(cast(Any, Flows()), cast(Any, SimpleNamespace()))
         self.tried: list[float] = []
+        self.often = asyncio.Event()
 
     def _is_odd(self, *_: Any) -> bool:
         return True
 
     async def _settle(self, flow: str) -> None:
         self.tried.append(asyncio.get_running_loop().time())
+        if len(self.tried) > 5:
+            self.often.set()
         raise EdgertError("no majority")
 
 
@@ -55,10 +58,9 @@ def test_a_flow_that_cannot_be_settled_is_tried_again_after_half_a_minute() -> N
 
     async def minutes() -> None:
         looking = asyncio.create_task(mend.run())
-        await asyncio.sleep(200)
+        await mend.often.wait()
         looking.cancel()
 
     run_virtual(minutes())
     pauses = [later - before for before, later in zip(mend.tried, mend.tried[1:], strict=False)]
-    assert len(pauses) >= 5
     assert all(RETRY_S <= pause <= RETRY_S + LOOK_S for pause in pauses), pauses
