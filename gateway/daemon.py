@@ -127,12 +127,12 @@ class Daemon:
             self.gateway, settings.pool, self.flows, self.host, self.parts, self.guests, self.links, self.status,
             self.clock,
         )  # fmt: skip
-        root = os.geteuid() == 0
+        root, connects = os.geteuid() == 0, self.central.connects
         self.updates = BoardUpdates(
-            settings.updates, update_request(settings, os.environ, root), self._tell("update/state"), self._connects
+            settings.updates, update_request(settings, os.environ, root), self._tell("update/state"), connects
         )
         self.revoked = RevokedList(
-            settings.links.crl, revoked_request(settings, os.environ, root), self._tell("crl/state"), self._connects
+            settings.links.crl, revoked_request(settings, os.environ, root), self._tell("crl/state"), connects
         )
         self.mqtt_api = MqttApi(
             settings.gateway.fleet, self.gateway, self.flows, self.central.answer,
@@ -152,9 +152,6 @@ class Daemon:
     def _tell(self, below: str) -> Callable[[bytes], bool]:
         """Publishes retained states of the board."""
         return lambda state: self.central.publish(f"{self.mqtt_api.base}/{below}", state, retain=True)
-
-    def _connects(self) -> int:
-        return self.central.connection.connects if self.central.connection else 0
 
     async def store(self, call: Callable[[], Any]) -> Any:
         """Runs `call` on the store thread, the only one that touches the database."""
@@ -253,23 +250,8 @@ class Daemon:
         5. The sensors' broker is connected, now that all its readers are there; then the central broker.
         6. The tasks begin, last: they need all of the above.
         """
-        database, inbox = self.database, self.ingest.inbox  # stage 1
-        rescued = database.rescued()
-        older = rescued is not None or database.went_back
-        """The database is older than the session at the sensors' broker."""
-        if older:
-            inbox.table.lose_all()
-        inbox.table.load(database.pages())
-        if inbox.table.lost:
-            log.error(LOST_IDS, len(inbox.table.lost))
-        inbox.next_index = int(database.meta("next_index", 1))
-        saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
-        self.ingest.load(*saved, begun_anew=older)
-        if rescued is not None:
-            database.note("subscriptions", self.ingest.to_save())  # written with the note that all is restored
-        elif not saved[0]:
-            with suppress(StoreError):  # else the next start would not know that there was a session
-                await self.store(lambda: database.set_meta("subscriptions", self.ingest.to_save()))
+        rescued = self.database.rescued()
+        await self._load_input(rescued is not None)  # stage 1
         self.parts.load()  # stage 2
         self.flows.load()
         self.parts.loaded()
@@ -285,17 +267,9 @@ class Daemon:
             await self.links.sync(self.flows.runs)
         await self.control.start()
         if rescued is not None:  # stage 4
-            await self.flows.restore(rescued, str(database.meta("begun_anew")))
-        files, stopped = (
-            asyncio.create_task(deploy_files(self.flows, self.settings.flows.files)),
-            asyncio.create_task(self._stop.wait()),
-        )
-        done, _ = await asyncio.wait((files, stopped), timeout=self.files_s, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if files in done:
-            await files
-        elif not done:
-            log.error("a document of flows.files still waits; the rest of the gateway begins without it")
+            await self.flows.restore(rescued, str(self.database.meta("begun_anew")))
+        files = asyncio.create_task(deploy_files(self.flows, self.settings.flows.files))
+        await self._wait_for(files)
         await self.ingest.start()  # stage 5
         self.central.start()
         work = (  # stage 6
@@ -312,6 +286,35 @@ class Daemon:
         for task in self.tasks:
             task.add_done_callback(self._task_ended)
         self.tasks.append(files)  # it may end, so `_task_ended` is not called for it
+
+    async def _load_input(self, rescued: bool) -> None:
+        """Loads the id table and the subscriptions. `rescued`: a damaged database was set aside."""
+        database, inbox = self.database, self.ingest.inbox
+        older = rescued or database.went_back
+        """The database is older than the session at the sensors' broker."""
+        if older:
+            inbox.table.lose_all()
+        inbox.table.load(database.pages())
+        if inbox.table.lost:
+            log.error(LOST_IDS, len(inbox.table.lost))
+        inbox.next_index = int(database.meta("next_index", 1))
+        saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
+        self.ingest.load(*saved, begun_anew=older)
+        if rescued:
+            database.note("subscriptions", self.ingest.to_save())  # written with the note that all is restored
+        elif not saved[0]:
+            with suppress(StoreError):  # else the next start would not know that there was a session
+                await self.store(lambda: database.set_meta("subscriptions", self.ingest.to_save()))
+
+    async def _wait_for(self, files: asyncio.Task[None]) -> None:
+        """Waits for the documents of `flows.files`, for `files_s` at most, or until a stop is asked for."""
+        stopped = asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait((files, stopped), timeout=self.files_s, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if files in done:
+            await files
+        elif not done:
+            log.error("a document of flows.files still waits; the rest of the gateway begins without it")
 
     async def end(self) -> None:
         """Processes and commits all input, so that the next start repeats nothing.
@@ -353,9 +356,8 @@ class Daemon:
             self.host.stop(),
             self.control.stop(),
             *([self.links.stop()] if self.links else []),
+            *([self.web.stop()] if self.web else []),
         ]  # together, since each may wait some seconds for a peer that hangs
-        if self.web:
-            ends.append(self.web.stop())
         for found in await asyncio.gather(*ends, return_exceptions=True):  # if one fails, the others still end
             if isinstance(found, Exception):
                 self.fault = repr(found)

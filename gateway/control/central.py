@@ -145,6 +145,10 @@ class CentralConnection:
         if is_told(count := self.drops[UNANSWERED]):
             log.error("an answer on %s could not be sent whole: %s (%d so far)", show(topic), why, count)
 
+    def connects(self) -> int:
+        """The number of connections so far."""
+        return self.connection.connects if self.connection else 0
+
     def max_packet_bytes(self, topic: str) -> int:
         """The broker's limit on a topic; 0: there is no broker."""
         return self.connection.limits.most(topic) if self.connection else 0

@@ -77,7 +77,7 @@ class ErrorBoundary:
         """The last error and its operator, until somebody takes it for the log. Boundaries of a line may share it."""
         self.held: list[Batch | RawBatch] = []
         """Batches for a later turn, in order: a row that raised and all rows behind it, or those for which this turn
-        had no time. The caller of `process` takes them."""
+        had no time. The caller of `process` takes them (`take_held`)."""
         self.wait_s = 0.0
         """How long to wait before that, seconds."""
         self.patient = True
@@ -128,6 +128,11 @@ class ErrorBoundary:
             self._failed(error)
             self.logic.drops[FAILED] += 1
             return ()
+
+    def take_held(self, source: int) -> list[tuple[int, Batch | RawBatch]]:
+        """Takes the held batches, which came by input `source`."""
+        held, self.held = self.held, []
+        return [(source, batch) for batch in held]
 
     def _attempt(self, batch: Batch | RawBatch, source: int, now: Now) -> Attempt:
         """If it raises, messages and counts are as if it had not been tried."""

@@ -210,14 +210,13 @@ class Region(Logic):
 
     def hold(self, stage: int, source: int) -> None:
         """Keeps the batches that the error boundary of `stage` could not give to it yet."""
-        boundary = self.boundaries[stage]
-        held, boundary.held = boundary.held, []
-        self.took[stage] -= sum(map(len, held))
-        self.held[stage] = [(source, batch) for batch in held]
+        held = self.boundaries[stage].take_held(source)
+        self.took[stage] -= sum([len(batch) for _, batch in held])
+        self.held[stage] = held
 
-    def take_held(self) -> StageInput:
-        """Takes the held batches, which come before all others, with their input of the region. Those nearest to the
-        end are the oldest."""
+    def take_held(self, source: int) -> StageInput:
+        """As `ErrorBoundary.take_held`, for all stages, each batch with its own input of the region. Those nearest to
+        the end are the oldest."""
         held, self.held = self.held, {}
         return [
             (self._entrances[stage].start + source, batch)

@@ -50,6 +50,8 @@ class Instance:
     """The logic, if that is a region; else None."""
     boundaries: tuple[ErrorBoundary, ...] = ()
     """The error boundaries: of the logic, or of each stage of a region."""
+    within: Region | ErrorBoundary = field(init=False)
+    """The receiver of the rows of a turn: the region, or the error boundary of the logic."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """The last exception of each operator that raised, until the end of the turn."""
     quiet_until: float = 0.0
@@ -60,6 +62,7 @@ class Instance:
             self.region = self.logic
             self.entrances = self.logic.entrances(0)
         self.boundaries = self.region.boundaries if self.region else (ErrorBoundary(self.logic),)
+        self.within = self.region or self.boundaries[0]
         if any(_waits(boundary.logic) for boundary in self.boundaries):
             self.schedule.waits, self.schedule.most_rows = True, 1
         for boundary in self.boundaries:
@@ -89,8 +92,7 @@ class Instance:
         the worker."""
         turn: Turn[Instance] = Turn()
         outputs, watermarks = self.edges.outputs, self.edges.watermarks
-        region, boundary = self.region, self.boundaries[0]
-        process = region.process if region else boundary.process
+        region, within = self.region, self.within
         for at, entry in enumerate(entries):
             batch = entry.batch
             if watermarks and entry.source in watermarks and entry.producer != MERGED:
@@ -101,12 +103,12 @@ class Instance:
                 batch = merged
             before = region.left if region else 0
             try:
-                emissions = process(batch, entry.source, now)
+                emissions = within.process(batch, entry.source, now)
                 if emissions:
                     self._give_out(emissions, turn.out)
             except Exception as error:  # noqa: BLE001 - a row that cannot be divided; or a fault of our own
                 self._count_failed(error, len(batch))
-            held = self._held(entry) if (region.held if region else boundary.held) else ()
+            held = self._held(entry) if within.held else ()
             rows = 0
             if region:
                 rows = region.left - before
@@ -177,11 +179,7 @@ class Instance:
 
     def _held(self, entry: Entry) -> list[Entry]:
         """The rows of `entry` for a later turn: a row of it is to be tried again, or the turn has taken long."""
-        if self.region:
-            held = self.region.take_held()
-        else:
-            boundary = self.boundaries[0]
-            held, boundary.held = [(entry.source, batch) for batch in boundary.held], []
+        held = self.within.take_held(entry.source)
         for _, batch in held:
             if isinstance(batch, Batch) and not batch.size:
                 batch.size = size_of(batch.rows, self.counters.turns)
@@ -266,8 +264,7 @@ class Instance:
         """Returns a turn with all that the logic still holds."""
         turn: Turn[Instance] = Turn()
         try:
-            emissions = self.region.flush(now) if self.region else self.boundaries[0].flush(now)
-            self._give_out(emissions, turn.out)
+            self._give_out(self.within.flush(now), turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._count_failed(error, 1)
         self._settle_safely(turn.out)

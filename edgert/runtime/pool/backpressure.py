@@ -52,10 +52,18 @@ class Backpressure:
         instance.schedule.number = number
         self._instances[number] = instance
         self.policy.add(number)
-        if queue.over:
-            self.over.add(number)
+        self.check(instance)
         if queue.rows:
             self.policy.rows_added(number, queue.rows)
+
+    def check(self, instance: Instance) -> None:
+        """To be called when the queue of an instance has grown: if it is over its budget, its feeders wait."""
+        if instance.queue.over:
+            self.mark_full(instance.schedule.number)
+
+    def mark_full(self, number: int) -> None:
+        """Makes the feeders of instance `number` wait until `free_feeders`."""
+        self.over.add(number)
 
     def hold(self, number: int) -> None:
         """Holds an instance from its next turn on; a turn under way goes on."""
@@ -167,8 +175,7 @@ class Backpressure:
         number, queue = instance.schedule.number, instance.queue
         self.policy.rows_added(number, queue.put_back(turn.back))
         instance.schedule.tried_before = True
-        if queue.over:
-            self.over.add(number)
+        self.check(instance)
         self.resting[number] = turn.ended + turn.wait_s
 
     def free_feeders(self, number: int, now: float) -> int:

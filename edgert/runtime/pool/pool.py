@@ -139,8 +139,7 @@ class Pool:
         self.roles.since = now
         if rows > limit:
             self.policy.rows_added(schedule.number, rows - limit)
-            if queue.over:
-                self.backpressure.over.add(schedule.number)
+            self.backpressure.check(instance)
         return True
 
     def _goes_first(self, instance: Instance) -> bool:
@@ -160,8 +159,8 @@ class Pool:
         if not queue.rows and not schedule.running and entry.put > schedule.freed:
             instance.counters.idle_s += entry.put - schedule.freed
         change, shed = (queue.append(entry), 0) if accepted else queue.put(entry)
-        if queue.size > queue.budget_bytes and queue.over:  # the first test spares most batches the call of `over`
-            self.backpressure.over.add(schedule.number)
+        if queue.size > queue.budget_bytes:  # the test spares most batches the call
+            self.backpressure.check(instance)
         if shed:
             instance.delivery.shed += shed
         if change > 0:
@@ -386,7 +385,7 @@ class Pool:
         """Makes the feeders of instance `number`, which runs in another process, wait as if its queue were over its
         budget here."""
         with self.lock:
-            self.backpressure.over.add(number)
+            self.backpressure.mark_full(number)
 
     def mark_room(self, number: int) -> None:
         """Ends `mark_full` for instance `number`."""

@@ -131,7 +131,7 @@ def test_nothing_overtakes_rows_that_wait_at_two_parts_to_be_tried_again() -> No
     while waiting:
         source, batch = waiting.pop(0)
         came += [v for _, some in values(region.process(batch, source, NOW)) for v in some]
-        waiting = [*region.take_held(), *waiting]
+        waiting = [*region.take_held(0), *waiting]
         turns += 1
     assert came == ["first", "second", "third"]
     assert turns == 4
@@ -176,6 +176,6 @@ def test_a_row_that_is_tried_again_comes_back_by_the_input_it_came_by() -> None:
     region.boundaries[4].policy = OnError("retry")
     region.process(rows("bad"), 5, NOW)
     assert region.took[4] == 0
-    ((source, batch),) = region.take_held()
+    ((source, batch),) = region.take_held(0)
     assert isinstance(batch, Batch)
     assert (source, [row["v"] for row in batch.rows]) == (5, ["bad"])
