@@ -215,8 +215,8 @@ class Region(Logic):
         self.held[stage] = held
 
     def take_held(self, source: int) -> StageInput:
-        """As `ErrorBoundary.take_held`, for all stages, each batch with its own input of the region. Those nearest to
-        the end are the oldest."""
+        """Takes the held batches, each with its own input of the region, whatever the `source` of the turn. Those
+        nearest to the end are the oldest."""
         held, self.held = self.held, {}
         return [
             (self._entrances[stage].start + source, batch)
