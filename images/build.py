@@ -41,8 +41,10 @@ PACKAGES: Final = (
     "systemd", "systemd-sysv", "systemd-resolved", "systemd-timesyncd", "udev", "dbus", "kmod", "python3", "mosquitto",
     "iproute2", "rauc", "rauc-service", "libdevmapper1.02.1", "libubootenv-tool",
 )  # fmt: skip
-UNPACKED: Final = ("e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2")
-"""Check and growth of file systems; no script of theirs is needed."""
+UNPACKED: Final = (
+    "e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2", "dropbear-bin", "libtomcrypt1", "libtommath1",
+)  # fmt: skip
+"""Check and growth of file systems, and SSH; no script of theirs is needed."""
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "kmod"}
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
@@ -52,7 +54,7 @@ WANTED_UNITS: Final = ("edgert-agent-key.path", "edgert-agent-key.service")
 """Units that those start."""
 OWN_UNITS: Final = (
     "edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path",
-    "edgert-renewal.timer", "edgert-enrolment.service",
+    "edgert-renewal.timer", "edgert-enrolment.service", "edgert-ssh.service",
 )  # fmt: skip
 """Units of `files/` that are to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
@@ -221,6 +223,7 @@ class Image:
             script.parent.mkdir(exist_ok=True)
             script.write_text(f'#!/bin/sh\nPYTHONPATH=/opt/edgert/lib exec python3 -P -m {module} "$@"\n')
             script.chmod(0o755)
+        (self.tree / "usr/bin/edgert").symlink_to("/opt/edgert/bin/edgert")
 
     def _compile(self) -> None:
         """The root is read-only, so Python could not keep what it compiles; at each start it would compile anew.

@@ -86,6 +86,7 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
         "mosquitto/sensors.acl": SENSORS_ACL,
         "network/lan.network": _network(board.network),
         "network/hostname": f"{hostname.split('.')[0]}\n",
+        "ssh/authorized_keys": "".join(f"{key}\n" for key in board.ssh.keys),
         **{path: own for name, path in IDENTITY.items() if (own := getattr(board.identity, name))},
         **({SERVICE_FILE: f"{board.enrolment.url}\n"} if board.enrolment.url else {}),
         **({TOKEN_FILE: text} if board.enrolment.token else {}),

@@ -2,7 +2,7 @@
 
 Three boards find each other, run one flow, and go on when one of them is lost. Each has its certificate by
 `edgert fleet provision boards.csv`. Messages come to the broker of the first, the second counts, results leave from the
-third. The power of the second is cut amid messages; it comes back, and is lost for good.
+third. The power of the second is cut amid messages; it comes back, and is lost for good. The first has an SSH key.
 
 With `--cuts N` instead: one board, whose power is cut N times at random moments (`images/containers/cuts.py`).
 """
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -130,8 +131,15 @@ class Boards:
 
     def __init__(self, images: Path, folder: Path, ending: ExitStack) -> None:
         root, data = mounted(images, folder, ending), images / "data.ext4"
-        rows = [f"{name},{NET}.{number}/24,{NET}.{number},{NET}.{number}" for number, name in enumerate(NAMES, 11)]
-        (folder / "boards.csv").write_text("\n".join(["id,network.address,agent.bind,links.listen", *rows]) + "\n")
+        self._key = folder / "me"
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", self._key)
+        keys = [self._key.with_suffix(".pub").read_text().strip(), "", ""]
+        rows = [
+            f"{name},{NET}.{number}/24,{NET}.{number},{NET}.{number},{key}"
+            for number, (name, key) in enumerate(zip(NAMES, keys, strict=True), 11)
+        ]
+        head = "id,network.address,agent.bind,links.listen,ssh.keys"
+        (folder / "boards.csv").write_text("\n".join([head, *rows]) + "\n")
         (folder / "common.toml").write_text(COMMON)
         edgert = (sys.executable, "-m", "edgert", "fleet")
         run(*edgert, "ca", "init", folder / "ca", "--fleet", "farm")
@@ -155,6 +163,26 @@ class Boards:
             if board.name not in lost:
                 wait(lambda: _states(board) == expected, f"{expected}, seen by {board.name}")  # noqa: B023
         return f"after {time.monotonic() - began:.0f} s"
+
+    def ssh(self, board: Board, *, with_key: bool = True) -> str:
+        """The last line of what `edgert status` says over SSH, or of why it cannot be asked."""
+        how = ["BatchMode=yes", "StrictHostKeyChecking=accept-new", f"UserKnownHostsFile={self._key}.hosts"]
+        identity = self._key if with_key else "/dev/null"
+        command = ["ssh", "-F", "none", *(f"-o{one}" for one in how), "-oIdentitiesOnly=yes", "-i", identity]
+        done = subprocess.run(
+            [*command, f"root@{board.address}", "edgert status --json >/dev/null && echo status"],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        return [*(done.stdout or done.stderr).strip().splitlines(), ""][-1 if not done.stdout else 0]
+
+    def try_ssh(self) -> str:
+        """Tries the board with a key, the same without it, and a board that was given none."""
+        first, second, _ = self._all
+        wait(lambda: self.ssh(first) == "status", "a shell over SSH")
+        refused, closed = self.ssh(first, with_key=False), self.ssh(second)
+        if "Permission denied (publickey)" not in refused or "Connection refused" not in closed:
+            raise BootError(f"expected SSH for the key's owner alone, got {refused!r} and {closed!r}")
+        return f"{first.name} lets in its key's owner alone; {second.name}, without keys, has no SSH"
 
     def deploy(self, flow: str, first: Board, **on: str) -> None:
         """Asks the agent of board `first`."""
@@ -191,6 +219,7 @@ def try_boards(images: Path, folder: Path) -> None:
             stack.callback(board.cut)
             board.start()
         say(f"each of them sees all three {boards.see()}; nobody told one of another")
+        say(boards.try_ssh())
         boards.deploy("counts", g1, seconds="g2", out="g3")
         client = Client("counts", g1, g3)
         stack.callback(client.close)

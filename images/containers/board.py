@@ -26,7 +26,9 @@ from images.qemu.machine import BootError
 BRIDGE: Final = "boards"
 CGROUPS: Final = Path("/sys/fs/cgroup")
 INSIDE: Final = "EDGERT_INSIDE"
-NEEDED: Final = {"systemd-nspawn": "systemd-container", "unshare": "util-linux", "ip": "iproute2"}
+NEEDED: Final = {
+    "systemd-nspawn": "systemd-container", "unshare": "util-linux", "ip": "iproute2", "ssh": "openssh-client",
+}  # fmt: skip
 QUIET: Final = ("--quiet", "--register=no", "--keep-unit", "--resolv-conf=off", "--timezone=off", "--link-journal=no")
 TAKE: Final = (
     "from pathlib import Path; from provisioning.on_board import take_untrusted; "

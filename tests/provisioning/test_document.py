@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from edgert.core.config import parse
 from edgert.core.errors import DocumentError
 from edgert.core.settings.gateway import GatewaySettings
+from edgert.core.toml import to_toml
 from provisioning.document import files_untrusted
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBERERERERERERERERERERERERERERERERERERERERER"
 SAMPLE = Path(__file__).parents[2] / "images/provisioning.sample.toml"
 
 
@@ -34,7 +36,8 @@ def test_the_sample_is_taken_as_it_is_and_with_every_comment_removed() -> None:
     assert settings(files_untrusted(text)).gateway.id == "gateway-1"
     header, rest = text.split("\n\n", 1)
     assert header.startswith("#")
-    whole = files_untrusted(re.sub(r"(?m)^# ", "", rest))
+    whole = files_untrusted(re.sub(r"(?m)^# ", "", rest).replace("ssh-ed25519 AAAA...", KEY))
+    assert whole["ssh/authorized_keys"] == f"{KEY} me@laptop\n"
     assert settings(whole).central.host == "broker.example"
     assert settings(whole).central.port == 1883
     assert "Address=192.168.1.20/24\nGateway=192.168.1.1\nDNS=192.168.1.1\n" in whole["network/lan.network"]
@@ -44,6 +47,24 @@ def test_with_a_listener_on_the_network_the_gateway_uses_one_of_its_own() -> Non
     files = files_untrusted('[broker]\nlisten = "0.0.0.0"\n')
     assert (settings(files).sensors.port, settings(files).central.port) == (1884, 1884)
     assert "listener 1884 127.0.0.1" in files["mosquitto/listener.conf"]
+
+
+def test_who_has_a_key_gets_a_shell_and_a_later_file_without_keys_ends_that() -> None:
+    told = files_untrusted(f'[ssh]\nkeys = ["{KEY} me@laptop", "{KEY}"]\n')
+    assert told["ssh/authorized_keys"] == f"{KEY} me@laptop\n{KEY}\n"
+    assert files_untrusted("")["ssh/authorized_keys"] == ""
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "", "ssh-ed25519", KEY.removeprefix("ssh-ed25519 "), KEY.replace("ed25519 ", "rsa "), f"{KEY}AAA",
+        f"{KEY}\n{KEY}", f'command="sh" {KEY}', f"{KEY}\tme", "-----BEGIN OPENSSH PRIVATE KEY-----",
+    ],
+)  # fmt: skip
+def test_what_is_no_public_key_is_refused_with_its_number(key: str) -> None:
+    with pytest.raises(DocumentError, match=r"ssh.keys: expected lines of .pub files.*line 2 is none"):
+        files_untrusted(to_toml({"ssh": {"keys": [KEY, key]}}))
 
 
 def test_a_port_or_a_broker_that_is_named_stays() -> None:

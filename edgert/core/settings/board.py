@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ SERVICE: Final = re.compile(r"https://(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
+SSH_KEY: Final = re.compile(r"(?P<kind>[a-z0-9@.-]+) (?P<key>[A-Za-z0-9+/]{32,}={0,2})( [ -~]*)?")
+"""A public key: its kind, the key in base64, and a remark."""
 
 
 def _address(text: str) -> str | None:
@@ -105,6 +108,32 @@ class Identity:
     mac_key: str = setting("", doc="line of the gateway's file of its MAC key", secret=True, check=_mac_key)
 
 
+def _ssh_keys(keys: tuple[str, ...]) -> str | None:
+    wrong = next((number for number, key in enumerate(keys, 1) if not _is_ssh_key(key)), 0)
+    return f"lines of .pub files, as `ssh-ed25519 AAAA... name`; line {wrong} is none" if wrong else None
+
+
+def _is_ssh_key(line: str) -> bool:
+    """True if the key begins with the length of its kind (4 bytes) and the kind (RFC 4253, 6.6)."""
+    found = SSH_KEY.fullmatch(line)
+    if not found:
+        return False
+    kind = found["kind"].encode()
+    try:
+        return base64.b64decode(found["key"], validate=True).startswith(len(kind).to_bytes(4, "big") + kind)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Ssh:
+    """A shell on the board over SSH (port 22). Passwords are never taken."""
+
+    keys: tuple[str, ...] = setting(
+        (), doc="keys whose owners log in as root, each the line of a `.pub` file; none: no SSH", check=_ssh_keys
+    )
+
+
 def _service(text: str) -> str | None:
     return None if not text or SERVICE.fullmatch(text) else "https://HOST or https://HOST:PORT"
 
@@ -138,5 +167,6 @@ class BoardSettings:
 
     broker: LanBroker = section(LanBroker)
     network: Network = section(Network)
+    ssh: Ssh = section(Ssh)
     identity: Identity = section(Identity)
     enrolment: Enrolment = section(Enrolment)
