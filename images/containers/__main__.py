@@ -173,7 +173,7 @@ class Boards:
             [*command, f"root@{board.address}", "edgert status --json >/dev/null && echo status"],
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
-        return [*(done.stdout or done.stderr).strip().splitlines(), ""][-1 if not done.stdout else 0]
+        return ["", *(done.stdout or done.stderr).strip().splitlines()][-1]
 
     def try_ssh(self) -> str:
         """Tries the board with a key, the same without it, and a board that was given none."""
@@ -181,8 +181,8 @@ class Boards:
         wait(lambda: self.ssh(first) == "status", "a shell over SSH")
         refused, closed = self.ssh(first, with_key=False), self.ssh(second)
         if "Permission denied (publickey)" not in refused or "Connection refused" not in closed:
-            raise BootError(f"expected SSH for the key's owner alone, got {refused!r} and {closed!r}")
-        return f"{first.name} lets in its key's owner alone; {second.name}, without keys, has no SSH"
+            raise BootError(f"expected SSH for the owner of a key alone, got {refused!r} and {closed!r}")
+        return f"{first.name} lets in the owner of its key alone; {second.name}, without keys, has no SSH"
 
     def deploy(self, flow: str, first: Board, **on: str) -> None:
         """Asks the agent of board `first`."""
