@@ -299,7 +299,7 @@ class Daemon:
             log.error(LOST_IDS, len(inbox.table.lost))
         inbox.next_index = int(database.meta("next_index", 1))
         saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
-        self.ingest.load(*saved, begun_anew=older)
+        self.ingest.load(*saved, older=older or bool(database.lost))
         if rescued:
             database.note("subscriptions", self.ingest.to_save())  # written with the note that all is restored
         elif not saved[0]:

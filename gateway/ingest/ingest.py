@@ -23,7 +23,7 @@ from gateway.ingest.broker_drops import BrokerDrops
 from gateway.ingest.client import sensors_client
 from gateway.ingest.inbox import Inbox
 from gateway.ingest.inflight_window import InflightWindow
-from gateway.ingest.known_session import KnownSession, unused_id
+from gateway.ingest.known_session import KnownSession
 from gateway.ingest.publishing import Publishing
 from gateway.ingest.read_limits import ReadLimits
 from gateway.ingest.routes import entries
@@ -88,12 +88,12 @@ class Ingest:
 
     # -- life
 
-    def load(self, saved_subscriptions: str, saved_drops: str = "", *, begun_anew: bool = False) -> None:
+    def load(self, saved_subscriptions: str, saved_drops: str = "", *, older: bool = False) -> None:
         """Before there is any flow. `saved_subscriptions`: what `save_subscriptions` was last given, or `to_save` gave;
-        `saved_drops`: what `drops.to_save` last gave. Both are empty at the first start. `begun_anew`: the database
-        took the place of a damaged one, so they may be older than what the broker knows."""
+        `saved_drops`: what `drops.to_save` last gave. Both are empty at the first start. `older`: they may be
+        older than what the broker knows, since the database went back or took the place of a damaged one."""
         subscriptions = self.subscriptions
-        self.known_session.load(bool(saved_subscriptions) or begun_anew)
+        self.known_session.load(bool(saved_subscriptions) or older)
         try:
             if not saved_subscriptions and self.inbox.next_index > 1:
                 raise ValueError("messages had come, and nothing was subscribed")
@@ -101,8 +101,8 @@ class Ingest:
         except ValueError as error:
             log.error("what was subscribed is damaged and begun anew: %s", error)
             subscriptions.lost = True
-        if subscriptions.lost or begun_anew:
-            subscriptions.lose(unused_id())
+        if subscriptions.lost or older:
+            subscriptions.lose()
         self.subscriber.saved = saved_subscriptions
         self.inbox.table.emptied = subscriptions.emptied
         if subscriptions.speaks_5 == self.drops.broker:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -12,17 +11,10 @@ from gateway.ingest.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 
-HIGH_IDS: Final = 1 << 27
-"""Half of the identifiers that MQTT has."""
 UNKNOWN: Final = (
     "the sensors' broker {} has a session for this gateway, of which the data folder knows nothing: it is gone, "
     "or was begun anew. What its flows held, and what waited to leave, is missing (the amount is unknown)"
 )
-
-
-def unused_id() -> int:
-    """An identifier from which on none was used, as good as certainly."""
-    return 1 + secrets.randbelow(HIGH_IDS)
 
 
 class KnownSession:
@@ -50,7 +42,7 @@ class KnownSession:
         """The broker may send under identifiers that stood for other filters, and again what had come before. With the
         lock of the inbox held."""
         inbox.table.lose_all()
-        subscriptions.lose(unused_id())
+        subscriptions.lose()
         text = UNKNOWN.format(broker)
         log.error("%s", text)
         self.on_unknown(text)

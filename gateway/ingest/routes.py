@@ -57,7 +57,8 @@ class Routes:
         subscriptions = self.subscriptions
         seed = ids[0] if len(ids) == 1 else _seed_of(tuple(sorted(ids)))
         known = subscriptions.known(ids)
-        if subscriptions.lost and not known:
+        unknown = set(ids).difference(known)
+        if unknown and subscriptions.are_lost(unknown):
             return self._keep((topic, ids), self._as_route(self._sources(topic), seed, of_topic=True), topic, ids)
         sources = dict.fromkeys(source for number in known for source in subscriptions.readers(topic, number))
         of_topic = not subscriptions.left.keys().isdisjoint(ids)

@@ -191,7 +191,7 @@ class Board:
         inbox = self.ingest.inbox
         inbox.table.load(self.database.pages())
         inbox.next_index = int(self.database.meta("next_index", 1))
-        self.ingest.load(self.database.meta("subscriptions", ""))
+        self.ingest.load(self.database.meta("subscriptions", ""), older=bool(self.database.lost))
         try:
             self.flows.load()
         except EdgertError:
@@ -258,8 +258,10 @@ class Board:
     def _take(self, packets: list[Packet]) -> None:
         self._arriving = {what[1]: what[0] for kind, what in packets if kind == "publish"}
         self._dropped = set()
+        copies = self._arriving.values()
+        unknown = [copy for copy in copies if copy.ids and not self.ingest.subscriptions.known(copy.ids)]
         self.wire.bring(packets)
-        self.ledger.arrived(self._arriving.values(), self._dropped)
+        self.ledger.arrived(copies, self._dropped, unknown)
 
     def _taken_for_redelivery(self, packet_id: int, flows: list[Any], ambiguous: bool) -> None:
         """`flows` have it already, it is said."""

@@ -39,7 +39,7 @@ def back_up(world: State) -> None:
 def go_back(world: State) -> None:
     path, kept, covered, versions = world.draw.choice(world.backups)
     world.say(f"goes back to {path.name}")
-    world.went_back = True
+    world.went_back = world.ledger.went_back = True
     for old in world.folder.glob("gateway.db*"):
         old.unlink()
     shutil.copy(path, world.path)

@@ -58,6 +58,8 @@ class Ledger:
         """What may lie before the position to which a fallback went, and not be in its state."""
         self.delivered: Messages = self._none()
         """Ever."""
+        self.went_back = False
+        """Whether the card ever was put back: then a copy may come by a subscription that it does not know."""
 
     def _none(self) -> Messages:
         return {flow: set() for flow in self._flows}
@@ -87,9 +89,16 @@ class Ledger:
         if self.reads[flow][0] != topic_filter:
             self.reads[flow].insert(0, topic_filter)
 
-    def arrived(self, copies: Iterable[Copy], dropped: set[tuple[str, int]]) -> None:
-        """The gateway has got them; `dropped`: what it took for redeliveries, by flow."""
+    def arrived(self, copies: Iterable[Copy], dropped: set[tuple[str, int]], unknown: Collection[Copy]) -> None:
+        """The gateway has got them; `dropped`: what it took for redeliveries, by flow; `unknown`: those that came by a
+        subscription of which the card knows nothing. They go by their topics, to flows that have copies of their own,
+        too."""
+        assert self.went_back or not unknown, f"{unknown} came by subscriptions that the gateway does not know"
         for copy in copies:
+            if copy in unknown:
+                for flow in self._flows.keys() - set(self.flows_of(copy)):
+                    if covers(self.reads[flow][0], copy.topic) and (flow, copy.uid) not in dropped:
+                        self.again[flow][copy.uid] += 1
             for flow in self.flows_of(copy):
                 self.delivered[flow].add(copy.uid)
                 if (flow, copy.uid) not in dropped and flow not in self.absent:

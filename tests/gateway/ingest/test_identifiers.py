@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +12,6 @@ from unittest.mock import patch
 import pytest
 import xxhash
 
-from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.core.settings.gateway import Sensors
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish
@@ -22,46 +20,9 @@ from edgert.operators.registry import REGISTRY
 from gateway.ingest.inbox import Route
 from gateway.ingest.subscriptions import Subscriptions
 from tests.gateway.daemons import daemon, ends
+from tests.gateway.ingest.subscribing_gateway import SubscribingGateway
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import in_loop
-
-
-class Board(Gateway):
-    """`saved`: what an earlier one had saved."""
-
-    def __init__(self, path: Path, saved: str = "", *, five: bool = True) -> None:
-        super().__init__(path, Sensors(drops_topic=""), saved)
-        self.subscriptions = self.ingest.subscriptions
-        self.ingest.subscriber.by_id = five
-        self.subscribe()
-
-    def subscribe(self) -> str:
-        """What the ingest does when it is connected; returns what it saves."""
-        self.subscriptions.wanted(self.ingest.subscriber.by_id)
-        with self.ingest.lock:
-            self.ingest.subscriber.routes.rebuild()
-        return self.subscriptions.dump()
-
-    async def deploy(self, name: str, topic: str = "x/{source}") -> str:
-        await self.flows.deploy(document(name, topic, topic), "mqtt")
-        return self.subscribe()
-
-    def ids(self, topic_filter: str) -> tuple[int, ...]:
-        return (self.subscriptions.ids[topic_filter],)
-
-    async def counted(self) -> Counter[str]:
-        """Messages by flow. Nothing works any more then."""
-        for name in list(self.flows.runs):
-            await self.flows.remove(name)
-        found: Counter[str] = Counter()
-        for stream, _ in self.database.outbox_streams():
-            for entry in self.database.outbox(*stream, 0, 1_000):
-                batch = unpack_result_untrusted(entry.payload)
-                if isinstance(batch, RowsBatch):
-                    found[stream[0]] += sum(row[-1] for row in batch.rows)
-        self.crash()
-        return found
-
 
 # -- another version of MQTT
 
@@ -69,21 +30,21 @@ class Board(Gateway):
 @in_loop
 async def test_a_redelivery_is_known_when_the_version_of_mqtt_has_changed(tmp_path: Path) -> None:
     """There and back again; two subscriptions that overlap, each of which has brought a copy."""
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.deploy("f")
     saved = await board.deploy("g", "x/a")
     board.feed(1, 1.0, ids=board.ids("x/+"))
     board.feed(2, 1.0, ids=board.ids("x/a"))
     assert await board.checkpoint()
     board.crash()  # before anything was acknowledged
-    board = Board(tmp_path / "db", saved, five=False)
+    board = SubscribingGateway(tmp_path / "db", saved, five=False)
     for packet_id in (1, 2):
         board.feed(packet_id, 1.0, dup=True)
     board.feed(3, 2.0)
     assert await board.checkpoint()
     saved = board.subscribe()
     board.crash()
-    board = Board(tmp_path / "db", saved)
+    board = SubscribingGateway(tmp_path / "db", saved)
     board.feed(3, 2.0, dup=True)
     board.feed(3, 2.0, dup=True, ids=board.ids("x/+"))  # of a broker that says by what it would come today
     assert await board.counted() == {"f": 2, "g": 2}
@@ -91,14 +52,14 @@ async def test_a_redelivery_is_known_when_the_version_of_mqtt_has_changed(tmp_pa
 
 @in_loop
 async def test_of_a_copy_that_one_flow_lacks_only_that_flow_takes_it_in_another_version_of_mqtt(tmp_path: Path) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.deploy("f")
     saved = await board.deploy("g", "x/a")
     board.feed(1, 1.0, ids=board.ids("x/+"))
     board.feed(2, 1.0, ids=board.ids("x/a"))
     assert await board.checkpointer.checkpoint([board.flows.runs["f"]])
     board.crash()
-    board = Board(tmp_path / "db", saved, five=False)
+    board = SubscribingGateway(tmp_path / "db", saved, five=False)
     for packet_id in (1, 2):
         board.feed(packet_id, 1.0, dup=True)
     assert await board.counted() == {"f": 1, "g": 1}
@@ -107,7 +68,7 @@ async def test_of_a_copy_that_one_flow_lacks_only_that_flow_takes_it_in_another_
 @in_loop
 async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_they_are_named(tmp_path: Path) -> None:
     """And after an earlier version of the gateway, to which the order meant something."""
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.deploy("f")
     await board.deploy("g", "x/a")
     there, back = ((*board.ids(one), *board.ids(other)) for one, other in (("x/+", "x/a"), ("x/a", "x/+")))
@@ -125,7 +86,7 @@ async def test_a_redelivery_by_several_subscriptions_is_known_in_whatever_order_
 
 @in_loop
 async def test_that_a_broker_speaks_five_is_kept_for_this_broker(tmp_path: Path) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     spawned = board.ingest.tasks.begin
     board.ingest.tasks.begin = lambda work: work.close()  # type: ignore[method-assign]
     board.ingest.connected(Connected(True, "5", 1, "id", 20, {}))
@@ -147,7 +108,7 @@ async def test_what_came_for_a_flow_goes_to_its_new_version_that_reads_another_f
     tmp_path: Path, crash: bool
 ) -> None:
     """`crash`: before what is read now was saved."""
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.deploy("f")
     saved = await board.deploy("g")
     old = board.ids("x/+")
@@ -156,7 +117,7 @@ async def test_what_came_for_a_flow_goes_to_its_new_version_that_reads_another_f
     if crash:
         assert await board.checkpoint()
         board.crash()
-        board = Board(tmp_path / "db", saved)
+        board = SubscribingGateway(tmp_path / "db", saved)
     assert board.ids("x/+") != old, "or what g alone reads from now on would be for f too"
     board.feed(1, 1.0, dup=True, ids=old)
     board.feed(2, 2.0, ids=old)  # had waited at the broker
@@ -170,7 +131,7 @@ async def test_what_came_for_a_flow_goes_to_its_new_version_that_reads_another_f
 async def test_a_new_version_that_reads_what_another_flow_does_takes_no_copy_that_came_for_that_one(
     tmp_path: Path, crash: bool
 ) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.deploy("f")
     saved = await board.deploy("g", "{kind}/a")
     of_f, of_g = board.ids("x/+"), board.ids("+/a")
@@ -178,7 +139,7 @@ async def test_a_new_version_that_reads_what_another_flow_does_takes_no_copy_tha
     if crash:
         assert await board.checkpoint()
         board.crash()
-        board = Board(tmp_path / "db", saved)
+        board = SubscribingGateway(tmp_path / "db", saved)
     board.feed(1, 1.0, ids=of_f)  # both copies of one message had waited at the broker
     board.feed(2, 1.0, ids=of_g)
     board.feed(2, 1.0, dup=True, ids=of_g)
@@ -193,19 +154,19 @@ async def test_a_new_version_that_reads_what_another_flow_does_takes_no_copy_tha
 async def test_identifiers_that_are_lost_mean_nothing_else_and_redeliveries_under_them_are_known(
     tmp_path: Path,
 ) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     for name, topic in (("z", "z/{source}"), ("a", "a/{source}")):
         saved = await board.deploy(name, topic)
     old = board.ids("z/+")
     board.feed(1, 1.0, topic="z/1", ids=old)
     assert await board.checkpoint()
     board.crash()
-    board = Board(tmp_path / "db", saved[: len(saved) // 2])
+    board = SubscribingGateway(tmp_path / "db", saved[: len(saved) // 2])
     assert board.subscriptions.lost
     assert not {1, 2, 3} & set(board.subscriptions.ids.values())
     saved = board.subscribe()
     board.crash()
-    board = Board(tmp_path / "db", saved)  # it is known over further starts
+    board = SubscribingGateway(tmp_path / "db", saved)  # it is known over further starts
     board.feed(1, 1.0, dup=True, topic="z/1", ids=old)
     board.feed(2, 2.0, topic="z/1", ids=old)
     board.feed(3, 2.0, topic="a/1", ids=old)
@@ -215,12 +176,12 @@ async def test_identifiers_that_are_lost_mean_nothing_else_and_redeliveries_unde
 
 @in_loop
 async def test_identifiers_are_lost_until_the_broker_has_no_session(tmp_path: Path) -> None:
-    board = Board(tmp_path / "db", "{")
+    board = SubscribingGateway(tmp_path / "db", "{")
     await board.deploy("f")
     board.subscriptions.session_lost()
     saved = board.subscribe()
     board.crash()
-    board = Board(tmp_path / "db", saved)
+    board = SubscribingGateway(tmp_path / "db", saved)
     board.feed(1, 1.0, ids=(7,))
     assert board.ingest.inbox.counters.unrouted == 1
     assert await board.counted() == {}
@@ -229,7 +190,7 @@ async def test_identifiers_are_lost_until_the_broker_has_no_session(tmp_path: Pa
 @in_loop
 async def test_an_identifier_of_a_broker_that_may_come_back_gets_no_other_meaning(tmp_path: Path) -> None:
     """Also over restarts: the address of the broker is changed by one."""
-    board = Board(tmp_path / "db", "")
+    board = SubscribingGateway(tmp_path / "db", "")
     await board.deploy("f", "y/{source}")
     await board.deploy("one", "z/{source}")
     board.subscribe()
@@ -238,7 +199,7 @@ async def test_an_identifier_of_a_broker_that_may_come_back_gets_no_other_meanin
     board.subscriptions.session_lost()
     saved = board.subscribe()
     board.crash()
-    board = Board(tmp_path / "db", saved)
+    board = SubscribingGateway(tmp_path / "db", saved)
     await board.deploy("other", "w/{source}")
     saved = board.subscribe()
     assert board.ids("w/+") > old
@@ -250,14 +211,14 @@ async def test_an_identifier_of_a_broker_that_may_come_back_gets_no_other_meanin
 @pytest.mark.parametrize("had", [True, False])
 @in_loop
 async def test_that_a_broker_had_no_session_is_known_over_restarts(tmp_path: Path, had: bool) -> None:
-    board = Board(tmp_path / "db", "")
+    board = SubscribingGateway(tmp_path / "db", "")
     await board.deploy("f")
     if had:
         board.feed(1, 1.0, ids=board.ids("x/+"))
     await board.ingest.open_session(Connected(False, "5", 99, "id", 10))
     saved = board.subscribe()
     board.crash()
-    board = Board(tmp_path / "db", saved)
+    board = SubscribingGateway(tmp_path / "db", saved)
     board.feed(5, 1.0, dup=True, ids=board.ids("x/+"))
     assert board.ingest.inbox.counters.perhaps_repeated == had
     board.crash()
@@ -265,12 +226,12 @@ async def test_that_a_broker_had_no_session_is_known_over_restarts(tmp_path: Pat
 
 @in_loop
 async def test_that_nothing_is_saved_though_messages_had_come_is_damage(tmp_path: Path) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.deploy("f")
     board.feed(1, 1.0, ids=board.ids("x/+"))
     assert await board.checkpoint()
     board.crash()
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     assert board.subscriptions.lost
     board.crash()
 
@@ -338,14 +299,14 @@ async def test_a_flow_that_was_removed_is_given_anew_what_is_retained(tmp_path: 
 async def test_a_flow_that_could_not_start_and_is_removed_is_a_new_one_when_it_is_deployed_again(
     tmp_path: Path,
 ) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.flows.deploy(asking(), "mqtt")
     give(board.subscriptions)
     saved = board.subscribe()
     board.crash()
     with sqlite3.connect(tmp_path / "db") as db:
         db.execute("UPDATE flow SET document = '{}'")
-    board = Board(tmp_path / "db", saved)
+    board = SubscribingGateway(tmp_path / "db", saved)
     assert list(board.flows.failed) == ["f"]
     assert await board.flows.remove("f")
     await board.deploy("f", "{kind}/{source}")
@@ -358,7 +319,7 @@ async def test_a_flow_that_could_not_start_and_is_removed_is_a_new_one_when_it_i
 
 @in_loop
 async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Path) -> None:
-    board = Board(tmp_path / "db")
+    board = SubscribingGateway(tmp_path / "db")
     await board.flows.deploy(asking(), "mqtt")
     give(board.subscriptions)
     old = board.ids("x/+")
@@ -366,7 +327,7 @@ async def test_a_flow_that_was_stopped_may_go_on_and_is_known_then(tmp_path: Pat
     await asyncio.gather(*board.flows.losses.telling.running)
     saved = board.subscribe()
     board.crash()
-    board = Board(tmp_path / "db", saved)
+    board = SubscribingGateway(tmp_path / "db", saved)
     assert [board.subscriptions.waits(source) for source in board.subscriptions.sources] == [False]
     await board.deploy("f", "{kind}/{source}")
     board.feed(1, 1.0, ids=old)  # had waited at the broker
