@@ -73,7 +73,7 @@ def _new_contributions_are_added() -> Patch:
     )
 
 
-def _who_lost_the_lease_writes_on() -> Patch:
+def who_lost_the_lease_writes_on() -> Patch:
     """In the midst of a batch neither the lease nor the number of the table's newest write stops him."""
     begin = FleetTable.__init__
 
@@ -111,7 +111,7 @@ def _what_became_void_is_not_recomputed() -> Patch:
     return mock.patch.object(table, "unsettled", return_value={})
 
 
-def _what_is_new_is_never_void() -> Patch:
+def what_is_new_is_never_void() -> Patch:
     """Nobody can have counted it: true until a job loses its place and reads all anew."""
 
     def of_older(openings: Sequence[Opening], new: Sequence[Epoch]) -> Any:
@@ -137,9 +137,7 @@ CENTRAL_MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _checked_with_another_handle_than_written: 120,
     _every_epoch_counts: 360,
     _new_contributions_are_added: 2_000,
-    _who_lost_the_lease_writes_on: 2_250,
     _the_epoch_that_landed_last_is_the_newest: 16,
     _what_became_void_is_not_recomputed: 8_005,
-    _what_is_new_is_never_void: 2_340,
     _known_windows_are_appended: 2_000,
 }

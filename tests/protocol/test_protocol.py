@@ -53,8 +53,7 @@ SLOW = {
     "checked_with_another_handle_than_written", "what_was_captured_survives_the_death_of_a_slot",
     "acknowledged_when_one_flow_has_it", "every_epoch_counts", "a_fallback_voids_nothing",
     "ids_are_free_before_a_commit_says_so", "a_lost_session_leaves_the_ids", "acknowledged_out_of_order",
-    "pages_of_a_failed_commit_are_forgotten", "what_is_new_is_never_void", "a_fallback_takes_nothing_again",
-    "who_lost_the_lease_writes_on",
+    "pages_of_a_failed_commit_are_forgotten", "a_fallback_takes_nothing_again",
 }  # fmt: skip
 """Rules whose violation takes a walk many seeds to find."""
 
