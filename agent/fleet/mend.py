@@ -90,12 +90,18 @@ class FleetMend:
     async def end_change(self, flow: str) -> None:
         """All gateways that take part have to answer, twice: first they are told of this coordinator's fencing number,
         so that the one before can do nothing any more, then what they say counts. Boards that were forgotten are left
-        out: they come back to no part."""
+        out: they come back to no part. A change of a flow that this fleet does not remember, with boards that are none
+        of it, is another fleet's: a board brought its part of it, and may go back."""
         flows = self._flows
         parts = await flows.parts(flow)
         boards = self._counting(parts)
         fence = flows.next_fence(parts.values())
+        left_out = set().union(*map(participants, parts.values())) - boards
         try:
+            state = (await flows.leases.read(flow)).state if left_out else "runs"
+            if not state:
+                log.debug("flow %s: a change of its plan is left to the fleet of %s", flow, listed(left_out))
+                return
             told = {"flow": flow, "fence": fence}
             await asyncio.gather(*(flows.ask(board, "part.rules", told) for board in boards))
             known = {board: await flows.ask(board, "part.status", {}) for board in sorted(boards)}
@@ -106,6 +112,8 @@ class FleetMend:
         if self._counting(parts) - boards:
             return  # another change has begun; the next look ends it
         verdict, plan = decision(parts)
+        if verdict == "commit" and state in ("removing", "removed"):
+            verdict = "abort"
         log.warning("flow %s: a change of its plan that was left is ended: %s", flow, verdict)
         if verdict == "commit":
             try:

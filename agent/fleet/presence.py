@@ -58,7 +58,6 @@ class FleetPresence:
         self._began = self._looked_at = clock.monotonic()
         self._missed = False
         """The look before found no majority that had answered."""
-        self._fleet = leases.memory.voters.fleet
         self._cut_off = False
 
     async def run(self) -> None:
@@ -74,19 +73,24 @@ class FleetPresence:
         )
 
     async def _look_after_voters(self) -> None:
-        await self._electorate.look(self._flows.able())
+        fleet = self._leases.memory.voters.fleet[-MARK:]
+        elsewhere = {member.name for member in self._roster if self._told(member, "fleet") not in (None, fleet)}
+        await self._electorate.look(self._flows.able(), elsewhere)
 
     async def look(self) -> None:
         now = self._clock.monotonic()
         stood_still, self._looked_at = now - self._looked_at > LEASE_S, now
         cut_off = self._cut_off = self._is_cut_off()
-        before, self._fleet = self._fleet, self._leases.memory.voters.fleet
-        if stood_still or self._fleet != before:  # a machine that was suspended may have been forgotten meanwhile
+        memory = self._leases.memory
+        if stood_still or memory.joined:  # a machine that was suspended may have been forgotten meanwhile
             cut_off = self._missed = True
         if not self._gateway.connected:  # its guests wait for this agent
             await self._gateway.look()
         if self._gateway.connected:
             await self._see_to_guests(cut_off)
+            if cut_off and memory.joined:
+                memory.joined = False
+                await memory.keep()
         await self._tell_peers()
 
     def answering(self, within_s: float) -> set[str]:
@@ -151,10 +155,11 @@ class FleetPresence:
     # -- guests
 
     async def _suspend(self, flow: str) -> None:
-        log.warning(
-            "flow %s, whose sources are elsewhere, stands still here: this board reaches %d of the fleet's %d boards",
-            flow, len(self.answering(lately_s(len(self._leases.members)))), len(self._leases.members),
-        )  # fmt: skip
+        members = self._leases.members
+        why = f"reaches {len(self.answering(lately_s(len(members))))} of the fleet's {len(members)} boards"
+        if self._leases.memory.joined:
+            why = "has joined another fleet, or was forgotten"
+        log.warning("flow %s, whose sources are elsewhere, stands still here: this board %s", flow, why)
         await self._gateway.client.call("part.suspend", {"flow": flow})
 
     async def _resume(self, flow: str, part: Mapping[str, Any]) -> None:

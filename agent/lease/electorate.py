@@ -66,11 +66,15 @@ class Electorate:
         self._failing_since: float | None = None
         """When this board's fleet had no majority first, while another one has."""
         self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
+        self._tended: tuple[str, ...] = ()
+        """Boards that were to be added or removed at the last look, and were not all."""
+        self._elsewhere: Collection[str] = ()
 
-    async def look(self, able: Collection[str]) -> None:
-        """To be called every few seconds. `able`: the first of these boards by name adds and removes others. Raises
-        `EdgertError`."""
+    async def look(self, able: Collection[str], elsewhere: Collection[str] = ()) -> None:
+        """To be called every few seconds. `able`: the first of these boards by name adds and removes others;
+        `elsewhere`: boards of another fleet, which are not added. Raises `EdgertError`."""
         leases, memory = self._leases, self._memory
+        self._elsewhere = elsewhere
         if leases.has_majority() != self._had_majority:
             self._had_majority, self._steady_since = not self._had_majority, self._clock.monotonic()
         if not memory.voters.names:
@@ -84,8 +88,8 @@ class Electorate:
             await self._tend()
 
     async def compare(self) -> None:
-        """Exchanges with another board, at random, what is known of the voters."""
-        if others := [name for name in self._leases.reached() if name != self._leases.name]:
+        """Exchanges with another board, at random, what is known of the voters; so fleets hear of each other."""
+        if others := sorted(self._present() - {self._leases.name}):
             with contextlib.suppress(EdgertError):
                 await self._leases.tell(self._random.choice(others))
         await self._choose()
@@ -117,13 +121,16 @@ class Electorate:
 
     async def _tend(self) -> None:
         """Adds and removes boards. Where one cannot be added it is tried more and more seldom: all write each time."""
+        before, self._tended = self._tended, self._next(self._memory.voters)
+        if self._tended != before:
+            self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
         if self._clock.monotonic() < self._again_at:
             return
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         self._again_at = self._clock.monotonic() + self._pause_s
         await self._change(self._next)
         if not self._next(self._memory.voters):
-            self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
+            self._tended = ()
 
     # -- a board without a fleet
 
@@ -148,7 +155,7 @@ class Electorate:
         """Boards that can be added or are to be removed."""
         left = {member.name for member in self._roster if member.state is State.LEFT} | set(self._refused())
         names = set(voters.names)
-        return *sorted(names & left), *sorted(self._present() - names)
+        return *sorted(names & left), *sorted(self._present() - names - set(self._elsewhere))
 
     async def _change(self, asked: Callable[[Voters], Collection[str]]) -> None:
         """Adds boards that do not vote, and removes those that do, one by one. Raises `LeaseError`."""

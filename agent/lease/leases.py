@@ -253,4 +253,4 @@ def _newest(flow: str, answers: Collection[Mapping[str, Any]]) -> Record:
     try:
         return max(record_untrusted(answer.get("record")) for answer in answers)
     except ValueError as error:
-        raise LeaseError(f"flow {flow}: a board remembers what is nothing: {error}") from error
+        raise LeaseError(f"flow {flow}: what a board remembers is no record: {error}") from error

@@ -36,8 +36,10 @@ class LeaseMemory:
         self.voters = voters_untrusted(plain["voters"]) if "voters" in plain else Voters()
         """The voters; no names: this board has not met its fleet yet."""
         self.rival = Voters()
-        """The newest voters that were heard of another fleet; no names: of none."""
+        """The newest voters of another fleet that this board has heard of; without names: it has heard of none."""
         self._remembers = plain.get("remembers") is True
+        self.joined = plain.get("joined") is True
+        """True from when this board became one of others until its guests stand still (`agent.fleet.presence`)."""
         self._blank_since = clock.monotonic()
         if not is_number(floor := plain.get("floor", 0)):
             raise ValueError("expected a number as floor")
@@ -71,7 +73,7 @@ class LeaseMemory:
             return False
         if not voters.supersedes(self.voters):
             return False
-        if voters.step == 1 and self.name in set(self.voters.names) - set(voters.names):  # by force: no majority knew
+        if self.name in set(self.voters.names) - set(voters.names):  # perhaps by force, and no majority knew
             self.join(voters)
         self.voters = voters
         return True
@@ -80,7 +82,7 @@ class LeaseMemory:
         """Becomes a board of others that did not know what it agreed on. Nothing of that is remembered: it would win by
         greater numbers over what they agreed on."""
         self.grants.clear()
-        self.voters, self.rival, self._remembers = voters, Voters(), False
+        self.voters, self.rival, self._remembers, self.joined = voters, Voters(), False, True
         self._blank_since = self._clock.monotonic()
 
     def learn(self, grants: Grants) -> None:
@@ -157,8 +159,8 @@ class LeaseMemory:
         async with self._storing:
             grants = self.grants
             text = json.dumps(
-                {"voters": self.voters.plain(), "remembers": self._remembers, "grants": grants.plain(),
-                 "floor": grants.floor}
+                {"voters": self.voters.plain(), "remembers": self._remembers, "joined": self.joined,
+                 "grants": grants.plain(), "floor": grants.floor}
             )  # fmt: skip
             if text == self._on_disk:
                 return

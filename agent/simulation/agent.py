@@ -55,7 +55,7 @@ EVALUATIONS: Final = 2_000
 """Placements that a heuristic may look at, in place of a time: so the same seed gives the same run."""
 CORES: Final = 4.0
 MEMORY_MB: Final = 1024
-"""LeaseMemory of a board whose description says nothing."""
+"""Memory of a board whose description says nothing."""
 
 
 def cores_of(board: BoardDescription) -> float:

@@ -62,6 +62,8 @@ def test_a_board_that_was_forgotten_by_force_remembers_nothing_that_would_win_by
     assert board.adopt(Voters(OWN.fleet, 4, 2, ("a", "b", "c")))
     board.grants.write("air", Record(9, 1, "removed"), "c", 0.0)
     assert board.adopt(Voters(OWN.fleet, 5, 2, ("a", "b")))
+    assert board.record("air") == Record(), "of two that were forgotten the second one was so by a majority"
+    board.grants.write("air", Record(9, 1, "removed"), "c", 0.0)
     assert board.record("air").number == 9
     assert board.adopt(Voters(OWN.fleet, 6, 2, ("a", "b", "c")))
     assert board.adopt(Voters(OWN.fleet, 7, 1, ("a",)))

@@ -14,7 +14,7 @@ from agent.membership.transport import RequestError
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from edgert.core.errors import EdgertError
-from tests.agent.simulation.worlds import FLOW, ask, cut, disturb, on, tell
+from tests.agent.simulation.worlds import FLOW, ask, carry, cut, disturb, members, new_board, on, tell, two_sites
 
 
 async def deploys(fleet: VirtualFleet, *names: str) -> None:
@@ -22,14 +22,6 @@ async def deploys(fleet: VirtualFleet, *names: str) -> None:
     asked = [ask(fleet, name, "deploy", document=FLOW) for name in names]
     await asyncio.gather(*asked, return_exceptions=True)
     await asyncio.sleep(60)
-
-
-def members(fleet: VirtualFleet) -> set[frozenset[str]]:
-    return {agent.flows.leases.members for agent in fleet.agents.values()}
-
-
-def new_board(fleet: VirtualFleet, name: str, for_s: float) -> None:
-    fleet.apply(FleetEvent(0.0, "card", (name,), for_s))
 
 
 def test_boards_that_start_together_are_one_fleet_in_which_all_vote() -> None:
@@ -201,69 +193,6 @@ def test_half_of_an_old_fleet_gives_way_to_a_new_one_of_as_many_boards() -> None
         assert members(fleet) == {frozenset("abc")}
 
     tell(story, 3, seed=5)
-
-
-async def two_sites(fleet: VirtualFleet) -> None:
-    """Boards a to c are a fleet, d and e another one with the same key elsewhere."""
-    for name in "de":
-        new_board(fleet, name, 210.0)
-    await asyncio.sleep(200)
-    for name in "de":
-        await ask(fleet, "a", "forget", board=name)
-    cut(fleet, "abc", "de", 10_000.0)
-    await asyncio.sleep(11)
-    for name in "de":
-        fleet.agents[name].membership.seeds = [fleet.agents["d"].membership.roster.own.address]
-    await asyncio.sleep(60)
-    assert members(fleet) == {frozenset("abc"), frozenset("de")}
-
-
-def carry(fleet: VirtualFleet, board: str, here: str, there: str) -> None:
-    cut(fleet, board, here, 10_000.0)
-    fleet.apply(FleetEvent(0.0, "heal", (board, *there), None))
-    fleet.agents[board].membership.seeds = [fleet.agents[there[0]].membership.roster.own.address]
-
-
-def test_a_board_that_is_carried_to_another_site_takes_no_fleet_along() -> None:
-    """Its record named three boards, of which two are elsewhere: those that it met had no vote by it any more."""
-
-    async def story(fleet: VirtualFleet) -> None:
-        await two_sites(fleet)
-        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
-        carry(fleet, "c", "ab", "de")
-        await asyncio.sleep(120)
-        await ask(fleet, "d", "move", flow="air", moves={"minute": "d"})
-        await asyncio.sleep(600)
-        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
-        fleet.die("c")
-        await asyncio.sleep(200)
-        await ask(fleet, "d", "move", flow="air", moves={"minute": "e"})
-
-    tell(story, 5)
-
-
-def test_a_board_that_is_carried_away_runs_nothing_for_those_that_it_left() -> None:
-    """They forget it, and give its operators to another board."""
-
-    async def story(fleet: VirtualFleet) -> None:
-        await two_sites(fleet)
-        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "c"})
-        carry(fleet, "c", "ab", "de")
-        for _ in range(30):
-            await asyncio.sleep(20)
-            assert on(fleet)["c"] == (1, True)
-        assert fleet.agents["d"].flows.leases.members == set("cde")
-        await ask(fleet, "a", "forget", board="c")
-        assert (await ask(fleet, "a", "remove", flow="air"))["lost"]
-        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
-        await asyncio.sleep(60)
-        assert on(fleet)["c"] == (1, True)
-        carry(fleet, "c", "de", "ab")
-        await asyncio.sleep(800)
-        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
-        assert on(fleet) == {"a": (3, False), "b": (3, False)}
-
-    assert tell(story, 5).watch.violations == []
 
 
 def test_a_board_without_a_vote_is_none_of_a_majority_for_people_either() -> None:

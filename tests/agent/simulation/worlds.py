@@ -112,6 +112,35 @@ def on(fleet: VirtualFleet) -> dict[str, tuple[int, bool]]:
     return {name: (short(run.part.plan), run.stopped) for name, run in runs.items() if run is not None}
 
 
+def members(fleet: VirtualFleet) -> set[frozenset[str]]:
+    return {agent.flows.leases.members for agent in fleet.agents.values()}
+
+
+def new_board(fleet: VirtualFleet, name: str, for_s: float) -> None:
+    fleet.apply(FleetEvent(0.0, "card", (name,), for_s))
+
+
+async def two_sites(fleet: VirtualFleet) -> None:
+    """Boards a to c are a fleet, d and e another one with the same key elsewhere."""
+    for name in "de":
+        new_board(fleet, name, 210.0)
+    await asyncio.sleep(200)
+    for name in "de":
+        await ask(fleet, "a", "forget", board=name)
+    cut(fleet, "abc", "de", 10_000.0)
+    await asyncio.sleep(11)
+    for name in "de":
+        fleet.agents[name].membership.seeds = [fleet.agents["d"].membership.roster.own.address]
+    await asyncio.sleep(60)
+    assert members(fleet) == {frozenset("abc"), frozenset("de")}
+
+
+def carry(fleet: VirtualFleet, board: str, here: str, there: str) -> None:
+    cut(fleet, board, here, 10_000.0)
+    fleet.apply(FleetEvent(0.0, "heal", (board, *there), None))
+    fleet.agents[board].membership.seeds = [fleet.agents[there[0]].membership.roster.own.address]
+
+
 async def disturb(
     fleet: VirtualFleet, steps: Iterable[tuple[str, str, str, float, float]], peace_s: float = 400.0
 ) -> None:

@@ -1,0 +1,159 @@
+"""Boards that change from one fleet to another one: what they had begun, what they run, and when they vote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from agent.simulation.described.events import FleetEvent
+from agent.simulation.fleet import VirtualFleet
+from edgert.core.errors import EdgertError
+from tests.agent.simulation.worlds import FLOW, ask, carry, cut, members, on, restart_agent, tell, two_sites
+
+
+def test_a_board_that_is_carried_to_another_site_takes_no_fleet_along() -> None:
+    """Its record named three boards, of which two are elsewhere: those that it met had no vote by it any more."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
+        carry(fleet, "c", "ab", "de")
+        await asyncio.sleep(120)
+        await ask(fleet, "d", "move", flow="air", moves={"minute": "d"})
+        await asyncio.sleep(600)
+        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
+        fleet.die("c")
+        await asyncio.sleep(200)
+        await ask(fleet, "d", "move", flow="air", moves={"minute": "e"})
+
+    tell(story, 5)
+
+
+def test_a_board_that_is_carried_away_runs_nothing_for_those_that_it_left() -> None:
+    """They forget it, and give its operators to another board."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "c"})
+        carry(fleet, "c", "ab", "de")
+        for _ in range(30):
+            await asyncio.sleep(20)
+            assert on(fleet)["c"] == (1, True)
+        assert fleet.agents["d"].flows.leases.members == set("cde")
+        await ask(fleet, "a", "forget", board="c")
+        assert (await ask(fleet, "a", "remove", flow="air"))["lost"]
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+        await asyncio.sleep(60)
+        assert on(fleet)["c"] == (1, True)
+        carry(fleet, "c", "de", "ab")
+        await asyncio.sleep(800)
+        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
+        assert on(fleet) == {"a": (3, False), "b": (3, False)}
+
+    assert tell(story, 5).watch.violations == []
+
+
+@pytest.mark.parametrize("deployed_there", [False, True])
+def test_a_change_of_plan_that_was_undone_is_not_made_by_another_fleet(deployed_there: bool) -> None:
+    """A board had prepared it, and lost its power before it was told. The fleet to which it was carried committed the
+    plan: its operators ran twice. Carried back, it ended the plan by which the flow ran."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+
+        async def refuses(__: Mapping[str, Any]) -> Any:
+            for _ in range(1_000):
+                if "air" not in fleet.agents["c"].virtual_gateway.disk.prepared:
+                    await asyncio.sleep(0.001)
+            cut(fleet, "c", "ab", 10_000.0)
+            fleet.apply(FleetEvent(0.0, "kill", ("c",), 20.0))
+            raise EdgertError("disk full")
+
+        fleet.agents["b"].virtual_gateway._verbs["part.prepare"] = refuses
+        with pytest.raises(EdgertError, match=r"flow air stays where it is: b: .*disk full"):
+            await ask(fleet, "a", "move", flow="air", moves={"minute": "c"})
+        await asyncio.sleep(21)
+        carry(fleet, "c", "ab", "de")
+        await asyncio.sleep(280)
+        assert fleet.agents["c"].flows.leases.members == set("cde")
+        assert on(fleet) == {"a": (1, False), "b": (1, False)}
+        assert "air" in fleet.agents["c"].virtual_gateway.disk.prepared, "its own fleet may have decided for it"
+        if deployed_there:  # by people who have a flow of that name, too
+            with suppress(EdgertError):
+                await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "c"})
+            await asyncio.sleep(30)
+            await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "c"})
+            return
+        carry(fleet, "c", "de", "ab")
+        await asyncio.sleep(300)
+        assert members(fleet) == {frozenset("abc"), frozenset("cde")}
+        assert on(fleet) == {"a": (1, False), "b": (1, False)}
+        assert not fleet.agents["c"].virtual_gateway.disk.prepared
+
+    fleet = tell(story, 5)
+    assert deployed_there or fleet.watch.violations == []
+
+
+def test_guests_of_a_board_that_joins_another_fleet_stop_though_its_agent_begins_anew_at_that_moment() -> None:
+    """The agent that began knew only the fleet of now, and let them run on."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
+        memory = fleet.agents["e"].flows.leases.memory
+        memory.join(fleet.agents["a"].flows.leases.memory.voters)
+        await memory.keep()
+        await restart_agent(fleet, "e")
+        await asyncio.sleep(4)
+        assert on(fleet) == {"d": (1, False), "e": (1, True)}
+
+    tell(story, 5)
+
+
+def test_a_board_that_joined_another_fleet_votes_there_within_a_minute() -> None:
+    """It was tried in vain before, at last every 300 s, as one that stores nothing; each time all stored a number."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        carry(fleet, "c", "ab", "de")
+        before = fleet.agents["d"].flows.leases.memory.voters.number
+        for _ in range(300):
+            if fleet.agents["c"].flows.leases.memory.voters.names != ("d", "e"):
+                await asyncio.sleep(1)
+        assert (fleet.agents["d"].flows.leases.memory.voters.number - before) >> 32 < 4
+        await asyncio.sleep(60)
+        assert fleet.agents["c"].flows.leases.memory.votes
+
+    tell(story, 5)
+
+
+def test_a_flow_that_one_side_runs_stays_though_the_other_side_that_was_forced_to_go_on_removed_it() -> None:
+    """Of four boards each half forgot the other by force: the first board so, the second one by a majority then. That
+    board remembered the removal by a great number, and no part of the flow could go on after a start."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "c", "deploy", document=FLOW, pins={"minute": "d"})
+        cut(fleet, "ab", "cd", 400.0)
+        await asyncio.sleep(250)
+        for side, gone in (("c", "ab"), ("a", "cd")):
+            for board in gone:
+                await ask(fleet, side, "forget", board=board, force=True)
+                await asyncio.sleep(3)
+        for _ in range(4):  # so it has the greater number
+            await fleet.agents["c"].presence._electorate._change(lambda _: ())
+        for _ in range(4):
+            await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b"})
+            await ask(fleet, "a", "remove", flow="air")
+        await asyncio.sleep(300)
+        assert members(fleet) == {frozenset("abcd")}
+        fleet.apply(FleetEvent(0.0, "kill", ("d",), 5.0))
+        await asyncio.sleep(60)
+        assert on(fleet) == {"c": (1, False), "d": (1, False)}
+        await ask(fleet, "b", "move", flow="air", moves={"minute": "c"})
+
+    tell(story)
