@@ -36,7 +36,7 @@ from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
 from agent.lease.memory import LeaseMemory
 from agent.membership.events import Changed, Conflict, EpochRaised, Measured, MemberEvent
-from agent.membership.files import next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
+from agent.membership.files import HelloMemory, next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
 from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
@@ -87,16 +87,15 @@ class Agent:
         epoch = next_epoch(self._data, self.clock.wall())
         random, now = Random(secrets.randbits(64)), self.clock.monotonic()
         self._began = now
-        timing = settings.membership
+        timing, chosen = settings.membership, settings.coordinates
         parameters = Parameters(probe_interval_s=timing.probe_interval_s, probe_timeout_s=timing.probe_timeout_s)
         self.membership = Membership(name, self._advertised(settings.agent.port), epoch, parameters, random, now)
-        self.sealer = Sealer(name, settings.gateway.fleet, epoch, ring, secrets.token_bytes)
+        self.sealer = Sealer(name, settings.gateway.fleet, epoch, ring, secrets.token_bytes, HelloMemory(self._data))
         self._crl_file = Path(settings.agent.crl_file) if settings.agent.crl_file else None
         self._crl_stamp = stamp(self._crl_file) if self._crl_file else None
         if self._crl_file:
             self._refuse(read_revoked(self._crl_file))
         self.transport = Transport(self.membership, self.sealer, self.clock, self._on_events)
-        chosen = settings.coordinates
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
         self._capacity = capacity.capacity(settings.agent.bandwidth_mbit)
@@ -155,7 +154,7 @@ class Agent:
         """True if this board may be the first of a fleet: not where it should have met others, which may have one."""
         seeds = {_address(seed) for seed in self.settings.agent.seeds}
         if seeds:
-            met = {member.address for member in self.membership.roster if member.present} | self.transport.met
+            met = {*self.membership.met, *(m.address for m in self.membership.roster if m.present)}
             for seed in seeds - met:  # by a name, perhaps, of which members know the address only
                 self.transport.meet(seed)
             return 2 * len(met & seeds) > len(seeds)

@@ -47,7 +47,7 @@ def test_files_that_the_documents_name_exist() -> None:
 CODE = (*FOLDERS, "benchmarks", "tests")
 DOTTED = re.compile(rf"`((?:{'|'.join(CODE)})(?:\.\w+)+)`")
 """A dotted name of ours, which is a module, a name in one, a setting, or a file."""
-OF_FILES = {"toml", "sock", "db", "service", "py", "epoch", "drivers"}
+OF_FILES = {"toml", "sock", "db", "service", "py", "epoch", "hellos", "drivers"}
 """Endings of files; and `edgert.drivers`, a group of entry points."""
 
 

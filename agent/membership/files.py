@@ -1,20 +1,26 @@
-"""The agent's files: the fleet's keys and the restart epoch (the door to the disk)."""
+"""The agent's files: the fleet's keys, the restart epoch, and hellos that were taken (the door to the disk)."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+import logging
 import os
 import stat
+import zlib
 from pathlib import Path
 from typing import Final
 
-from edgert.boards.files import sync
+from edgert.boards.files import sync, write
 from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
 from edgert.core.text.key_lines import KeyFileError, parse_keys
 
+log = logging.getLogger(__name__)
 EPOCH_FILE: Final = "agent.epoch"
+HELLO_FILE: Final = "agent.hellos"
 MAX_KEY_FILE: Final = 65_536
+MAX_SENDERS: Final = 4_096
 
 
 def read_keys(path: Path) -> list[bytes]:
@@ -93,3 +99,52 @@ def replace_file(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync(path.parent)
+
+
+class HelloMemory:
+    """The newest hello for an address of this agent of each of the last `MAX_SENDERS` senders. It names no start of the
+    agent, so a restart must not forget it."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder`: that of the file, which is begun anew where it is damaged; None: nothing outlives the process."""
+        self.newest: dict[str, tuple[int, int]] = {}
+        """Sender -> its epoch and counter."""
+        self._path = path = folder and folder / HELLO_FILE
+        self._stored = b""
+        self._storing = asyncio.Lock()
+        if path is not None and path.exists():
+            try:
+                self.newest = _parsed(path.read_bytes())
+            except (OSError, ValueError) as error:
+                log.warning("%s: expected what this agent wrote: %s; it is begun anew", path, error)
+
+    async def keep(self, sender: str, epoch: int, counter: int) -> None:
+        """Stores a hello, before it is answered. Raises `EdgertError`."""
+        self.newest[sender] = max(self.newest.pop(sender, (0, 0)), (epoch, counter))
+        if len(self.newest) > MAX_SENDERS:
+            del self.newest[next(iter(self.newest))]
+        if self._path is None:
+            return
+        async with self._storing:
+            content = _packed(self.newest)
+            if content == self._stored:
+                return
+            try:
+                await asyncio.to_thread(write, self._path, content)
+            except EdgertError as error:
+                log.warning("the hello of %s is not answered: %s", sender, error)
+                raise
+            self._stored = content
+
+
+def _packed(newest: dict[str, tuple[int, int]]) -> bytes:
+    lines = "".join(f"{name} {epoch} {counter}\n" for name, (epoch, counter) in newest.items()).encode()
+    return b"%08x\n" % zlib.crc32(lines) + lines
+
+
+def _parsed(content: bytes) -> dict[str, tuple[int, int]]:
+    checksum, _, lines = content.partition(b"\n")
+    if checksum != b"%08x" % zlib.crc32(lines):
+        raise ValueError("its checksum is another")
+    found = (line.split() for line in lines.decode().splitlines())
+    return {name: (int(epoch), int(counter)) for name, epoch, counter in found}

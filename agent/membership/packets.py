@@ -9,18 +9,20 @@ A packet opens only where its sender meant it to; the associated data, which are
                 sender counts its packets; the receiver takes each number of the newest epoch once.
     over TCP    version, fleet, receiver, place in the exchange, and the 16 random bytes with which the answering side
                 answers the first frame, the hello: in no other connection. The hello asks for nothing but them, and is
-                taken once, as a packet over UDP.
+                taken once: one for a start of the receiver as a packet over UDP, one for an address by `HelloMemory`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from agent.membership.files import MAX_SENDERS, HelloMemory
 from agent.membership.keys import ID_BYTES, NONCE_BYTES, TAG_BYTES, KeyRing
 from agent.membership.members import Peer
 from edgert.core.errors import EdgertError
@@ -35,7 +37,6 @@ MAX_FRAME: Final = 1 << 24
 only after a first, small one of the same connection opened."""
 WINDOW: Final = 1_024
 """Packets of a sender may arrive in another order within so many."""
-MAX_SENDERS: Final = 4_096
 GREETING_BYTES: Final = 16
 ANYBODY: Final = ""
 """Receiver of a frame whose sender knows an address, and not who is there: a seed."""
@@ -84,10 +85,23 @@ class Frame:
     """The place of a packet over TCP."""
 
     greeting: bytes
-    """The bytes with which the answering side greeted the connection; none for the hello."""
+    """The bytes with which the answering side greeted the connection; of a hello, its receiver's epoch or address."""
     to: str
     """Name of the receiver."""
     part: FramePart
+
+
+def hello_to(to: Peer) -> Frame:
+    """The hello for one start of a board."""
+    return Frame(pack(to.epoch), to.name, "hello")
+
+
+def hello_at(address: tuple[Any, ...] | None) -> Frame:
+    """The hello for the board at a socket's address, of which no start is known. Raises `ConnectionError` without."""
+    if address is None:
+        raise ConnectionError("the connection is closed")
+    host = ipaddress.ip_address(address[0].partition("%")[0])
+    return Frame(pack([(getattr(host, "ipv4_mapped", None) or host).packed, address[1]]), ANYBODY, "hello")
 
 
 class ReplayWindow:
@@ -95,10 +109,11 @@ class ReplayWindow:
 
     __slots__ = ("_bits", "_epoch", "_highest")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, highest: int = -1) -> None:
+        """All counters up to `highest` have come."""
         self._epoch = epoch
-        self._highest = -1
-        self._bits = 0
+        self._highest = highest
+        self._bits = (1 << WINDOW) - 1
 
     def accept(self, epoch: int, counter: int) -> bool:
         """Take a packet's number: False for one that came before, or may have."""
@@ -121,7 +136,10 @@ class ReplayWindow:
 class Sealer:
     """Seals our packets and opens those of others. `random_bytes(n)` gives n bytes that cannot be predicted."""
 
-    def __init__(self, name: str, fleet: str, epoch: int, ring: KeyRing, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, name: str, fleet: str, epoch: int, ring: KeyRing, random_bytes: Callable[[int], bytes],
+        hellos: HelloMemory | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.epoch = epoch
         self.ring = ring
@@ -135,6 +153,7 @@ class Sealer:
         self._counter = 0
         self.is_member: Callable[[str], bool] = lambda name: True
         """False of a board that is forgotten: its window makes way where there are too many."""
+        self.hellos = hellos or HelloMemory()
         self._windows: dict[str, ReplayWindow] = {}
 
     def seal(self, body: bytes, to: Peer) -> bytes:
@@ -145,7 +164,7 @@ class Sealer:
         """Raises `Dropped`, and counts it, unless the UDP packet is new and a member of the fleet sealed it for this
         start of this agent."""
         with self._counting():
-            opened = self._open(packet, MAX_DATAGRAM, {self.name: self._of_datagram(self.name, self.epoch)})
+            opened = self._open(packet, MAX_DATAGRAM, {self._of_datagram(self.name, self.epoch): self.name})
             self._accept(opened)
             return opened
 
@@ -157,7 +176,7 @@ class Sealer:
         """Raises `Dropped`, and counts it, unless a member of the fleet sealed the packet for one of these places. As
         each place has one packet, it is new where the greeting of its connection is; a hello is taken once."""
         with self._counting():
-            opened = self._open(packet, MAX_FRAME, {frame.to: self._of_frame(frame) for frame in frames})
+            opened = self._open(packet, MAX_FRAME, {self._of_frame(frame): frame.to for frame in frames})
             if any(frame.part == "hello" for frame in frames):
                 self._accept(opened)
             return opened
@@ -183,8 +202,8 @@ class Sealer:
             raise ValueError(f"expected a packet of at most {limit} bytes, got {len(packet)}")
         return packet
 
-    def _open(self, packet: bytes, limit: int, contexts: Mapping[str, bytes]) -> Opened:
-        """`contexts`: receiver -> associated data."""
+    def _open(self, packet: bytes, limit: int, contexts: Mapping[bytes, str]) -> Opened:
+        """`contexts`: associated data -> receiver."""
         if len(packet) > limit:
             raise Dropped("too large")
         if len(packet) < _LEAST:
@@ -194,7 +213,7 @@ class Sealer:
         sealed = packet[1:]
         if not self.ring.knows(sealed):
             raise Dropped("unknown key")
-        opened = ((to, self.ring.open_untrusted(sealed, context)) for to, context in contexts.items())
+        opened = ((to, self.ring.open_untrusted(sealed, context)) for context, to in contexts.items())
         to, plain = next(((to, plain) for to, plain in opened if plain is not None), ("", b""))
         if not plain:
             raise Dropped("bad tag")
@@ -214,7 +233,8 @@ class Sealer:
                 self._windows = {name: held for name, held in self._windows.items() if self.is_member(name)}
             if len(self._windows) >= MAX_SENDERS:
                 raise Dropped("too many senders")
-            window = self._windows[opened.sender] = ReplayWindow(opened.epoch)
+            newest = self.hellos.newest.get(opened.sender, (opened.epoch, -1))
+            window = self._windows[opened.sender] = ReplayWindow(*newest)
         if not window.accept(opened.epoch, opened.counter):
             raise Dropped("replay")
 

@@ -51,6 +51,8 @@ class Membership:
         """Our own coordinate, sent with each acknowledgement."""
         self.seeds: list[Address] = []
         """Addresses to join by, as long as no member is known, and now and then afterwards."""
+        self.met: dict[Address, str] = {}
+        """Seeds that have answered, and the member there: known by its own address, which may be another."""
         self._random = random
         self._own = Member(name, address, Version(epoch, 0, State.ALIVE), now)
         self.roster = Roster(self._own, random, parameters.max_members)
@@ -232,7 +234,8 @@ class Membership:
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
         syncs = [Sync(member.address, member.name) for member in members]
-        known = {member.address for member in self.roster if member.present}
+        present = {member.name: member.address for member in self.roster if member.present}
+        known = {*present.values(), *(seed for seed, name in self.met.items() if name in present)}
         gone = [member for member in self.roster.unreachable() if member.name not in self.claims.revoked]
         lost = [Sync(member.address, member.name) for member in gone]
         lost += [Sync(seed) for seed in self.seeds if seed not in known]

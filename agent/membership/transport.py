@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from agent.membership.events import Datagram, MemberEvent, StreamPing, Sync
-from agent.membership.members import Address, Peer
+from agent.membership.members import Address, Member, Peer
 from agent.membership.packets import (
     ANYBODY,
     GREETING_BYTES,
@@ -29,6 +29,8 @@ from agent.membership.packets import (
     FramePart,
     Opened,
     Sealer,
+    hello_at,
+    hello_to,
 )
 from agent.membership.protocol import Membership
 from edgert.core.clock import Clock
@@ -78,8 +80,6 @@ class Transport(asyncio.DatagramProtocol):
         self.sealer = sealer
         self.handlers: dict[str, RequestHandler] = {SYNC: self._on_sync, PING: self._on_ping}
         """Verb -> handler of requests from other agents; others may add theirs."""
-        self.met: set[Address] = set()
-        """Seeds that have answered."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self.first_s = FIRST_S
@@ -112,7 +112,7 @@ class Transport(asyncio.DatagramProtocol):
 
     def run(self) -> None:
         """Begin to tick."""
-        self._step()
+        self.step()
 
     async def stop(self) -> None:
         """Close all sockets and end what runs."""
@@ -131,13 +131,10 @@ class Transport(asyncio.DatagramProtocol):
 
     def _tick(self) -> None:
         self.membership.tick(self._clock.monotonic())
-        self._step()
+        self.step()
 
     def step(self) -> None:
         """Send what the protocol wants to send; to be called after anything was asked of it."""
-        self._step()
-
-    def _step(self) -> None:
         if events := self.membership.take_events():
             self._on_events(events)
         for output in self.membership.take_outputs():
@@ -182,7 +179,7 @@ class Transport(asyncio.DatagramProtocol):
             except ProtocolError as error:
                 self.sealer.drops["malformed"] += 1
                 log.debug("a packet of %s was malformed: %s", opened.sender, error)
-            self._step()
+            self.step()
 
     def error_received(self, exc: Exception) -> None:
         log.debug("UDP: %s", exc)
@@ -212,7 +209,8 @@ class Transport(asyncio.DatagramProtocol):
         where = expected or f"{address[0]}:{address[1]}"
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._converse(address, verb, args, expected)
+                opened = await self._converse(address, verb, args, expected)
+            answer = _map(opened.body)
         except TimeoutError:
             raise UnansweredError(f"{where}: no answer to {verb} within {timeout_s:g} s") from None
         except (OSError, EOFError) as error:
@@ -221,28 +219,44 @@ class Transport(asyncio.DatagramProtocol):
             raise RequestError(f"{where}: {verb}: the answer was not accepted: {error}") from error
         if answer.get("ok") is not True:
             raise RequestError(f"{where}: {verb}: {show(answer.get('error'), 1_000)}")
+        if not expected:
+            self.membership.met[address] = opened.sender
         return answer.get("result")
 
-    async def _converse(self, address: Address, verb: str, args: Mapping[str, Any], expected: str) -> Mapping[str, Any]:
-        body = pack(dict(args))
+    async def _converse(self, address: Address, verb: str, args: Mapping[str, Any], expected: str) -> Opened:
+        body, us = pack(dict(args)), self.membership.name
         if len(body) > _LARGEST_BODY:
             raise RequestError(f"{verb}: expected arguments of at most {_LARGEST_BODY} bytes, got {len(body)}")
-        reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
+        reader, writer, greeting = await self._greeted(address, self.membership.roster.get(expected))
         try:
-            self.write(writer, b"", Frame(b"", expected or ANYBODY, "hello"))
-            greeting, token = await reader.readexactly(GREETING_BYTES), self.sealer.new_token()
+            token = self.sealer.new_token()
             self.write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
             self.write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
             await writer.drain()
-            head = await self._read(reader, MAX_DATAGRAM, greeting, "answer head")
+            head = await self._read(reader, MAX_DATAGRAM, Frame(greeting, us, "answer head"))
             if head.body != pack([token]) or (expected and head.sender != expected):
                 raise ProtocolError(f"expected the answer of {expected or 'a member'} to this request, got another")
-            return _map((await self._read(reader, MAX_FRAME, greeting, "answer body")).body)
+            return await self._read(reader, MAX_FRAME, Frame(greeting, us, "answer body"))
         finally:
             writer.close()
 
+    async def _greeted(
+        self, address: Address, known: Member | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+        """A connection and its greeting. A member that has started anew does not greet the hello for the start of it
+        that is known: it is asked again, by its address."""
+        reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
+        try:
+            self.write(writer, b"", hello_to(known.peer) if known else hello_at(writer.get_extra_info("peername")))
+            return reader, writer, await reader.readexactly(GREETING_BYTES)
+        except BaseException as error:
+            writer.close()
+            if known is None or not isinstance(error, EOFError):
+                raise
+        return await self._greeted(address, None)
+
     def meet(self, address: Address) -> None:
-        """Exchanges tables with the member that listens at a seed's address. `met` has the address once it answered."""
+        """Exchanges tables with the member at a seed's address. `Membership.met` has it once it answered."""
         self._begin(self._sync(address, ""))
 
     async def _sync(self, address: Address, name: str) -> None:
@@ -252,11 +266,9 @@ class Transport(asyncio.DatagramProtocol):
             if not isinstance(answer, bytes):
                 raise ProtocolError(f"expected a table, got {show(answer)}")
             self.membership.merge_untrusted(answer, self._clock.monotonic())
-            if not name:
-                self.met.add(address)
         except EdgertError as error:
             log.debug("no exchange of tables: %s", error)
-        self._step()
+        self.step()
 
     async def _stream_ping(self, address: Address, target: str, sequence: int) -> None:
         limit = self.membership.parameters.probe_interval_s * self.membership.health.multiplier
@@ -264,7 +276,7 @@ class Transport(asyncio.DatagramProtocol):
             epoch = await self.ask(address, PING, {}, limit, expected=target)
             if type(epoch) is int:
                 self.membership.stream_acknowledged(target, epoch, sequence, self._clock.monotonic())
-                self._step()
+                self.step()
 
     # Requests of others
 
@@ -294,10 +306,13 @@ class Transport(asyncio.DatagramProtocol):
             gone.transport.abort()
         try:
             async with asyncio.timeout(self.first_s):
-                await self._read(reader, MAX_DATAGRAM, b"", "hello", ANYBODY)
+                own, here = self.membership.roster.own.peer, writer.get_extra_info("sockname")
+                hello = await self._read(reader, MAX_DATAGRAM, hello_to(own), hello_at(here), hello_at(own.address))
+                if hello.to == ANYBODY:
+                    await asyncio.shield(self.sealer.hellos.keep(hello.sender, hello.epoch, hello.counter))
                 writer.write(greeting)
                 self.sent_bytes += len(greeting)
-                return await self._read(reader, MAX_DATAGRAM, greeting, "head", ANYBODY)
+                return await self._read(reader, MAX_DATAGRAM, *self._places(greeting, "head"))
         except (OSError, EOFError, TimeoutError):
             self.sealer.drops["no request"] += 1
             raise
@@ -309,7 +324,7 @@ class Transport(asyncio.DatagramProtocol):
     ) -> None:
         token, verb = _token_and_verb(head)
         async with asyncio.timeout(TIMEOUT_S):
-            body = await self._read(reader, MAX_FRAME, greeting, "body", ANYBODY)
+            body = await self._read(reader, MAX_FRAME, *self._places(greeting, "body"))
         prefix = pack([token])
         if (body.sender, body.to) != (head.sender, head.to) or not body.body.startswith(prefix):
             raise ProtocolError("expected the arguments of the same request, got others")
@@ -341,7 +356,7 @@ class Transport(asyncio.DatagramProtocol):
         if not isinstance(table, bytes):
             raise RequestError(f"table: expected bytes, got {show(table)}")
         answer = self.membership.answer_table_untrusted(table, self._clock.monotonic())
-        self._step()
+        self.step()
         return answer
 
     async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> int:
@@ -354,17 +369,17 @@ class Transport(asyncio.DatagramProtocol):
         self.sent_bytes += len(packet) + _LENGTH.size
         writer.write(_LENGTH.pack(len(packet)) + packet)
 
-    async def _read(
-        self, reader: asyncio.StreamReader, limit: int, greeting: bytes, part: FramePart, *others: str
-    ) -> Opened:
-        """A frame for this agent, or for one of `others`."""
+    def _places(self, greeting: bytes, part: FramePart) -> list[Frame]:
+        """The places of a frame for this agent, or for anybody."""
+        return [Frame(greeting, to, part) for to in (self.membership.name, ANYBODY)]
+
+    async def _read(self, reader: asyncio.StreamReader, limit: int, *frames: Frame) -> Opened:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > limit:
             self.sealer.drops["too large"] += 1
             raise Dropped("too large")
         packet = await reader.readexactly(length)
         self.received_bytes += length + _LENGTH.size
-        frames = [Frame(greeting, to, part) for to in (self.membership.name, *others)]
         return self.sealer.open_frame_untrusted(packet, *frames)
 
 

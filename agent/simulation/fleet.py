@@ -127,11 +127,12 @@ class VirtualFleet(MembershipNetwork):
             raise UnansweredError(f"{receiver}: no answer to {verb} within {timeout_s:g} s") from None
 
     async def _converse(self, sender: str, receiver: str, verb: str, args: Mapping[str, Any]) -> Any:
-        wait_s = SYN_S
-        while (round_trip_s := self._round_trip(sender, receiver)) is None:
-            await asyncio.sleep(wait_s)
-            wait_s *= 2
-        await asyncio.sleep(round_trip_s)
+        for _ in range(self.connections(sender, receiver)):
+            wait_s = SYN_S
+            while (round_trip_s := self._round_trip(sender, receiver)) is None:
+                await asyncio.sleep(wait_s)
+                wait_s *= 2
+            await asyncio.sleep(round_trip_s)
         self.request_bytes += stream_bytes(len(pack(args)))
         agent = self.agents.get(receiver)
         await self._carry(sender, receiver)

@@ -68,6 +68,11 @@ class MembershipNetwork(ABC):
     def stream_delay(self, sender: str, receiver: str) -> float:
         """Seconds until a connection over TCP is answered: what is lost is sent again."""
 
+    def connections(self, sender: str, receiver: str) -> int:
+        """Connections that a request takes: a receiver that has started anew greets the second one."""
+        known = self.boards[sender].machine.roster.get(receiver)
+        return 1 if known is None or known.version.epoch == self.boards[receiver].machine.epoch else 2
+
     @abstractmethod
     def is_cut(self, sender: str, receiver: str) -> bool:
         """True if nothing from `sender` arrives at `receiver`."""
@@ -183,7 +188,9 @@ class MembershipNetwork(ABC):
         def connect() -> None:
             self._when_it_runs(receiver, board, lambda: done(sender, receiver))
 
-        self.at(self.now + self.stream_delay(sender, receiver), connect)
+        connections = self.connections(sender, receiver)
+        self.boards[sender].sent_bytes += (connections - 1) * STREAM_COST
+        self.at(self.now + connections * self.stream_delay(sender, receiver), connect)
 
     def _exchange(self, sender: str, receiver: str) -> None:
         first, second = self.boards[sender], self.boards[receiver]

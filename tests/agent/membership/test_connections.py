@@ -9,20 +9,21 @@ import contextlib
 import gc
 import os
 import random
-import socket
 import struct
 import tracemalloc
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.membership.files import HELLO_FILE, stamp
 from agent.membership.members import State
 from agent.membership.messages import Claim
-from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame
+from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame, hello_at, hello_to
 from agent.membership.transport import MAX_OF_MEMBER, MAX_WAITING, RequestError, Transport
 from edgert.core.packing import pack
-from tests.agent.membership.worlds import introduce, started
+from tests.agent.membership.worlds import answered, introduce, recorder, sealed, started
 from tests.waiting import in_loop, until
 
 CONNECTIONS = int(os.environ.get("EDGERT_FUZZ_PACKETS", "4000")) // 20
@@ -37,52 +38,13 @@ def counting(board: Transport, calls: list[str]) -> None:
     board.handlers[VERB] = handler
 
 
-@contextlib.asynccontextmanager
-async def recorder(board: Transport) -> AsyncIterator[tuple[tuple[str, int], bytearray]]:
-    """A man in the middle: passes connections on to the board, and keeps what the askers sent."""
-    record = bytearray()
-
-    async def tap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upwards, to_board = await asyncio.open_connection(*board.membership.roster.own.address)
-
-        async def up() -> None:
-            while data := await reader.read(65_536):
-                record.extend(data)
-                to_board.write(data)
-
-        task = asyncio.create_task(up())
-        while data := await upwards.read(65_536):
-            writer.write(data)
-        task.cancel()
-        for end in (writer, to_board):
-            end.close()
-
-    server = await asyncio.start_server(tap, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[:2], record
-    finally:
-        server.close()
-
-
-async def answered(board: Transport, sent: bytes, greeted: bool = False) -> bytes:
-    """All that the board sends to one who sends this; after the greeting, if there should be one."""
-    loop, found = asyncio.get_running_loop(), b""
-    with socket.socket() as sock:
-        sock.setblocking(False)
-        await loop.sock_connect(sock, board.membership.roster.own.address)
-        with contextlib.suppress(ConnectionError):
-            await loop.sock_sendall(sock, sent)
-            while data := await loop.sock_recv(sock, 65_536):
-                found += data
-    return found[GREETING_BYTES:] if greeted and len(found) >= GREETING_BYTES else found
-
-
 @in_loop
 async def test_recorded_request_is_carried_out_nowhere_again() -> None:
     a, b, c = await started("a"), await started("b"), await started("c")
     calls: list[str] = []
     for board in (b, c):
         counting(board, calls)
+    introduce(a, b)
     async with recorder(b) as (address, record):
         assert await a.ask(address, VERB, {"remove": "air"}, expected="b") == "done"
     assert calls == ["air at b for a"]
@@ -90,9 +52,9 @@ async def test_recorded_request_is_carried_out_nowhere_again() -> None:
     assert await answered(c, bytes(record)) == b"", "it is no receiver of the hello"
     assert (b.sealer.drops, c.sealer.drops) == ({"replay": 1}, {"bad tag": 1})
     await b.stop()
-    b = await started("b")  # even one that lost its epoch
+    b = await started("b", epoch=2)
     counting(b, calls)
-    assert await answered(b, bytes(record), greeted=True) == b""
+    assert await answered(b, bytes(record)) == b"", "its windows are empty, and its epoch is another"
     assert b.sealer.drops == {"bad tag": 1}
     assert calls == ["air at b for a"]
     for board in (a, b, c):
@@ -129,7 +91,7 @@ async def test_connection_carries_one_request_out_however_often_it_holds_it() ->
     calls: list[str] = []
     counting(b, calls)
     reader, writer = await asyncio.open_connection(*b.membership.roster.own.address)
-    a.write(writer, b"", Frame(b"", "b", "hello"))
+    a.write(writer, b"", hello_to(b.membership.roster.own.peer))
     greeting = await reader.readexactly(GREETING_BYTES)
     a.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
     a.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
@@ -182,6 +144,7 @@ async def test_answer_of_an_earlier_request_is_not_taken() -> None:
             await reader.read()
         writer.close()
 
+    introduce(a, b)
     server = await asyncio.start_server(replayed, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()[:2]
     assert await a.ask(address, VERB, {"remove": "air"}, expected="b") == "done"
@@ -204,7 +167,7 @@ async def test_idle_connections_of_anybody_keep_no_member_out() -> None:
             if number % 3 == 1:
                 writer.write(struct.pack("<I", 1_000) + b"half of a frame")
             if number % 3 == 2:
-                a.write(writer, b"", Frame(b"", "b", "hello"))
+                a.write(writer, b"", hello_to(b.membership.roster.own.peer))
         await until(lambda: b.refused_connections == MAX_WAITING, "the listener to take them")
         assert await a.request("b", VERB, {"remove": "air"}) == "done"
         assert len(b.waiting) == MAX_WAITING - 1
@@ -273,23 +236,27 @@ def foreign(draw: random.Random, record: bytes) -> bytes:
 
 @pytest.mark.parametrize("seed", [int(os.environ.get("EDGERT_FUZZ_SEED", "1"))])
 @in_loop
-async def test_foreign_connections_are_counted_never_answered_and_leave_nothing(seed: int) -> None:
+async def test_foreign_connections_are_counted_never_answered_and_leave_nothing(seed: int, tmp_path: Path) -> None:
     print(f"seed {seed}, {CONNECTIONS} connections")
     draw = random.Random(seed)
-    a, b = await started("a"), await started("b")
-    b.first_s = 0.02
+    a, b = await started("a"), await started("b", folder=tmp_path)
     calls: list[str] = []
     counting(b, calls)
+    introduce(a, b)
     async with recorder(b) as (address, record):
         await a.ask(address, VERB, {"remove": "air"}, expected="b")
+    taken = sealed(a, hello_at(b.membership.roster.own.address))
+    assert len(await answered(b, taken)) == GREETING_BYTES
+    b.first_s = 0.02
+    records = bytes(record), taken + bytes(record)
     for _ in range(20):  # caches fill
-        assert await answered(b, foreign(draw, bytes(record))) == b""
-    dropped, held = b.sealer.drops.total(), b.membership.table()
+        assert await answered(b, foreign(draw, draw.choice(records))) == b""
+    dropped, held, stored = b.sealer.drops.total(), b.membership.table(), stamp(tmp_path / HELLO_FILE)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(CONNECTIONS):
-            assert await answered(b, foreign(draw, bytes(record))) == b""
+            assert await answered(b, foreign(draw, draw.choice(records))) == b""
         await until(lambda: len(b.waiting) == 0, "the connections to be forgotten")
         gc.collect()
         size, peak = (traced - before for traced in tracemalloc.get_traced_memory())
@@ -298,6 +265,7 @@ async def test_foreign_connections_are_counted_never_answered_and_leave_nothing(
     print(dict(b.sealer.drops), f"{size} bytes more, {peak} at most")
     assert b.sealer.drops.total() == dropped + CONNECTIONS
     assert b.membership.table() == held
+    assert stamp(tmp_path / HELLO_FILE) == stored != (0, 0, 0), "none of them wrote to the disk"
     assert calls == ["air at b for a"]
     assert size < 100_000
     assert peak < 2_000_000

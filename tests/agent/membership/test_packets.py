@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from agent.membership.keys import KeyRing
 from agent.membership.members import Peer
 from agent.membership.messages import body, decode_untrusted, encode
-from agent.membership.packets import ANYBODY, MAX_DATAGRAM, WINDOW, Dropped, Frame, ReplayWindow, Sealer
+from agent.membership.packets import (
+    ANYBODY,
+    MAX_DATAGRAM,
+    WINDOW,
+    Dropped,
+    Frame,
+    ReplayWindow,
+    Sealer,
+    hello_at,
+    hello_to,
+)
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from edgert.core.errors import ProtocolError
@@ -77,10 +87,10 @@ def test_frame_opens_in_its_connection_and_place_only() -> None:
 
 
 def test_hello_is_taken_once() -> None:
-    asker, receiver, hello = sealer(), sealer("b"), Frame(b"", "b", "hello")
+    asker, receiver, hello = sealer(), sealer("b"), hello_to(B)
     recorded = [asker.seal_frame(b"", hello) for _ in range(2)]
     for packet in reversed(recorded):  # connections made at once come in any order
-        assert receiver.open_frame_untrusted(packet, hello, Frame(b"", ANYBODY, "hello")).sender == "a"
+        assert receiver.open_frame_untrusted(packet, hello, hello_at(B.address)).sender == "a"
     for packet in recorded:
         with pytest.raises(Dropped, match="replay"):
             receiver.open_frame_untrusted(packet, hello)
@@ -183,3 +193,5 @@ def test_windows_of_boards_that_are_forgotten_make_way(monkeypatch: pytest.Monke
     receiver.is_member = lambda name: name == "member"
     assert receiver.open_untrusted(packet).sender == "new"
     assert dropped(receiver, sealer("member").seal(b"hello", B)) == "replay"
+    receiver.hellos.newest["old"] = (1, 1)
+    assert dropped(receiver, sealer("old").seal(b"hello", B)) == "replay", "a hello for an address is remembered"

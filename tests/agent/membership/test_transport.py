@@ -48,7 +48,7 @@ async def test_agent_with_another_key_gets_no_answer() -> None:
     try:
         with pytest.raises(RequestError, match="the connection failed"):
             await a.request("b", "membership.ping", {})
-        assert b.sealer.drops == {"unknown key": 1}
+        assert b.sealer.drops == {"unknown key": 2}, "asked again by its address"
     finally:
         await a.stop()
         await b.stop()
