@@ -9,7 +9,8 @@ first writes the voters of before by its own number).
 A new board is no voter until the others made it one. The first board of a fleet begins alone.
 
 Fleets that began apart become one: a board joins the other fleet where a majority of that one votes, and its own has no
-majority for as long as it takes to forget a board, or fewer boards. One that joins has no vote until it is told.
+majority for as long as it takes to forget a board, or fewer boards (those that joined already count as its own). One
+that joins has no vote until it is told.
 """
 
 from __future__ import annotations
@@ -108,12 +109,16 @@ class Electorate:
         rival = max(theirs.values(), default=rival)
         if not is_majority(theirs, rival.names):
             return
-        answers = await leases.ask("known", VOTERS, 0)
-        if not is_majority([name for name, answer in answers.items() if answer["votes"]], leases.members):
+        answers, goes_on = await leases.ask("known", VOTERS, 0), rival.supersedes(memory.voters)
+        voting = {name for name, answer in answers.items() if answer["votes"]}
+        records = {name: record for name, answer in answers.items() if isinstance(record := answer.get("voters"), list)}
+        joined = {name for name, record in records.items() if record[:1] == [rival.fleet]}
+        if not is_majority(voting, leases.members):
             memory.rival, self._failing_since = rival, now if failing_since is None else failing_since
-            if now - self._failing_since < dead_s(len(leases.members)):
+            follows = goes_on and is_majority(voting | joined, leases.members)
+            if not follows and now - self._failing_since < dead_s(len(leases.members)):
                 return
-        elif not rival.supersedes(memory.voters):
+        elif not goes_on:
             return
         log.warning("this board joins another fleet of the same key, of %s", ", ".join(rival.names))
         memory.join(rival)

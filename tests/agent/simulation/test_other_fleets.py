@@ -157,3 +157,23 @@ def test_a_flow_that_one_side_runs_stays_though_the_other_side_that_was_forced_t
         await ask(fleet, "b", "move", flow="air", moves={"minute": "c"})
 
     tell(story)
+
+
+def test_the_last_boards_of_a_fleet_that_joins_another_one_follow_at_once() -> None:
+    """Its first boards joined, as the other fleet was greater; those left had no majority, and waited for 180 s with
+    what they ran for others."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
+        await restart_agent(fleet, "e")  # so they do not look at the same time
+        await asyncio.sleep(20)
+        fleet.apply(FleetEvent(0.0, "heal", ("d", "a", "b", "c"), None))
+        fleet.apply(FleetEvent(0.0, "heal", ("e", "a", "b", "c"), None))
+        for name in "de":
+            fleet.agents[name].membership.seeds = [fleet.agents["a"].membership.roster.own.address]
+        await asyncio.sleep(90)
+        assert members(fleet) == {frozenset("abcde")}
+        assert on(fleet) == {"d": (1, False), "e": (1, False)}
+
+    tell(story, 5)
