@@ -43,8 +43,9 @@ PACKAGES: Final = (
 )  # fmt: skip
 UNPACKED: Final = (
     "e2fsprogs", "libext2fs2t64", "libss2", "libcom-err2", "dropbear-bin", "libtomcrypt1", "libtommath1",
+    "wpasupplicant", "libnl-3-200", "libnl-genl-3-200", "libnl-route-3-200", "libpcsclite1", "wireless-regdb",
 )  # fmt: skip
-"""Check and growth of file systems, and SSH; no script of theirs is needed."""
+"""Check and growth of file systems, SSH, and Wi-Fi; no script of theirs is needed."""
 NEEDED: Final = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "depmod": "kmod"}
 FOREIGN: Final = {"arch-test": "arch-test"}
 CARD: Final = {"genimage": "genimage", "mcopy": "mtools", "mkdosfs": "dosfstools"}
@@ -54,7 +55,7 @@ WANTED_UNITS: Final = ("edgert-agent-key.path", "edgert-agent-key.service")
 """Units that those start."""
 OWN_UNITS: Final = (
     "edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path",
-    "edgert-renewal.timer", "edgert-enrolment.service", "edgert-ssh.service",
+    "edgert-renewal.timer", "edgert-enrolment.service", "edgert-ssh.service", "edgert-wifi.service",
 )  # fmt: skip
 """Units of `files/` that are to be started with the board."""
 GROUP, GROUP_ID = "edgert-board", 900
@@ -165,6 +166,8 @@ class Image:
         debian.unpack(self.archive.kernel(self.spec["kernel"]), self.tree)
         for package in UNPACKED:
             debian.unpack(self.archive.fetch(package), self.tree)
+        for name in ("regulatory.db", "regulatory.db.p7s"):  # which channels a country allows; a script links it
+            (self.tree / "usr/lib/firmware" / name).symlink_to(f"{name}-upstream")
         [modules] = (self.tree / "usr/lib/modules").iterdir()
         for name in UNUSED_MODULES:
             shutil.rmtree(modules / "kernel" / name, ignore_errors=True)
@@ -190,13 +193,15 @@ class Image:
             self._firmware()
 
     def _firmware(self) -> None:
-        """Adds the files that the board's own boot loader reads, and the firmware of its radio."""
+        """Adds the firmware that the board's own boot loader reads, and that of its radio."""
         if (self.out / "vmlinuz").read_bytes()[4:8] == b"zimg":
             raise BuildError("expected a plain arm64 kernel, got one that only an EFI firmware unpacks")
         firmware = self.work / "firmware"
         firmware.mkdir()
         debian.unpack(self.archive.fetch("raspi-firmware"), firmware)
         shutil.copytree(firmware / "usr/lib/firmware", self.tree / "usr/lib/firmware", dirs_exist_ok=True)
+        if package := self.spec["card"].get("radio"):
+            debian.unpack(self.archive.fetch(package["package"]), self.tree, "--wildcards", *package["files"])
 
     def _install(self) -> None:
         pip = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check", "-q")

@@ -30,8 +30,9 @@ EMPTY: Final = ("etc/machine-id", "var/lib/dbus/machine-id")
 LOCKED: Final = re.compile(r"[!*].*")
 PROGRAMS: Final = (
     "usr/sbin/e2fsck", "usr/sbin/resize2fs", "usr/bin/partx", "usr/sbin/blkid", "usr/sbin/mosquitto",
-    "usr/sbin/dropbear", "usr/bin/dropbearkey", "usr/bin/python3", "usr/lib/systemd/systemd", "usr/bin/rauc",
-    "boot/vmlinuz", "boot/initrd.img", "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/__main__.py",
+    "usr/sbin/dropbear", "usr/bin/dropbearkey", "usr/sbin/wpa_supplicant", "usr/bin/python3",
+    "usr/lib/systemd/systemd", "usr/bin/rauc", "boot/vmlinuz", "boot/initrd.img",
+    "opt/edgert/bin/edgert-gateway", "opt/edgert/lib/gateway/__main__.py",
 )  # fmt: skip
 """Started by the initramfs, by the provisioning, and by systemd."""
 LOADER_FILES: Final = {

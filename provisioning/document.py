@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Final, TypeVar
 from edgert.core.config import parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.settings.agent import AgentSettings
-from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network
+from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network, Wifi
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.toml import to_toml
 
@@ -32,6 +33,7 @@ IDENTITY: Final = {
 """Setting of `[identity]` -> file below `STORED`."""
 RENEWED: Final = "identity/renewed"
 """Folder of a certificate that replaced the provisioning file's, and its key."""
+WIFI_FILE: Final = "network/wifi.conf"
 SERVICE_FILE: Final = "enrolment/url"
 TOKEN_FILE: Final = "enrolment/request.toml"
 """The provisioning file of a board that waits for its identity,"""
@@ -39,7 +41,7 @@ TOKEN_KEY: Final = "enrolment/next.key"
 """the key that it is to get a certificate for,"""
 COMPLETE_FILE: Final = "enrolment/complete.toml"
 """and the file with that identity, until it is stored."""
-SECRETS: Final = frozenset((*(IDENTITY[name] for name in ("key", "fleet_key", "mac_key")), TOKEN_FILE))
+SECRETS: Final = frozenset((*(IDENTITY[name] for name in ("key", "fleet_key", "mac_key")), TOKEN_FILE, WIFI_FILE))
 """Files that not everybody may read."""
 
 
@@ -84,7 +86,8 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
         "agent.toml": to_toml(agent),
         "mosquitto/listener.conf": _listeners(board.broker),
         "mosquitto/sensors.acl": SENSORS_ACL,
-        "network/lan.network": _network(board.network),
+        "network/lan.network": _network(board.network, "wl*" if board.wifi.name else "en* eth* end*"),
+        **({WIFI_FILE: _wifi(board.wifi)} if board.wifi.name else {}),
         "network/hostname": f"{hostname.split('.')[0]}\n",
         "ssh/authorized_keys": "".join(f"{key}\n" for key in board.ssh.keys),
         **{path: own for name, path in IDENTITY.items() if (own := getattr(board.identity, name))},
@@ -149,10 +152,20 @@ def _listeners(broker: LanBroker) -> str:
     return f"{own}listener {broker.port} {broker.listen}\nallow_anonymous true\n{rules}"
 
 
-def _network(network: Network) -> str:
+def _wifi(wifi: Wifi) -> str:
+    """The settings of wpa_supplicant. Name and key are hexadecimal, so that no character of them means anything to it.
+    The key is made of name and password as WPA2 has it (IEEE 802.11, J.4.1): the password is not on the board."""
+    name = wifi.name.encode()
+    key = hashlib.pbkdf2_hmac("sha1", wifi.password.encode(), name, 4096, 32).hex()
+    country = f"country={wifi.country}\n" if wifi.country else ""
+    how = f"key_mgmt=WPA-PSK\n    psk={key}" if wifi.password else "key_mgmt=NONE"
+    return f"{country}network={{\n    ssid={name.hex()}\n    scan_ssid=1\n    {how}\n}}\n"
+
+
+def _network(network: Network, devices: str) -> str:
     if not network.address:
         return ""
     lines = [f"Address={network.address}"]
     lines += [f"Gateway={network.gateway}"] if network.gateway else []
     lines += [f"DNS={network.dns}"] if network.dns else []
-    return "[Match]\nName=en* eth* end*\n\n[Network]\n" + "".join(f"{line}\n" for line in lines)
+    return f"[Match]\nName={devices}\n\n[Network]\n" + "".join(f"{line}\n" for line in lines)

@@ -28,6 +28,7 @@ from provisioning.document import (
     SERVICE_FILE,
     TOKEN_FILE,
     TOKEN_KEY,
+    WIFI_FILE,
     files_untrusted,
 )
 from provisioning.identity import own_name
@@ -40,7 +41,7 @@ UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
-ROOT_ONLY: Final = (Path(IDENTITY["fleet_key"]).name, Path(TOKEN_FILE).name)
+ROOT_ONLY: Final = tuple(Path(name).name for name in (IDENTITY["fleet_key"], TOKEN_FILE, WIFI_FILE))
 """The agent takes the fleet's key only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 20
 GROUP: Final = "edgert-board"
@@ -104,7 +105,7 @@ def store(stored: Path, made: Mapping[str, str]) -> None:
     for name, text in made.items():
         _write(stored / name, text, secret=name in SECRETS)
     os.sync()  # before the only other copy goes
-    for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY} - set(made):
+    for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY, WIFI_FILE} - set(made):
         if (stored / name).exists():
             _wipe(stored / name)
     shutil.rmtree(stored / RENEWED, ignore_errors=True)  # a pair that the earlier file's was replaced by

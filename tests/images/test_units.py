@@ -31,6 +31,7 @@ NEEDS_SYSTEMD = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reas
         ("edgert-agent.service", 2.5),
         ("../images/files/etc/systemd/system/edgert-renewal.service", 4.0),
         ("../images/files/etc/systemd/system/edgert-enrolment.service", 4.0),
+        ("../images/files/etc/systemd/system/edgert-wifi.service", 4.0),
         # root, with devices: it attaches a bundle of a web server as one
         ("../images/files/etc/systemd/system/edgert-update.service", 7.5),
     ],

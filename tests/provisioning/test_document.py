@@ -49,6 +49,21 @@ def test_with_a_listener_on_the_network_the_gateway_uses_one_of_its_own() -> Non
     assert "listener 1884 127.0.0.1" in files["mosquitto/listener.conf"]
 
 
+def test_a_wireless_network_has_the_fixed_address_and_its_password_is_not_kept() -> None:
+    files = files_untrusted(
+        '[wifi]\nname = "IEEE"\npassword = "password"\ncountry = "DE"\n[network]\naddress = "10.0.0.2/24"\n'
+    )
+    # the test vector of IEEE 802.11, J.4.2
+    key = "f42c6fc52df0ebef9ebb4b90b38a5f902e83fe1b135a70e23aed762e9710a12e"
+    assert files["network/wifi.conf"] == (
+        f"country=DE\nnetwork={{\n    ssid=49454545\n    scan_ssid=1\n    key_mgmt=WPA-PSK\n    psk={key}\n}}\n"
+    )
+    assert files["network/lan.network"].startswith("[Match]\nName=wl*\n")
+    opened = files_untrusted('[wifi]\nname = "b\\"}\\n"\n')
+    assert opened["network/wifi.conf"] == "network={\n    ssid=62227d0a\n    scan_ssid=1\n    key_mgmt=NONE\n}\n"
+    assert "network/wifi.conf" not in files_untrusted("")
+
+
 def test_who_has_a_key_gets_a_shell_and_a_later_file_without_keys_ends_that() -> None:
     told = files_untrusted(f'[ssh]\nkeys = ["{KEY} me@laptop", "{KEY}"]\n')
     assert told["ssh/authorized_keys"] == f"{KEY} me@laptop\n{KEY}\n"
@@ -97,6 +112,9 @@ def test_sensors_of_the_network_cannot_control_the_gateway_unless_told() -> None
             '[identity]\nmac_key = "short"',
             "identity.mac_key: expected the line of a file made by",
         ),
+        ('[wifi]\nname = "' + "ü" * 17 + '"', "wifi.name: expected at most 32 bytes"),
+        ('[wifi]\npassword = "short"', "wifi.password: expected 8 to 63 printable ASCII characters, got another value"),
+        ('[wifi]\ncountry = "de"', "wifi.country: expected a country's two letters"),
         ("[gateway]\nid = 2020-01-01", "gateway.id: expected"),
         ("[gateway]\nid = { a = 1 }", "expected"),
         ("[pool]\nworkers = inf", "expected"),

@@ -18,6 +18,9 @@ SERVICE: Final = re.compile(r"https://(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 FINGERPRINT: Final = re.compile(r"[0-9a-f]{64}")
 MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
+WIFI_NAME_BYTES: Final = 32
+WIFI_PASSWORD: Final = re.compile(r"[ -~]{8,63}")
+COUNTRY: Final = re.compile(r"[A-Z]{2}")
 SSH_KEY: Final = re.compile(r"(?P<kind>[a-z0-9@.-]+) (?P<key>[A-Za-z0-9+/]{32,}={0,2})( [ -~]*)?")
 """A public key: its kind, the key in base64, and a remark."""
 
@@ -108,6 +111,30 @@ class Identity:
     mac_key: str = setting("", doc="line of the gateway's file of its MAC key", secret=True, check=_mac_key)
 
 
+def _wifi_name(text: str) -> str | None:
+    return None if len(text.encode("utf-8", "replace")) <= WIFI_NAME_BYTES else f"at most {WIFI_NAME_BYTES} bytes"
+
+
+def _wifi_password(text: str) -> str | None:
+    return None if not text or WIFI_PASSWORD.fullmatch(text) else "8 to 63 printable ASCII characters"
+
+
+def _country(text: str) -> str | None:
+    return None if not text or COUNTRY.fullmatch(text) else "a country's two letters (ISO 3166), such as DE"
+
+
+@dataclass(frozen=True, slots=True)
+class Wifi:
+    """A wireless network (WPA2). A fixed address of `[network]` is then for it, and a cable asks for one (DHCP)."""
+
+    name: str = setting("", doc="its name (SSID); empty: no Wi-Fi", check=_wifi_name)
+    password: str = setting("", doc="its password; empty: it has none", secret=True, check=_wifi_password)
+    country: str = setting(
+        "", doc="where the board is, such as DE: the channels allowed there; empty: those allowed everywhere",
+        check=_country,
+    )  # fmt: skip
+
+
 def _ssh_keys(keys: tuple[str, ...]) -> str | None:
     wrong = next((number for number, key in enumerate(keys, 1) if not _is_ssh_key(key)), 0)
     return f"lines of .pub files, as `ssh-ed25519 AAAA... name`; line {wrong} is none" if wrong else None
@@ -167,6 +194,7 @@ class BoardSettings:
 
     broker: LanBroker = section(LanBroker)
     network: Network = section(Network)
+    wifi: Wifi = section(Wifi)
     ssh: Ssh = section(Ssh)
     identity: Identity = section(Identity)
     enrolment: Enrolment = section(Enrolment)
