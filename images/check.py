@@ -22,7 +22,7 @@ from images.programs import BuildError, run
 ROOT: Final = Path(__file__).resolve().parents[1]
 PRIVATE_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/]{4}")
 NAMES: Final = re.compile(
-    r"ssh_host_.*_key|authorized_keys|id_(rsa|ecdsa|ed25519)|.*\.(key|p12|pfx)|random-seed|credential\.secret|edgert\.toml"
+    r"ssh_host_.*_key|authorized_keys|id_(rsa|ecdsa|ed25519)|.*\.(key|p12|pfx)|host_key|wifi\.conf|random-seed|credential\.secret|edgert\.toml"
     r"|.*\.lease[s]?|\.netrc|\.bash_history"
 )
 """Files that have a secret or the traces of one machine in them."""

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from edgert.core.config import parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.settings.agent import AgentSettings
-from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network, Wifi
+from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network, Wifi, wifi_faults
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.toml import to_toml
 
@@ -72,8 +72,8 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
             gateway["central"] = {"enabled": False}
     if "gateway" in gateway:  # data_dir is the gateway's alone
         agent["gateway"] = {name: value for name, value in gateway["gateway"].items() if name in ("id", "fleet")}
-    if isinstance(board, BoardSettings) and (fault := _half(board)):
-        board = DocumentError(where, [fault])
+    if isinstance(board, BoardSettings) and (between := [*_half(board), *wifi_faults(document.get("wifi", {}))]):
+        board = DocumentError(where, between)
     settings, agent_settings = _read(GatewaySettings, gateway, where), _read(AgentSettings, agent, where)
     parts = (settings, agent_settings, board)
     if faults := [part.problems for part in parts if isinstance(part, DocumentError)]:
@@ -96,16 +96,16 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
     }
 
 
-def _half(board: BoardSettings) -> Problem | None:
+def _half(board: BoardSettings) -> list[Problem]:
     """A token is of no use alone, and of none beside an identity."""
     enrolment = board.enrolment
     if not enrolment.token:
-        return None
+        return []
     if not (enrolment.url and enrolment.ca_sha256):
-        return Problem("enrolment.token", "enrolment.url and enrolment.ca_sha256 beside a token", "not both")
+        return [Problem("enrolment.token", "enrolment.url and enrolment.ca_sha256 beside a token", "not both")]
     if board.identity.certificate:
-        return Problem("enrolment.token", "either a token or an identity", "both")
-    return None
+        return [Problem("enrolment.token", "either a token or an identity", "both")]
+    return []
 
 
 def _names(cls: type[Any]) -> set[str]:
@@ -158,7 +158,7 @@ def _wifi(wifi: Wifi) -> str:
     name = wifi.name.encode()
     key = hashlib.pbkdf2_hmac("sha1", wifi.password.encode(), name, 4096, 32).hex()
     country = f"country={wifi.country}\n" if wifi.country else ""
-    how = f"key_mgmt=WPA-PSK\n    psk={key}" if wifi.password else "key_mgmt=NONE"
+    how = f"key_mgmt=WPA-PSK\n    proto=RSN\n    psk={key}" if wifi.password else "key_mgmt=NONE"
     return f"{country}network={{\n    ssid={name.hex()}\n    scan_ssid=1\n    {how}\n}}\n"
 
 

@@ -101,13 +101,14 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
 
 
 def store(stored: Path, made: Mapping[str, str]) -> None:
-    """Writes the files of a provisioning file, and removes those of an earlier one."""
-    for name, text in made.items():
-        _write(stored / name, text, secret=name in SECRETS)
-    os.sync()  # before the only other copy goes
+    """Removes the files of an earlier provisioning file, and writes those of this one: who is let in by it has not the
+    earlier one's keys. A power cut amid this does no harm, as the source is still there and is taken again."""
     for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY, WIFI_FILE} - set(made):
         if (stored / name).exists():
             _wipe(stored / name)
+    for name, text in made.items():
+        _write(stored / name, text, secret=name in SECRETS)
+    os.sync()  # before the only other copy goes
     shutil.rmtree(stored / RENEWED, ignore_errors=True)  # a pair that the earlier file's was replaced by
     if (stored / COMPLETE_FILE).exists():
         _wipe(stored / COMPLETE_FILE)

@@ -44,6 +44,8 @@ class FleetMend:
         """Flows whose change of plan no coordinator goes on with, and since when."""
         self._unsettled: dict[str, float] = {}
         """Flows with other parts than are remembered, and since when."""
+        self._foreign: set[str] = set()
+        """Flows whose change of plan is another fleet's, as the log says once."""
         self._all_at = float("-inf")
 
     async def run(self) -> None:
@@ -90,18 +92,21 @@ class FleetMend:
     async def end_change(self, flow: str) -> None:
         """All gateways that take part have to answer, twice: first they are told of this coordinator's fencing number,
         so that the one before can do nothing any more, then what they say counts. Boards that were forgotten are left
-        out: they come back to no part. A change of a flow that this fleet does not remember, with boards that are none
-        of it, is another fleet's: a board brought its part of it, and may go back."""
+        out: they come back to no part. If this fleet has no record of the flow, and the plan names boards outside of
+        this fleet, the change belongs to another fleet and is left alone."""
         flows = self._flows
         parts = await flows.parts(flow)
         boards = self._counting(parts)
         fence = flows.next_fence(parts.values())
         left_out = set().union(*map(participants, parts.values())) - boards
+        removed = False
         try:
-            state = (await flows.leases.read(flow)).state if left_out else "runs"
-            if not state:
-                log.debug("flow %s: a change of its plan is left to the fleet of %s", flow, listed(left_out))
-                return
+            if left_out:
+                state = (await flows.leases.read(flow)).state
+                removed = state in ("removing", "removed")
+                if not state:
+                    self._leave_alone(flow, left_out)
+                    return
             told = {"flow": flow, "fence": fence}
             await asyncio.gather(*(flows.ask(board, "part.rules", told) for board in boards))
             known = {board: await flows.ask(board, "part.status", {}) for board in sorted(boards)}
@@ -112,7 +117,7 @@ class FleetMend:
         if self._counting(parts) - boards:
             return  # another change has begun; the next look ends it
         verdict, plan = decision(parts)
-        if verdict == "commit" and state in ("removing", "removed"):
+        if verdict == "commit" and removed:
             verdict = "abort"
         log.warning("flow %s: a change of its plan that was left is ended: %s", flow, verdict)
         if verdict == "commit":
@@ -123,6 +128,14 @@ class FleetMend:
                 log.warning("%s", error)
         elif verdict == "abort":
             await abort(flow, boards, plan, fence, flows.ask)
+
+    def _leave_alone(self, flow: str, others: Collection[str]) -> None:
+        if flow not in self._foreign:
+            self._foreign.add(flow)
+            log.warning(
+                "flow %s stands still: its plan was being changed by the fleet of %s, which is to end that; else "
+                "deploy a flow of that name here, or remove it", flow, listed(others),
+            )  # fmt: skip
 
     def _counting(self, parts: Mapping[str, Part]) -> set[str]:
         """The gateways that take part, forgotten ones left out unless they have answered. One that has left, and was

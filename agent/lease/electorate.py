@@ -9,8 +9,8 @@ first writes the voters of before by its own number).
 A new board is no voter until the others made it one. The first board of a fleet begins alone.
 
 Fleets that began apart become one: a board joins the other fleet where a majority of that one votes, and its own has no
-majority for as long as it takes to forget a board, or fewer boards (those that joined already count as its own). One
-that joins has no vote until it is told.
+majority for as long as it takes to forget a board, or fewer boards (those that have already joined count towards its
+majority). One that joins has no vote until it is told.
 """
 
 from __future__ import annotations

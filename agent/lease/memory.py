@@ -39,7 +39,7 @@ class LeaseMemory:
         """The newest voters of another fleet that this board has heard of; without names: it has heard of none."""
         self._remembers = plain.get("remembers") is True
         self.joined = plain.get("joined") is True
-        """True from when this board became one of others until its guests stand still (`agent.fleet.presence`)."""
+        """True since this board joined another fleet or was forgotten, until its guests are suspended."""
         self._blank_since = clock.monotonic()
         if not is_number(floor := plain.get("floor", 0)):
             raise ValueError("expected a number as floor")

@@ -17,7 +17,7 @@ from edgert.core.config import SettingEntry, entries, parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.agent import AgentSettings
-from edgert.core.settings.board import BoardSettings
+from edgert.core.settings.board import BoardSettings, wifi_faults
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.toml import to_toml
 
@@ -116,8 +116,8 @@ def _board(
     document: Document = {name: dict(table) for name, table in common.items()}
     problems: list[Problem] = []
     labels = list(document.get("agent", {}).get("labels", []))
-    for (name, entry), cell in zip(columns, map(str.strip, cells), strict=True):
-        where = f"line {line}, column {name}"
+    for (name, entry), content in zip(columns, cells, strict=True):
+        where, cell = f"line {line}, column {name}", content if entry.about.secret else content.strip()
         if entry.path == "agent.labels":
             labels += _labels(name, cell, where, problems)
         elif cell or entry.path == "gateway.id":
@@ -177,7 +177,7 @@ def _of_all(document: Mapping[str, Mapping[str, Any]], fleet: str) -> list[Probl
         problems.append(Problem("gateway.fleet", f"{fleet}, the fleet of the CA", show(gateway["fleet"])))
     if gateway.get("id") and gateway["id"] == central.get("host"):  # it could pass for the broker by its common name
         problems.append(Problem("gateway.id", "another name than that of the central broker", show(gateway["id"])))
-    return problems
+    return problems + wifi_faults(document.get("wifi", {}))
 
 
 def _again(board: BoardLine, taken: dict[tuple[str, str], int]) -> list[Problem]:

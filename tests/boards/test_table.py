@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from edgert.boards.table import boards_untrusted, common_untrusted
 from edgert.core.errors import DocumentError
+from tests.provisioning.keys import KEY
 
 COMMON = '[central]\nhost = "broker.farm"\n[agent]\nlabels = ["owner=ann"]\n'
 
@@ -26,6 +27,16 @@ def test_a_line_is_the_common_settings_with_its_own() -> None:
         "web": {"enabled": False},
     }
     assert common["agent"]["labels"] == ["owner=ann"]
+
+
+def test_a_board_has_several_ssh_keys_and_its_own_wireless_network() -> None:
+    head = "id,ssh.keys,wifi.name,wifi.password"
+    lines = [f'g1,"{KEY} me,{KEY}",plant, a password ', "g2,,plant,", f'g3,"{KEY};{KEY}",,']
+    boards, problems = boards_untrusted("\n".join([head, *lines]), {}, "farm")
+    (board,) = boards
+    assert board.settings["ssh"] == {"keys": [f"{KEY} me", KEY]}
+    assert board.settings["wifi"] == {"name": "plant", "password": " a password "}
+    assert [one.path for one in problems] == ["line 3, wifi.password", "line 4, column ssh.keys"]
 
 
 def test_semicolons_comments_and_quoted_cells_are_understood() -> None:

@@ -36,6 +36,8 @@ def tree(tmp_path: Path) -> Path:
     [
         ("etc/ssh/ssh_host_ed25519_key", "x", "by its name"),
         ("root/.ssh/authorized_keys", "x", "by its name"),
+        ("var/edgert/ssh/host_key", "x", "by its name"),
+        ("var/edgert/network/wifi.conf", "x", "by its name"),
         ("var/lib/systemd/random-seed", "x", "by its name"),
         ("var/lib/dhcp/dhclient.eth0.leases", "x", "by its name"),
         ("var/edgert/edgert.toml", "x", "by its name"),

@@ -15,8 +15,8 @@ from edgert.core.errors import DocumentError
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.toml import to_toml
 from provisioning.document import files_untrusted
+from tests.provisioning.keys import KEY
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBERERERERERERERERERERERERERERERERERERERERER"
 SAMPLE = Path(__file__).parents[2] / "images/provisioning.sample.toml"
 
 
@@ -56,10 +56,11 @@ def test_a_wireless_network_has_the_fixed_address_and_its_password_is_not_kept()
     # the test vector of IEEE 802.11, J.4.2
     key = "f42c6fc52df0ebef9ebb4b90b38a5f902e83fe1b135a70e23aed762e9710a12e"
     assert files["network/wifi.conf"] == (
-        f"country=DE\nnetwork={{\n    ssid=49454545\n    scan_ssid=1\n    key_mgmt=WPA-PSK\n    psk={key}\n}}\n"
+        "country=DE\nnetwork={\n    ssid=49454545\n    scan_ssid=1\n"
+        f"    key_mgmt=WPA-PSK\n    proto=RSN\n    psk={key}\n}}\n"
     )
     assert files["network/lan.network"].startswith("[Match]\nName=wl*\n")
-    opened = files_untrusted('[wifi]\nname = "b\\"}\\n"\n')
+    opened = files_untrusted('[wifi]\nname = "b\\"}\\n"\nopen = true\n')
     assert opened["network/wifi.conf"] == "network={\n    ssid=62227d0a\n    scan_ssid=1\n    key_mgmt=NONE\n}\n"
     assert "network/wifi.conf" not in files_untrusted("")
 
@@ -74,11 +75,12 @@ def test_who_has_a_key_gets_a_shell_and_a_later_file_without_keys_ends_that() ->
     "key",
     [
         "", "ssh-ed25519", KEY.removeprefix("ssh-ed25519 "), KEY.replace("ed25519 ", "rsa "), f"{KEY}AAA",
+        KEY[:-8], f"{KEY} {KEY}", f"{KEY} {'x' * 201}", KEY.replace("ssh-ed", "foo-ed"),
         f"{KEY}\n{KEY}", f'command="sh" {KEY}', f"{KEY}\tme", "-----BEGIN OPENSSH PRIVATE KEY-----",
     ],
 )  # fmt: skip
 def test_what_is_no_public_key_is_refused_with_its_number(key: str) -> None:
-    with pytest.raises(DocumentError, match=r"ssh.keys: expected lines of .pub files.*line 2 is none"):
+    with pytest.raises(DocumentError, match=r"ssh.keys: expected lines of .pub files.*key 2 is none"):
         files_untrusted(to_toml({"ssh": {"keys": [KEY, key]}}))
 
 
@@ -113,6 +115,9 @@ def test_sensors_of_the_network_cannot_control_the_gateway_unless_told() -> None
             "identity.mac_key: expected the line of a file made by",
         ),
         ('[wifi]\nname = "' + "ü" * 17 + '"', "wifi.name: expected at most 32 bytes"),
+        ('[wifi]\nname = "a"', "wifi.password: expected either a password or wifi.open = true, got neither"),
+        ('[wifi]\nname = "a"\nopen = true\npassword = "12345678"', "wifi.password: expected either .* got both"),
+        ('[wifi]\ncountry = "DE"', "wifi.name: expected the name of the network, got none"),
         ('[wifi]\npassword = "short"', "wifi.password: expected 8 to 63 printable ASCII characters, got another value"),
         ('[wifi]\ncountry = "de"', "wifi.country: expected a country's two letters"),
         ("[gateway]\nid = 2020-01-01", "gateway.id: expected"),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
-from provisioning.on_board import ERRORS, FILE, take_untrusted
+import pytest
+
+from provisioning.document import files_untrusted
+from provisioning.on_board import ERRORS, FILE, store, take_untrusted
+from tests.provisioning.keys import KEY
 
 
 def partition(tmp_path: Path, text: str) -> Path:
@@ -25,6 +30,27 @@ def test_a_file_is_stored_and_wiped(tmp_path: Path) -> None:
     assert set(same.read_bytes()) == {0}  # its content went, too, and not only its name
     assert not list(stored.rglob("*.part"))
     assert not take_untrusted(boot, stored)  # the next start
+
+
+def test_a_later_file_closes_what_an_earlier_one_has_opened(tmp_path: Path) -> None:
+    store(tmp_path, files_untrusted(f'[wifi]\nname = "a"\npassword = "12345678"\n[ssh]\nkeys = ["{KEY}"]\n'))
+    assert stat.S_IMODE((tmp_path / "network/wifi.conf").stat().st_mode) == 0o600
+    assert (tmp_path / "ssh/authorized_keys").read_text() == f"{KEY}\n"
+    store(tmp_path, files_untrusted(""))
+    assert not (tmp_path / "network/wifi.conf").exists()
+    assert (tmp_path / "ssh/authorized_keys").read_text() == ""
+
+
+def test_who_is_let_in_by_a_new_file_does_not_find_the_keys_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(tmp_path, {"identity/fleet.key": "old", "ssh/authorized_keys": ""})
+    seen = []
+    monkeypatch.setattr(
+        "provisioning.on_board.files.write", lambda path, *_: seen.append((tmp_path / "identity/fleet.key").exists())
+    )
+    store(tmp_path, {"ssh/authorized_keys": KEY})
+    assert seen == [False]
 
 
 def test_a_faulty_file_stays_with_its_errors_and_changes_nothing(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from edgert.core.config import section, setting
+from edgert.core.errors import Problem
 
 LOCAL_PORT: Final = 1884
 """Where the board's own programs reach its broker, when the network uses it too."""
@@ -21,8 +23,13 @@ MAC_KEY: Final = re.compile(r"[A-Za-z0-9+/]{43}=\n")
 WIFI_NAME_BYTES: Final = 32
 WIFI_PASSWORD: Final = re.compile(r"[ -~]{8,63}")
 COUNTRY: Final = re.compile(r"[A-Z]{2}")
-SSH_KEY: Final = re.compile(r"(?P<kind>[a-z0-9@.-]+) (?P<key>[A-Za-z0-9+/]{32,}={0,2})( [ -~]*)?")
-"""A public key: its kind, the key in base64, and a remark."""
+SSH_KEY: Final = re.compile(r"(?P<kind>[a-z0-9@.-]+) (?P<key>[A-Za-z0-9+/]{32,}={0,2})( (?!.*AAAA)[ -~]{0,200})?")
+"""A public key: its kind, the key in base64, and a remark, which is no second key."""
+SSH_KINDS: Final = frozenset((
+    "ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
+))  # fmt: skip
+"""Kinds of keys that the board's SSH server knows."""
 
 
 def _address(text: str) -> str | None:
@@ -125,31 +132,45 @@ def _country(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Wifi:
-    """A wireless network (WPA2). A fixed address of `[network]` is then for it, and a cable asks for one (DHCP)."""
+    """A wireless network (WPA2). With it a fixed address of `[network]` belongs to the Wi-Fi; a cable uses DHCP."""
 
     name: str = setting("", doc="its name (SSID); empty: no Wi-Fi", check=_wifi_name)
-    password: str = setting("", doc="its password; empty: it has none", secret=True, check=_wifi_password)
+    password: str = setting("", doc="its password", secret=True, check=_wifi_password)
+    open: bool = setting(False, doc="it has no password: anybody may offer a network of its name")
     country: str = setting(
         "", doc="where the board is, such as DE: the channels allowed there; empty: those allowed everywhere",
         check=_country,
     )  # fmt: skip
 
 
+def wifi_faults(wifi: Mapping[str, Any]) -> list[Problem]:
+    """Problems between the settings of a table `[wifi]`: a password that was forgotten is no open network."""
+    name, password, is_open = (bool(wifi.get(setting)) for setting in ("name", "password", "open"))
+    if name and password == is_open:
+        got = "both" if password else "neither"
+        return [Problem("wifi.password", "either a password or wifi.open = true", got)]
+    return [] if name or not any(wifi.values()) else [Problem("wifi.name", "the name of the network", "none")]
+
+
 def _ssh_keys(keys: tuple[str, ...]) -> str | None:
     wrong = next((number for number, key in enumerate(keys, 1) if not _is_ssh_key(key)), 0)
-    return f"lines of .pub files, as `ssh-ed25519 AAAA... name`; line {wrong} is none" if wrong else None
+    return f"lines of .pub files, as `ssh-ed25519 AAAA... name`; key {wrong} is none" if wrong else None
 
 
 def _is_ssh_key(line: str) -> bool:
-    """True if the key begins with the length of its kind (4 bytes) and the kind (RFC 4253, 6.6)."""
+    """True if the key is whole: fields behind their lengths (4 bytes), the first of them its kind (RFC 4253, 6.6)."""
     found = SSH_KEY.fullmatch(line)
-    if not found:
+    if not found or found["kind"] not in SSH_KINDS:
         return False
-    kind = found["kind"].encode()
     try:
-        return base64.b64decode(found["key"], validate=True).startswith(len(kind).to_bytes(4, "big") + kind)
+        rest, fields = base64.b64decode(found["key"], validate=True), []
     except ValueError:
         return False
+    while len(rest) >= 4:
+        length = 4 + int.from_bytes(rest[:4], "big")
+        fields.append(rest[4:length])
+        rest = rest[length:] if length <= len(rest) else b"\0"
+    return not rest and len(fields) > 1 and fields[0] == found["kind"].encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Instance:
     """The logic, if that is a region; else None."""
     boundaries: tuple[ErrorBoundary, ...] = ()
     """The error boundaries: of the logic, or of each stage of a region."""
-    within: Region | ErrorBoundary = field(init=False)
+    receiver: Region | ErrorBoundary = field(init=False)
     """The receiver of the rows of a turn: the region, or the error boundary of the logic."""
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
     """The last exception of each operator that raised, until the end of the turn."""
@@ -62,7 +62,7 @@ class Instance:
             self.region = self.logic
             self.entrances = self.logic.entrances(0)
         self.boundaries = self.region.boundaries if self.region else (ErrorBoundary(self.logic),)
-        self.within = self.region or self.boundaries[0]
+        self.receiver = self.region or self.boundaries[0]
         if any(_waits(boundary.logic) for boundary in self.boundaries):
             self.schedule.waits, self.schedule.most_rows = True, 1
         for boundary in self.boundaries:
@@ -92,7 +92,7 @@ class Instance:
         the worker."""
         turn: Turn[Instance] = Turn()
         outputs, watermarks = self.edges.outputs, self.edges.watermarks
-        region, within = self.region, self.within
+        region, receiver = self.region, self.receiver
         for at, entry in enumerate(entries):
             batch = entry.batch
             if watermarks and entry.source in watermarks and entry.producer != MERGED:
@@ -103,12 +103,12 @@ class Instance:
                 batch = merged
             before = region.left if region else 0
             try:
-                emissions = within.process(batch, entry.source, now)
+                emissions = receiver.process(batch, entry.source, now)
                 if emissions:
                     self._give_out(emissions, turn.out)
             except Exception as error:  # noqa: BLE001 - a row that cannot be divided; or a fault of our own
                 self._count_failed(error, len(batch))
-            held = self._held(entry) if within.held else ()
+            held = self._held(entry) if receiver.held else ()
             rows = 0
             if region:
                 rows = region.left - before
@@ -179,7 +179,7 @@ class Instance:
 
     def _held(self, entry: Entry) -> list[Entry]:
         """The rows of `entry` for a later turn: a row of it is to be tried again, or the turn has taken long."""
-        held = self.within.take_held(entry.source)
+        held = self.receiver.take_held(entry.source)
         for _, batch in held:
             if isinstance(batch, Batch) and not batch.size:
                 batch.size = size_of(batch.rows, self.counters.turns)
@@ -264,7 +264,7 @@ class Instance:
         """Returns a turn with all that the logic still holds."""
         turn: Turn[Instance] = Turn()
         try:
-            self._give_out(self.within.flush(now), turn.out)
+            self._give_out(self.receiver.flush(now), turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._count_failed(error, 1)
         self._settle_safely(turn.out)

@@ -241,7 +241,7 @@ def test_rows_that_were_restored_behind_the_first_part_are_progress_too() -> Non
     """Each fails at first, so that the instance rests whenever somebody looks."""
     fork = Fork()
     region = Region([Grow(), Pass()], [StageEdge(0, 0, 1, 0)])
-    fork.other.logic = fork.other.region = fork.other.within = region
+    fork.other.logic = fork.other.region = fork.other.receiver = region
     fork.other.boundaries = tuple(region.boundaries)
     backpressure, number = fork.pool.backpressure, fork.other.schedule.number
     backpressure.over.add(number)

@@ -1,0 +1,3 @@
+"""A public key for SSH whose private one nobody has."""
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBERERERERERERERERERERERERERERERERERERERERER"
