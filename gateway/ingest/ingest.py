@@ -23,7 +23,7 @@ from gateway.ingest.broker_drops import BrokerDrops
 from gateway.ingest.client import sensors_client
 from gateway.ingest.inbox import Inbox
 from gateway.ingest.inflight_window import InflightWindow
-from gateway.ingest.known_session import KnownSession
+from gateway.ingest.known_session import NEWER, UNKNOWN, KnownSession
 from gateway.ingest.publishing import Publishing
 from gateway.ingest.read_limits import ReadLimits
 from gateway.ingest.routes import entries
@@ -72,6 +72,7 @@ class Ingest:
         self.drops = BrokerDrops(settings.drops_topic, f"{settings.host}:{settings.port}")
         self.subscriptions = Subscriptions(self.drops.source)
         self.subscriber = Subscriber(self.subscriptions, self.drops, self.lock, self.tasks, save_subscriptions)
+        self.subscriber.routes.on_newer = lambda number: self._lose(NEWER.format(self.drops.broker, number))
         self.publishing = Publishing()
         handlers = Handlers(
             on_connected=self.connected,
@@ -161,11 +162,16 @@ class Ingest:
         unknown = self.known_session.is_unknown(event.session_present)
         with self.lock:
             if unknown:
-                self.known_session.lose(self.inbox, self.subscriptions, self.drops.broker)
+                self._lose(UNKNOWN.format(self.drops.broker))
             self.subscriber.routes.rebuild()
             self.inbox.connection_lost()
         self.read_limits.regulate()
         self.tasks.begin(self.open_session(event))
+
+    def _lose(self, text: str) -> None:
+        """With the lock held."""
+        self.known_session.lose(self.inbox, self.subscriptions, text)
+        self.subscriber.routes.rebuild()
 
     async def open_session(self, event: Connected) -> None:
         if not event.session_present:

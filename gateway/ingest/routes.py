@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import xxhash
 
@@ -24,6 +24,8 @@ class Routes:
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self.subscriptions, self.most = subscriptions, CACHED_TOPICS
+        self.on_newer: Callable[[int], None] = lambda number: None
+        """Told of an identifier that only a newer database can have given, so that the subscriptions are lost."""
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -58,7 +60,9 @@ class Routes:
         seed = ids[0] if len(ids) == 1 else _seed_of(tuple(sorted(ids)))
         known = subscriptions.known(ids)
         unknown = set(ids).difference(known)
-        if unknown and subscriptions.are_lost(unknown):
+        if unknown and not subscriptions.lost and subscriptions.is_newer(max(unknown)):
+            self.on_newer(max(unknown))
+        if unknown and subscriptions.lost:
             return self._keep((topic, ids), self._as_route(self._sources(topic), seed, of_topic=True), topic, ids)
         sources = dict.fromkeys(source for number in known for source in subscriptions.readers(topic, number))
         of_topic = not subscriptions.left.keys().isdisjoint(ids)

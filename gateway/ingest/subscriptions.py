@@ -16,7 +16,6 @@ reads `+/t` instead. Both filters get new identifiers, and late messages under t
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -30,17 +29,10 @@ from edgert.operators.state.partitioning import CopiesByTopic
 from edgert.runtime.flow_run import FlowRun
 from gateway.ingest.inbox import Reader
 
-log = logging.getLogger(__name__)
-
 HIGH_IDS: Final = 1 << 27
 """Half of the identifiers that MQTT has."""
 NEVER, ALWAYS = 2, 0
 """Retain handling of MQTT 5 (section 3.8.3.1). In 3.1.1 a broker cannot be told: `NEVER` only says what we want."""
-NEWER: Final = (
-    "the sensors' broker sends a message of the subscription %d, which this data folder never had: it is older than "
-    "the broker's session (a restored card?). Such messages go by their topics, and may count twice for flows whose "
-    "filters overlap; what was acknowledged since the copy is missing"
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,13 +138,10 @@ class Subscriptions:
         good as certainly: none that the broker has may get another meaning."""
         self.lost, self._first = True, max(1 + secrets.randbelow(HIGH_IDS), self._first)
 
-    def are_lost(self, unknown: Collection[int]) -> bool:
-        """True if the topic says for whom a message came under `unknown` identifiers. One above all that were given
-        here was given by a newer database, of which this is a copy from before."""
-        if not self.lost and max(unknown) >= self._next():
-            log.error(NEWER, max(unknown))
-            self.lose()
-        return self.lost
+    def is_newer(self, number: int) -> bool:
+        """True of an identifier above all that were given here: a newer database gave it, of which this is a copy from
+        before."""
+        return number >= self._next()
 
     def swap(self, remove: Collection[SubscribedSource], add: Iterable[SubscribedSource]) -> None:
         """Other sources. A flow that has none left may come back, and is known then."""

@@ -58,7 +58,7 @@ METRICS = (
         "edgert_ingest_unknown_sessions_total",
         "counter",
         "sessions",
-        "Sessions at the sensors' broker of which the data folder knew nothing: it is gone, with what flows held.",
+        "Sessions at the sensors' broker of which the data folder knew nothing, or too little: it is gone or old.",
         (),
         at("ingest", "unknown_sessions"),
     ),
