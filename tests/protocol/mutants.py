@@ -143,7 +143,7 @@ def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
 
 
 def _what_an_older_card_does_not_know_is_nobodys() -> Patch:
-    return mock.patch.object(Subscriptions, "is_newer", return_value=False)
+    return mock.patch.object(Subscriptions, "lose", return_value=None)
 
 
 def _overlapping_subscriptions_look_alike() -> Patch:
