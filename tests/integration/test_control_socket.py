@@ -79,15 +79,22 @@ def test_figures_say_what_was_sent_and_what_the_kernel_says(rig: Rig, pool: dict
         assert found["queue_bytes"] == 0
         assert 0 <= found["head_age_s"] < 5
     _threads_are_the_kernels(gateway, figures, slots=pool.get("slots", 0))
-    (line,) = call(socket_of(gateway), "flows")
+    wait_until(lambda: _line(gateway)["condition"]["level"] == "good", "the next look at the flow")
+    line = _line(gateway)
     assert (line["name"], line["rows_in"], line["rows_out"]) == ("counting", MESSAGES, half)
-    assert (line["condition"]["level"], line["condition"]["state"]) == ("good", "running")
+    assert line["condition"]["state"] == "running"
     assert line["slots"] == ([0, 1] if pool.get("slots") else [-1])
     assert call(socket_of(gateway), "status")["gateway"] == "g1"
     assert call(socket_of(gateway), "checkpoint")["committed"]
     _weights_can_be_given(socket_of(gateway))
     assert gateway.terminate() == 0
     assert not socket_of(gateway).exists()
+
+
+def _line(gateway: Gateway) -> dict[str, Any]:
+    """The one flow's."""
+    (line,) = call(socket_of(gateway), "flows")
+    return dict(line)
 
 
 def _threads_are_the_kernels(gateway: Gateway, figures: dict[str, Any], slots: int) -> None:

@@ -143,7 +143,7 @@ def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
 
 
 def _what_an_older_card_does_not_know_is_nobodys() -> Patch:
-    return mock.patch.object(Subscriptions, "lose", return_value=None)
+    return mock.patch.multiple(Subscriptions, lose=lambda self: None, is_newer=lambda self, number: False)
 
 
 def _overlapping_subscriptions_look_alike() -> Patch:
