@@ -45,7 +45,7 @@ class FleetMend:
         self._unsettled: dict[str, float] = {}
         """Flows with other parts than are remembered, and since when."""
         self._foreign: set[str] = set()
-        """Flows whose change of plan is another fleet's, as the log says once."""
+        """Flows that stand still as their change of plan is another fleet's, which the log says once."""
         self._all_at = float("-inf")
 
     async def run(self) -> None:
@@ -73,6 +73,7 @@ class FleetMend:
         }
         stand = {flow for flow, parts in mine.items() if any(map(_stands, parts.values()))}
         self._left = {flow: self._left.get(flow, now) for flow in stand}
+        self._foreign &= stand
         odd = {flow for flow, parts in mine.items() if flow not in stand and self._is_odd(flow, parts)}
         self._unsettled = {flow: self._unsettled.get(flow, now) for flow in odd}
         for flow in [flow for flow, since in self._left.items() if now - since >= MEND_S]:

@@ -30,7 +30,7 @@ ExecStart=/bin/sh -c 'exec 3<>/dev/virtio-ports/{PORT}; exec /bin/sh <&3 >&3 2>&
 Restart=always
 RestartSec=1
 """
-"""A root shell for the test. It comes from QEMU alone: without a key in the provisioning file nobody can log in."""
+"""A root shell for the test, which QEMU brings: boards of the test have no key for SSH."""
 USB_SHELL: Final = SHELL_UNIT.replace(
     f"virtio-ports/{PORT}; exec /bin/sh <&3", "ttyUSB0; stty raw -echo <&3; cat <&3 | /bin/sh"
 )

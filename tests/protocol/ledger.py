@@ -59,7 +59,7 @@ class Ledger:
         self.delivered: Messages = self._none()
         """Ever."""
         self.went_back = False
-        """Whether the card ever was put back: then a copy may come by a subscription that it does not know."""
+        """True if the card was ever put back: then a copy may come by a subscription that it does not know."""
 
     def _none(self) -> Messages:
         return {flow: set() for flow in self._flows}

@@ -142,7 +142,7 @@ def _what_a_fallback_made_void_counts_under_another_name() -> Patch:
     return mock.patch.object(epochs, "_least", lambda one, other: one)
 
 
-def _what_an_older_card_does_not_know_is_nobodys() -> Patch:
+def _messages_by_newer_subscriptions_are_dropped() -> Patch:
     return mock.patch.multiple(Subscriptions, lose=lambda self: None, is_newer=lambda self, number: False)
 
 
@@ -367,7 +367,7 @@ MUTANTS: Final[Mapping[Callable[[], Patch], int]] = {
     _what_a_fallback_made_void_counts_under_another_name: 8_013,
     _what_came_by_a_filter_that_a_flow_has_left_is_nobodys: 10_000,
     _what_is_read_is_not_kept: 10_000,
-    _what_an_older_card_does_not_know_is_nobodys: 3_124,
+    _messages_by_newer_subscriptions_are_dropped: 3_124,
     _overlapping_subscriptions_look_alike: 80,
     _positions_have_no_holes: 2,
     _position_is_that_of_the_commit: 244,

@@ -96,7 +96,7 @@ async def test_hello_for_an_address_is_not_answered_before_it_is_stored(tmp_path
 
 @in_loop
 async def test_member_that_has_started_anew_is_asked_by_its_address(tmp_path: Path) -> None:
-    """Its start is not known yet. Where nobody is its seed, and it has none, nobody else would find it."""
+    """A board without seeds, which is nobody's seed, is found in no other way."""
     a, before = await started("a"), await started("b")
     introduce(a, before)
     await before.stop()

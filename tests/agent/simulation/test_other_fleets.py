@@ -58,7 +58,9 @@ def test_a_board_that_is_carried_away_runs_nothing_for_those_that_it_left() -> N
 
 
 @pytest.mark.parametrize("deployed_there", [False, True])
-def test_a_change_of_plan_that_was_undone_is_not_made_by_another_fleet(deployed_there: bool) -> None:
+def test_a_change_of_plan_that_was_undone_is_not_made_by_another_fleet(
+    deployed_there: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """A board had prepared it, and lost its power before it was told. The fleet to which it was carried committed the
     plan: its operators ran twice. Carried back, it ended the plan by which the flow ran."""
 
@@ -83,11 +85,15 @@ def test_a_change_of_plan_that_was_undone_is_not_made_by_another_fleet(deployed_
         assert fleet.agents["c"].flows.leases.members == set("cde")
         assert on(fleet) == {"a": (1, False), "b": (1, False)}
         assert "air" in fleet.agents["c"].virtual_gateway.disk.prepared, "its own fleet may have decided for it"
+        assert len([line for line in caplog.messages if "is to end that" in line]) == 1
         if deployed_there:  # by people who have a flow of that name, too
             with suppress(EdgertError):
                 await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "c"})
             await asyncio.sleep(30)
             await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "c"})
+            there = on(fleet)
+            assert there["c"] == there["d"] != (1, False)
+            assert "air" not in fleet.agents["c"].virtual_gateway.disk.prepared
             return
         carry(fleet, "c", "de", "ab")
         await asyncio.sleep(300)
@@ -96,7 +102,7 @@ def test_a_change_of_plan_that_was_undone_is_not_made_by_another_fleet(deployed_
         assert not fleet.agents["c"].virtual_gateway.disk.prepared
 
     fleet = tell(story, 5)
-    assert deployed_there or fleet.watch.violations == []
+    assert deployed_there or fleet.watch.violations == []  # two fleets with a flow of one name are two owners to it
 
 
 def test_guests_of_a_board_that_joins_another_fleet_stop_though_its_agent_begins_anew_at_that_moment() -> None:

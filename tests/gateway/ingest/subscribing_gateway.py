@@ -20,7 +20,7 @@ class SubscribingGateway(Gateway):
         self.subscribe()
 
     def subscribe(self) -> str:
-        """What the ingest does when it is connected; returns what it saves."""
+        """Subscribes as the ingest does at a connection; returns the text that it saves."""
         self.subscriptions.wanted(self.ingest.subscriber.by_id)
         with self.ingest.lock:
             self.ingest.subscriber.routes.rebuild()
