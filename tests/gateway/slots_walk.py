@@ -72,6 +72,7 @@ class Walk:
             pool, REGISTRY, InThisProcess.clock, level="warning",
             send=self._sent, recovery=self, make_process=InThisProcess,
         )  # fmt: skip
+        self.slots.checkpoints.hold_s = 30.0  # a busy machine makes no flow stuck
         self.run = FlowRun(from_plain(document, REGISTRY), REGISTRY, 1, 1, Progress(Position()), fused)
         self.fed = 0
         self.stopped: list[str] | None = None

@@ -81,7 +81,7 @@ class Way:
             turns = turns - 1 if turns is not None else None
 
     def checkpoint(self) -> None:
-        assert self.run.capture(self.pool(), nullcontext())
+        assert self.run.capture(self.pool(), nullcontext(), 30.0)
         self.commit()
 
     def commit(self) -> None:

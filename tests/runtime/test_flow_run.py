@@ -67,7 +67,7 @@ class Rig:
                 target.instance.queue.put(type(entry)(target.source, batch))
 
     def checkpoint(self) -> Checkpoint | None:
-        assert self.run.capture(self.pool, nullcontext())
+        assert self.run.capture(self.pool, nullcontext(), 30.0)
         return self.run.form()
 
 

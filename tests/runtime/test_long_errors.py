@@ -83,7 +83,7 @@ def test_what_was_not_tried_is_in_the_checkpoint_and_is_tried_at_the_end_of_the_
     rig.feed(*ALL)
     while len(rig.letters) < 3:
         rig.work()
-    assert rig.run.capture(rig.pool, nullcontext())
+    assert rig.run.capture(rig.pool, nullcontext(), 30.0)
     form = rig.run.form()
     assert form
     run = flow_run(10**6, fusion, "dead-letter")

@@ -101,7 +101,7 @@ def test_what_waits_for_a_try_is_in_the_checkpoint(fusion: Fusion) -> None:
     rig = Rig(flow_run(1, fusion))
     rig.feed(1, -1, 2)
     assert rig.waiting() == 2
-    assert rig.run.capture(rig.pool, nullcontext())
+    assert rig.run.capture(rig.pool, nullcontext(), 30.0)
     form = rig.run.form()
     assert form
     run = flow_run(0, fusion)
@@ -212,7 +212,7 @@ def test_what_waits_behind_the_first_part_is_not_shed_with_what_comes_and_counte
     rig = Rig(FlowRun(flow, known, 1, 1, Progress(Position())))
     rig.feed(1, 2, -1, 3, 4)
     if restored:
-        assert rig.run.capture(rig.pool, nullcontext())
+        assert rig.run.capture(rig.pool, nullcontext(), 30.0)
         form = rig.run.form()
         assert form
         run = FlowRun(flow, known, 1, 1, Progress(Position()))
