@@ -25,10 +25,10 @@ def feed(gateway: Gateway, packet_id: int, time: float, *, topic: str = "x/a", d
     gateway.ingest.feed([Publish(topic, payload, 1, False, dup, packet_id)])
     instances = [i for run in gateway.flows.runs.values() for i in run.all]
     for _ in range(2):
-        assert gateway.pool.wait_empty(instances, 10.0)
+        assert gateway.pool.wait_empty(instances, 60.0)
         gateway.clock.advance(0.3)
         gateway.host.tick(gateway.flows.runs.values())
-    assert gateway.pool.wait_empty(instances, 10.0)
+    assert gateway.pool.wait_empty(instances, 60.0)
 
 
 def fill(gateway: Gateway) -> None:

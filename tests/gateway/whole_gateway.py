@@ -86,7 +86,7 @@ class Gateway:
     ) -> None:
         payload = b'{"time": %f}' % (1_700_000_000 + time)
         self.ingest.feed([Publish(topic, payload, 1, False, dup, packet_id, ids)])
-        assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 10.0)
+        assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 60.0)
 
     async def checkpoint(self) -> bool:
         return await self.checkpointer.checkpoint(self.flows.runs.values())

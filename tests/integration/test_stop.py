@@ -90,7 +90,7 @@ def test_nothing_is_lost_where_a_checkpoint_waits_for_a_turn_in_that_moment(rig:
             wait_until(lambda: gateway.text().count("gateway.daemon: stopping") == 2, "the stop")
             there.unlink()
         assert gateway.process.wait(60.0) == 0
-        assert time.monotonic() - began < 12.0
+        assert time.monotonic() - began < 40.0
         gateway.start_ready()
     for flow in ("stuck", "free"):
         rig.finish(gateway, flow, 0)
@@ -109,4 +109,4 @@ def test_the_end_waits_for_no_thread_that_waits_for_the_system(rig: Rig) -> None
     wait_until(lambda: "web page on" in gateway.text(), "the start")
     began = time.monotonic()
     assert gateway.terminate() == 0
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 40.0

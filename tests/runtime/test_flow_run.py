@@ -316,7 +316,7 @@ def test_a_flow_run_to_its_end_sheds_nothing_and_ships_its_open_windows() -> Non
         instance.queue.budget_bytes = 1_000
     for number in range(50):
         rig.feed(number + 1, *[1.0] * 10)
-    assert rig.pool.hold(rig.run.all, 1.0)
+    assert rig.pool.hold(rig.run.all, 60.0)
     list(run_out(rig.run, NOW))
     assert contributions(rig.run.form()) == [(0.0, 10.0, "a", 500, 500.0)]
     assert not any(i.delivery.shed for i in rig.run.all)

@@ -71,7 +71,7 @@ async def counted(path: Path, *again: int) -> dict[str, int]:
     after = Gateway(path)
     for number in again:
         after.feed(number, number, dup=True)
-    assert after.pool.wait_empty([i for r in after.flows.runs.values() for i in r.all], 10.0)
+    assert after.pool.wait_empty([i for r in after.flows.runs.values() for i in r.all], 60.0)
     found = {}
     for name in ("f", "other"):
         before = after.shipped()

@@ -37,7 +37,7 @@ async def checkpoint(gateway: Gateway, number: int) -> None:
     for run in gateway.flows.runs.values():
         run.size.compact_bytes = 0
     gateway.ingest.feed([Publish(f"x/{number}", b'{"time": %d}' % (START + number % 9), 1, False, False, number)])
-    assert gateway.pool.wait_empty(gateway.flows.runs["f"].all, 10.0)
+    assert gateway.pool.wait_empty(gateway.flows.runs["f"].all, 60.0)
     assert await gateway.checkpoint()
 
 

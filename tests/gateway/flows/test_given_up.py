@@ -93,7 +93,7 @@ async def test_a_flow_that_is_not_started_says_so_in_the_tables_and_can_be_remov
 async def test_a_flow_that_is_stopped_says_so_in_the_tables(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
-    gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
+    gateway.pool.hold(gateway.flows.runs["f"].all, 60.0)
     gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
     await asyncio.gather(*gateway.flows.losses.telling.running)
     (gap,) = gaps(gateway)
@@ -108,7 +108,7 @@ async def test_what_the_broker_retains_does_not_cost_a_stopped_flow_its_windows(
     await gateway.flows.deploy(document(), "mqtt")
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
-    gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
+    gateway.pool.hold(gateway.flows.runs["f"].all, 60.0)
     gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
     await asyncio.gather(*gateway.flows.losses.telling.running)
     with pytest.raises(EdgertError, match=r"flow f is stopped \(its slots died\) and its document is the same"):
@@ -126,7 +126,7 @@ async def test_another_document_replaces_a_stopped_flow(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "db")
     await gateway.flows.deploy(document(), "mqtt")
     for description, version in (("another", 2), ("a third", 3)):
-        gateway.pool.hold(gateway.flows.runs["f"].all, 1.0)
+        gateway.pool.hold(gateway.flows.runs["f"].all, 60.0)
         gateway.flows.fail(gateway.flows.runs["f"], "its slots died")
         assert await gateway.flows.deploy(document(description=description), "mqtt") == version
         assert gateway.flows.failed == {}

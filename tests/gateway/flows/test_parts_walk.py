@@ -135,7 +135,7 @@ class Walk:
         """Everything comes to the windows: there are no more hops than operators."""
         for _ in self.copies:
             for gateway in self.here():
-                assert gateway.pool.wait_empty(list(gateway.flows.runs["f"].local), 10.0)
+                assert gateway.pool.wait_empty(list(gateway.flows.runs["f"].local), 60.0)
                 await gateway.checkpoint()
             for _ in range(8):
                 self.carry()

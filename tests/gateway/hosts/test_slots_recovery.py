@@ -91,7 +91,7 @@ async def test_what_was_not_kept_and_came_after_a_flow_was_halted_is_counted_whe
     (process,) = walk.processes
     process.start()
     walk.draw = random.Random(2)
-    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 60.0))
     hosted = walk.slots.hosted[walk.run]
     source = walk.run.stages["in"].instance
     for _ in range(20):

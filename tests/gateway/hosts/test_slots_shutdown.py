@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 from edgert.core.checkpoint.position import Position
 from edgert.flow.document import from_plain
@@ -26,10 +25,9 @@ async def test_at_the_end_one_that_hangs_costs_its_time_once_and_its_flows_are_n
         walk.slots.begin(run)
     (process,) = walk.processes
     process.start()  # and is never stepped
-    began = time.monotonic()
     assert walk.slots.checkpoints.quiesce(runs, walk.feeding, 5.0) == []
+    walk.slots.checkpoints.hold_s = 600.0  # a second wait would outlast the test
     assert not any(walk.slots.checkpoints.capture(run, walk.feeding) for run in runs)
-    assert time.monotonic() - began < 3.5, "20 times 0.2 s"
 
 
 @in_loop
@@ -43,7 +41,7 @@ async def test_what_gave_its_last_part_computes_nothing_more_and_what_did_not_is
     rests: list[FlowRun] = []
 
     def rest() -> bool:
-        rests.extend(walk.slots.checkpoints.quiesce([walk.run], walk.feeding, 5.0))
+        rests.extend(walk.slots.checkpoints.quiesce([walk.run], walk.feeding, 60.0))
         return bool(rests)
 
     assert await walk.while_it_waits(rest)

@@ -89,7 +89,7 @@ async def test_a_flow_that_reads_the_topic_itself_goes_on_as_before(tmp_path: Pa
     before = gateway.ingest.inbox.counters.messages
     for number in (10, 13):  # a broker sends a copy by each subscription
         gateway.ingest.feed([value(number, ids=(n,) if n else ()) for n in copies])
-    assert gateway.pool.wait_empty(gateway.flows.runs["sys"].all, 10.0)
+    assert gateway.pool.wait_empty(gateway.flows.runs["sys"].all, 60.0)
     assert gateway.ingest.drops.dropped == 3
     assert rows.counters.rows_in == 2
     assert gateway.ingest.inbox.counters.messages - before == 2

@@ -23,7 +23,7 @@ def room_for_ten(gateway: Gateway) -> None:
 def feed(gateway: Gateway, count: int, qos: int = 0) -> None:
     for number in range(1, count + 1):
         gateway.ingest.feed([Publish("x/a", PAYLOAD, qos, False, False, qos and number)])
-    assert gateway.pool.wait_empty([i for run in gateway.flows.runs.values() for i in run.all], 10.0)
+    assert gateway.pool.wait_empty([i for run in gateway.flows.runs.values() for i in run.all], 60.0)
 
 
 def no_room(gateway: Gateway, name: str = "f") -> int:

@@ -42,7 +42,7 @@ class Board:
 
     def hear(self, data: bytes) -> None:
         self.client.received_untrusted(data, 0.0)
-        assert self.gateway.pool.wait_empty([i for r in self.gateway.flows.runs.values() for i in r.all], 10.0)
+        assert self.gateway.pool.wait_empty([i for r in self.gateway.flows.runs.values() for i in r.all], 60.0)
 
     def message(self, *, dup: bool) -> None:
         """Always the same."""

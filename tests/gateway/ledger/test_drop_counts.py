@@ -21,7 +21,7 @@ def dropped(gateway: Gateway) -> Drops:
 
 def feed_bad(gateway: Gateway, packet_id: int) -> None:
     gateway.ingest.feed([Publish("x/a", b"{", 1, False, False, packet_id)])
-    assert gateway.pool.wait_empty([i for run in gateway.flows.runs.values() for i in run.all], 10.0)
+    assert gateway.pool.wait_empty([i for run in gateway.flows.runs.values() for i in run.all], 60.0)
 
 
 @in_loop
@@ -92,7 +92,7 @@ async def test_what_a_flow_in_slots_drops_at_its_end_counts() -> None:
     process.start()
     walk.draw = random.Random(2)
     walk.feed(bad=True)
-    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 60.0))
     for _ in range(3):
         walk.feed(bad=True)
     list(walk.slots.checkpoints.run_out(walk.run))
@@ -110,7 +110,7 @@ async def test_messages_of_the_end_of_a_flow_in_slots_are_those_of_its_own_insta
     (process,) = walk.processes
     process.start()
     walk.draw = random.Random(2)
-    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 5.0))
+    assert await walk.while_it_waits(lambda: walk.slots.checkpoints.halt(walk.run, walk.feeding, 60.0))
     for _ in range(3):
         walk.feed()
     sent = [(instance, messages) for instance, messages in walk.slots.checkpoints.run_out(walk.run) if messages]

@@ -28,7 +28,7 @@ class Rig(Gateway):
         for payload in payloads:
             self.number += 1
             self.ingest.feed([Publish("x/a", payload, 1, False, dup, self.number)])
-        assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 10.0)
+        assert self.pool.wait_empty([i for r in self.flows.runs.values() for i in r.all], 60.0)
 
     def said(self, flow: str = "f") -> list[dict[tuple[str, str], int]]:
         """By each batch that waits in the outbox, oldest first."""

@@ -58,6 +58,6 @@ def test_an_instance_that_comes_later_has_weight_1_and_no_arrears() -> None:
     pool.add([second])
     spent = busy(pool, [first, second], 2_000)
     assert spent[0] / spent[1] == pytest.approx(3.0, rel=0.05)
-    assert pool.hold([first], 1.0)
+    assert pool.hold([first], 60.0)
     pool.remove([first])
     assert not pool.policy.weighed, "nobody is left with another weight than 1"
