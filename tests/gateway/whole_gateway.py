@@ -51,7 +51,7 @@ class Gateway:
         self.clock = VirtualClock()
         self.pool = Pool(self.clock)
         self.host = InProcess(self.pool, self.clock)
-        self.host.hold_s = 30.0  # a busy machine makes no flow stuck
+        self.host.checkpoints.hold_s = 30.0  # a busy machine makes no flow stuck
         self.flow_registry = FlowRegistry(self.database, self.store, self.clock)
         self.flow_registry.plan_changes.load(self.database)
         self.ingest = Ingest(
