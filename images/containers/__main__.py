@@ -1,8 +1,9 @@
 """Boards of an image in containers: `python3 -m images.containers BOARD`, as root. No emulation, so it is fast.
 
-Three boards find each other, run one flow, and go on when one of them is lost. Each has its certificate by
-`edgert fleet provision boards.csv`. Messages come to the broker of the first, the second counts, results leave from the
-third. The power of the second is cut amid messages; it comes back, and is lost for good. The first has an SSH key.
+Three boards find each other, run one flow, and go on when one of them is lost. Two have their certificates by
+`edgert fleet provision boards.csv`, the third enrols by a token. Messages come to the broker of the first, the second
+counts, results leave from the third. The second renews its certificate; its power is cut amid messages; it comes back,
+and is lost for good. The first has an SSH key.
 
 With `--cuts N` instead: one board, whose power is cut N times at random moments (`images/containers/cuts.py`).
 """
@@ -42,17 +43,28 @@ SPREAD_S: Final = 12.0
 """Messages of the minute in which a board is lost come for so long."""
 START_S: Final = 20.0
 """The latest moment of a power cut amid a start: one takes some 12 s."""
-COMMON: Final = """
-[gateway]
-fleet = "farm"
-[broker]
-listen = "0.0.0.0"
-control = true
-[agent]
-discovery = "mdns"
-[links]
-enabled = true
+SERVICE: Final = f"https://{NET}.1:8443"
+COMMON: Final = f"""
+gateway.fleet = "farm"
+broker.listen = "0.0.0.0"
+broker.control = true
+agent.discovery = "mdns"
+links.enabled = true
+enrolment.url = "{SERVICE}"
 """
+OWN: Final = """
+network.address = "{address}/24"
+agent.bind = "{address}"
+links.listen = "{address}"
+"""
+"""For the board with a token, which is not in the table."""
+RENEW: Final = """
+[Service]
+ExecStart=
+ExecStart=/usr/bin/python3 -P -c "from datetime import *; from provisioning import renewal; \
+print(renewal.renew(renewal.STORED, datetime.now(UTC) + timedelta(days=1700)))"
+"""
+"""For the unit of a board's renewal: the last third of its certificate's five years has begun."""
 FLOW: Final = """
 name = "{name}"
 [operators.readings]
@@ -127,26 +139,32 @@ class Client:
 
 
 class Boards:
-    """Three of an image, provisioned by one command."""
+    """Three of an image: two provisioned from a table, the third by a token, for which a service runs outside."""
 
     def __init__(self, images: Path, folder: Path, ending: ExitStack) -> None:
         root, data = mounted(images, folder, ending), images / "data.ext4"
         self._key = folder / "me"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", self._key)
-        keys = [self._key.with_suffix(".pub").read_text().strip(), "", ""]
+        self._all = [Board(name, f"{NET}.{number}", root, data, folder) for number, name in enumerate(NAMES, 11)]
+        *in_table, by_token = self._all
+        keys = [self._key.with_suffix(".pub").read_text().strip(), ""]
         rows = [
-            f"{name},{NET}.{number}/24,{NET}.{number},{NET}.{number},{key}"
-            for number, (name, key) in enumerate(zip(NAMES, keys, strict=True), 11)
+            f"{board.name},{board.address}/24,{board.address},{board.address},{key}"
+            for board, key in zip(in_table, keys, strict=True)
         ]
         head = "id,network.address,agent.bind,links.listen,ssh.keys"
         (folder / "boards.csv").write_text("\n".join([head, *rows]) + "\n")
         (folder / "common.toml").write_text(COMMON)
+        (folder / "own.toml").write_text(COMMON + OWN.format(address=by_token.address))
         edgert = (sys.executable, "-m", "edgert", "fleet")
+        ca, out = ("--ca", folder / "ca"), ("--out", folder / "out")
         run(*edgert, "ca", "init", folder / "ca", "--fleet", "farm")
-        run(*edgert, "provision", folder / "boards.csv", "--ca", folder / "ca", "--out", folder / "out",
-            "--common", folder / "common.toml")  # fmt: skip
+        run(*edgert, "ca", "server", f"{NET}.1", *ca, "--out", folder / "service")
+        run(*edgert, "provision", folder / "boards.csv", *ca, *out, "--common", folder / "common.toml")
+        run(*edgert, "token", by_token.name, *ca, *out, "--common", folder / "own.toml")
         run("ip", "addr", "add", f"{NET}.1/24", "dev", BRIDGE)
-        self._all = [Board(name, f"{NET}.{number}", root, data, folder) for number, name in enumerate(NAMES, 11)]
+        serving = [*edgert, "serve", *map(str, ca), "--server", str(folder / "service"), "--listen", f"{NET}.1"]
+        ending.callback(subprocess.Popen(serving).terminate)
         for board in self._all:
             board.provision(folder / "out" / board.name)
             if list((folder / "out" / board.name).iterdir()):
@@ -174,6 +192,18 @@ class Boards:
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         return ["", *(done.stdout or done.stderr).strip().splitlines()][-1]
+
+    def renew(self, board: Board) -> str:
+        """Has the unit of a board renew its certificate by the service, as if its last third had begun."""
+        unit = "edgert-renewal.service"
+        board.write("tmp/now.conf", RENEW)
+        where = f"/run/systemd/system/{unit}.d"
+        begin = f"mkdir {where} && cp /var/tmp/now.conf {where} && systemctl daemon-reload && systemctl start {unit}"
+        status, said = board.ask("sh", "-c", begin)
+        told = board.ask("journalctl", "-b", "-u", unit, "-o", "cat", "--grep", "a new certificate")[1].strip()
+        if status != 0 or not told:
+            raise BootError(f"expected a new certificate on {board.name}, got {said or told}")
+        return told
 
     def try_ssh(self) -> str:
         """Tries the board with a key, the same without it, and a board that was given none."""
@@ -214,11 +244,12 @@ def try_boards(images: Path, folder: Path) -> None:
     with ExitStack() as stack:
         boards = Boards(images, folder, stack)
         g1, g2, g3 = boards
-        say("three boards are provisioned by one command, and their files wiped")
+        say("two boards are provisioned by one command, a third has a token; their files are wiped")
         for board in boards:
             stack.callback(board.cut)
             board.start()
         say(f"each of them sees all three {boards.see()}; nobody told one of another")
+        say("so the third has enrolled")
         say(boards.try_ssh())
         boards.deploy("counts", g1, seconds="g2", out="g3")
         client = Client("counts", g1, g3)
@@ -226,6 +257,9 @@ def try_boards(images: Path, folder: Path) -> None:
         client.send()
         say(client.counted())
 
+        say(f"g2: {boards.renew(g2)}")
+        client.send()
+        say(client.counted())
         client.send(SPREAD_S)
         g2.cut()
         client.send(SPREAD_S)
