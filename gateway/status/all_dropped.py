@@ -94,7 +94,7 @@ def _lost(before: Report, now: Report) -> Counter[str] | None:
     return None if lost.total() < came or now.rows_out > before.rows_out else lost
 
 
-class DropsAll:
+class AllDroppedFinder:
     """Finds a flow that drops all its rows, from the reports of its stages."""
 
     def __init__(self, flow: str) -> None:

@@ -20,11 +20,11 @@ from edgert.runtime.instance.build import Stage
 from edgert.runtime.instance.report import Report
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
-from gateway.status.all_ahead import Ahead
+from gateway.status.activity import AcknowledgementWait, ActivityMeter, MessageRate, RecentActivity
 from gateway.status.all_dropped import loses_rows
 from gateway.status.conditions import UNACKNOWLEDGED_WARNING_S, conditions, worst
-from gateway.status.recently import AcknowledgementWait, Looks, MessageRate, Recent
-from gateway.status.together import edges_of, is_large, never_seen, reports_of, shown_name
+from gateway.status.merged_copies import edges_of, is_large, never_seen, reports_of, shown_name
+from gateway.status.rows_ahead import RowsAhead
 
 Where = tuple[str, str, str]
 """(flow, operator, reason); empty where it is of none."""
@@ -56,10 +56,10 @@ class Status:
         self._process.cpu_percent()
         self._cpu = 0.0
         self._started = time.monotonic()
-        self._recent: dict[str, Recent] = {}
+        self._recent: dict[str, RecentActivity] = {}
         self._reports: dict[str, dict[str, Report]] = {}
         """Reports of large flows at the last look."""
-        self._looks: dict[str, Looks] = {}
+        self._meters: dict[str, ActivityMeter] = {}
         self._messages, self._waiting = MessageRate(), AcknowledgementWait()
         self._waiting_of: dict[str, AcknowledgementWait] = {}
         """Waits for acknowledgements by flow."""
@@ -124,16 +124,16 @@ class Status:
         now = time.monotonic()
         if now - self._seen_at < after_s:
             return
-        looks, recent, of_large = {}, {}, {}
+        meters, recent, of_large = {}, {}, {}
         for run in list(self._flows.runs.values()):
             reports = self._reports_of(run)
             if is_large(run):
                 of_large[run.flow.name] = reports
-            known = self._looks.get(run.flow.name)
-            look = looks[run.flow.name] = known if known and known.run is run else Looks(run)
-            recent[run.flow.name] = look.look(reports)
-            look.achieved.look(run, reports, now)
-        self._recent, self._looks, self._seen_at, self._reports = recent, looks, now, of_large
+            known = self._meters.get(run.flow.name)
+            meter = meters[run.flow.name] = known if known and known.run is run else ActivityMeter(run)
+            recent[run.flow.name] = meter.look(reports)
+            meter.progress.look(run, reports, now)
+        self._recent, self._meters, self._seen_at, self._reports = recent, meters, now, of_large
         self._messages.look(self._sections["ingest"]()["messages"], now)
         self._look_at_outbox(self._sections["central"](), now)
         self._cpu = self._process.cpu_percent()
@@ -173,7 +173,7 @@ class Status:
 
     def _flow(self, run: FlowRun, drops: Sequence[Mapping[str, Any]], now: float) -> dict[str, Any]:
         name = run.flow.name
-        recent, looks = self._recent.get(name, Recent()), self._looks.get(name)
+        recent, meter = self._recent.get(name, RecentActivity()), self._meters.get(name)
         reports = self._reports.get(name) or self._reports_of(run)
         return {
             "name": name,
@@ -195,7 +195,7 @@ class Status:
             "dropping": [list(dropping) for dropping in recent.dropping],
             "ahead": _ahead(recent.ahead, reports),
             "unusable": [str(unusable) for unusable in recent.unusable],
-            "recent": looks.achieved.plain(now) if looks else {},
+            "recent": meter.progress.plain(now) if meter else {},
             "possible_loops": self._possible_loops(name),
             "filters": sorted({source.filter for source in self._flows.flow_registry.sources.get(name, ())}),
             **_input(run, reports),
@@ -216,7 +216,7 @@ class Status:
         return self._loops[1].get(name, [])
 
 
-def _operator(run: FlowRun, stage: Stage, told: Report, recent: Recent) -> dict[str, Any]:
+def _operator(run: FlowRun, stage: Stage, told: Report, recent: RecentActivity) -> dict[str, Any]:
     """Queue, turns and most times of a region are those of its first stage: see `Report`."""
     kind: str = stage.planned.kind
     if stage.planned.copies > 1:
@@ -275,7 +275,7 @@ def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
     }
 
 
-def _ahead(ahead: Ahead | None, reports: Mapping[str, Report]) -> dict[str, Any] | None:
+def _ahead(ahead: RowsAhead | None, reports: Mapping[str, Report]) -> dict[str, Any] | None:
     """Rows ahead of time, where nearly all are, with the newest sample."""
     sample = next((told.input["ahead"] for told in reports.values() if "ahead" in told.input), None)
     return {"rows": ahead.rows, "for_s": ahead.seconds, **sample} if ahead and sample else None

@@ -17,7 +17,7 @@ from edgert.operators.joins import JoinLatest
 from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
 from edgert.runtime.instance.report import report as made
-from gateway.status.all_dropped import CLOCK, DropsAll
+from gateway.status.all_dropped import CLOCK, AllDroppedFinder
 from gateway.web.health import reasons
 from tests.operators.worlds import WALL, Way
 from tests.status_example import example_status, judged
@@ -29,7 +29,7 @@ def report(second: float, rows: int, dropped: int, reason: str = "late", out: in
     return {"in": Report(rows_in=rows, at=at), "window": window}
 
 
-def lasts(flow: DropsAll, reports: dict[str, Report]) -> bool:
+def lasts(flow: AllDroppedFinder, reports: dict[str, Report]) -> bool:
     return any(each.lasts for each in flow.look(reports))
 
 
@@ -39,7 +39,7 @@ def test_a_flow_of_which_all_rows_go_says_so_until_one_is_kept(
 ) -> None:
     """Windows of before may still be emitted, and rows whose value came too late go on without it."""
     caplog.set_level(logging.INFO)
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for second in range(21):
         found = flow.look(report(second, 100 + 5 * second, 5 * second, reason, out * second))
     [fault] = found
@@ -59,13 +59,13 @@ def test_a_flow_of_which_all_rows_go_says_so_until_one_is_kept(
 def test_a_flow_of_which_some_rows_are_late_says_nothing(
     seconds: int, rows: int, late: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     assert not any(lasts(flow, report(second, rows * second, late * second)) for second in range(seconds))
     assert not caplog.records
 
 
 def test_rows_that_lose_a_value_only_are_not_dropped() -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     assert not any(flow.look(report(second, second, second, "bad_value (values)")) for second in range(30))
 
 
@@ -85,7 +85,7 @@ def allowed_devices() -> Logic:
     ids=["a join whose second input speaks rarely", "a list of allowed devices"],
 )
 def test_rows_that_an_operator_is_told_to_drop_are_as_a_filters(logic: Logic) -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for second in range(30):
         assert not logic.process(Batch([{"time": 0.0, "source": "a"}], 0.0), 0, Now(0.0, 0.0))
         assert logic.drops.total() == second + 1
@@ -105,7 +105,7 @@ def test_why_a_row_was_dropped_is_said_with_the_row(operator: dict[str, Any], sa
     source = {"type": "mqtt_source", "topic": "x/{source}"}
     out = {"type": "publish", "input": "o", "topic": "y"}
     way = Way({"name": "f", "operators": {"in": source, "o": {**operator, "input": "in"}, "out": out}}, fusion)
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for second in range(20):
         row = {"time": WALL + second, "temp": "21.5", "hum": 60.5}
         way.feed(["x/a"], [json.dumps(row).encode()], float(second))
@@ -117,19 +117,19 @@ def test_why_a_row_was_dropped_is_said_with_the_row(operator: dict[str, Any], sa
 
 def test_payloads_that_a_source_refuses_are_no_rows_that_it_drops(caplog: pytest.LogCaptureFixture) -> None:
     """They are told as malformed payloads, with a sample."""
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for second in range(30):
         assert not flow.look({"in": Report(rows_in=second, drops={"bad_payload": second}, at=1.0 + second)})
     assert not caplog.records
 
 
 def test_an_operator_that_emits_what_it_took_does_not_drop_all() -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     assert not any(flow.look(report(second, second, second, "poison", second)) for second in range(30))
 
 
 def test_silence_counts_neither_for_nor_against_it() -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for second in range(100):
         n = min(second, 8)
         [*found] = flow.look(report(second, n, n))
@@ -137,7 +137,7 @@ def test_silence_counts_neither_for_nor_against_it() -> None:
 
 
 def test_rows_that_come_once_an_hour_and_are_all_dropped_are_a_fault_after_ten() -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for minute in range(60 * 10 + 1):
         rows = minute // 60
         assert lasts(flow, report(60.0 * minute, rows, rows)) == (rows >= 10), minute
@@ -145,13 +145,13 @@ def test_rows_that_come_once_an_hour_and_are_all_dropped_are_a_fault_after_ten()
 
 
 def test_where_rows_come_quickly_it_is_a_fault_within_13_s_of_looks_each_2_s() -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     said = [at for at in range(0, 60, 2) if lasts(flow, report(at, 50 * at, 50 * at))]
     assert said[0] <= 12
 
 
 def test_a_restarted_flow_begins_anew() -> None:
-    flow = DropsAll("f")
+    flow = AllDroppedFinder("f")
     for second in range(20):
         flow.look(report(second, 5 * second, 5 * second))
     assert not flow.look(report(20, 0, 0))

@@ -13,9 +13,9 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report
+from gateway.status.activity import AcknowledgementWait, ActivityMeter, LastProgress, MessageRate
 from gateway.status.all_dropped import CLOCK
 from gateway.status.conditions import Condition, conditions, of_broker, worst
-from gateway.status.recently import Achieved, AcknowledgementWait, Looks, MessageRate
 from tests.runtime.worlds import DOCUMENT, flow_run
 from tests.status_example import example_status
 
@@ -216,15 +216,15 @@ def test_the_rate_of_messages_is_an_average_over_ten_seconds() -> None:
 
 def test_what_a_flow_achieved_is_told_from_its_reports() -> None:
     run = flow_run("none")
-    achieved = Achieved()
+    progress = LastProgress()
     source, sink = next(iter(run.stages)), list(run.stages)[-1]
 
     def look(now: float, taken: int, refused: int, results: int, messages: int = 0) -> dict[str, Any]:
         reports = {name: Report() for name in run.stages}
         reports[source] = Report(rows_in=messages, rows_out=taken, drops={"bad_payload": refused})
         reports[sink] = Report(rows_in=results)
-        achieved.look(run, reports, now)
-        return achieved.plain(now)
+        progress.look(run, reports, now)
+        return progress.plain(now)
 
     assert look(0.0, 0, 0, 0)["row_age_s"] is None
     assert look(1.0, 10, 0, 1) == {
@@ -243,14 +243,14 @@ def test_a_source_that_refuses_all_is_told_though_another_takes_rows() -> None:
     outs = {f"out-{name}": {"type": "publish", "input": name, "topic": "out/{source}"} for name in parts}
     two = from_plain({"name": "two", "operators": parts | outs}, REGISTRY)
     run = FlowRun(two, REGISTRY, 1, 1, Progress(Position()))
-    achieved = Achieved()
+    progress = LastProgress()
 
     def look(now: float, refused_of_a: int, rows_of_b: int) -> dict[str, Any]:
         reports = {name: Report() for name in run.stages}
         reports["a"] = Report(rows_in=refused_of_a, drops={"bad_payload": refused_of_a})
         reports["b"] = Report(rows_in=rows_of_b, rows_out=rows_of_b)
-        achieved.look(run, reports, now)
-        return achieved.plain(now)
+        progress.look(run, reports, now)
+        return progress.plain(now)
 
     found = look(1.0, 1, 0)
     assert (found["refusing"], found["silent"]) == ("a", ["b"])
@@ -278,22 +278,22 @@ def test_a_part_whose_source_is_on_another_board_takes_what_comes_from_there() -
     away = {name: Location("g1" if name in ("in", "ok", "by") else "g2") for name in flow.nodes}
     for gateway, takes in (("g1", "in"), ("g2", "minute")):
         run = FlowRun(flow, REGISTRY, 1, 1, Progress(Position()), gateway=gateway, assignment=away, fission=False)
-        achieved = Achieved()
+        progress = LastProgress()
         reports = {name: Report() for name in run.stages}
-        achieved.look(run, reports, 1.0)
-        assert achieved.plain(1.0)["row_age_s"] is None
-        achieved.look(run, reports | {takes: Report(rows_in=5, rows_out=5)}, 2.0)
-        assert achieved.plain(3.0)["row_age_s"] == 1.0, gateway
+        progress.look(run, reports, 1.0)
+        assert progress.plain(1.0)["row_age_s"] is None
+        progress.look(run, reports | {takes: Report(rows_in=5, rows_out=5)}, 2.0)
+        assert progress.plain(3.0)["row_age_s"] == 1.0, gateway
 
 
 def test_an_operator_all_of_whose_rows_were_dropped_is_named() -> None:
     run = flow_run("none")
-    looks = Looks(run)
+    meter = ActivityMeter(run)
     last = list(run.stages)[-1]
     for at in (1.0, 5.0):
         told = {name: Report(rows_in=int(at), rows_out=int(at), at=at) for name in run.stages}
         told[last] = Report(rows_in=int(at), drops={"late": int(at), "bad_value (values)": 9}, at=at)
-        recent = looks.look(told)
+        recent = meter.look(told)
     assert recent.dropping == ((last, "late", 4, 4.0, ""),)
 
 

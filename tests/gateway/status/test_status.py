@@ -16,8 +16,8 @@ from edgert.operators.state.wrong_clock import TAKEN_BACK
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
+from gateway.status.activity import ActivityMeter, RecentActivity
 from gateway.status.all_dropped import loses_rows
-from gateway.status.recently import Looks, Recent
 from gateway.status.sections import control_connection_drops
 from gateway.status.status import _shown
 from tests.runtime.worlds import flow_run
@@ -34,14 +34,14 @@ def said(run: FlowRun, rows: int, idle_s: float, at: float) -> dict[str, Report]
 
 def test_rates_and_latency_are_those_since_the_last_look() -> None:
     run = flow_run("chains")
-    looks = Looks(run)
-    assert looks.look(reports(run, 1.0)) == Recent()
+    meter = ActivityMeter(run)
+    assert meter.look(reports(run, 1.0)) == RecentActivity()
     source, last = run.all[0], run.all[-1]
     source.counters.rows_in += 50
     source.counters.idle_s += 1.5
     last.counters.latency.add(0.010, 99)
     last.counters.latency.add(3.0, 1)
-    recent = looks.look(reports(run, 3.0))
+    recent = meter.look(reports(run, 3.0))
     assert recent.rates["in"] == 25.0
     assert recent.latency_ms["p50"] == pytest.approx(10.0, rel=0.1)
     assert recent.latency_ms["p99"] == pytest.approx(10.0, rel=0.1)
@@ -51,10 +51,10 @@ def test_rates_and_latency_are_those_since_the_last_look() -> None:
 def test_a_look_between_two_reports_of_a_slot_says_what_the_one_before_said() -> None:
     """Looks each 0.9 s, reports each second: a flow that takes 10 rows/s and idles for 0.8 of the time says so."""
     run = flow_run("none")
-    looks = Looks(run)
+    meter = ActivityMeter(run)
     for number in range(40):
         at = 1.0 + int(0.9 * number)
-        recent = looks.look(said(run, int(10 * at), 0.8 * at, at))
+        recent = meter.look(said(run, int(10 * at), 0.8 * at, at))
         if number > 1:
             assert set(recent.rates.values()) == {10.0}, number
             assert list(recent.utilisation.values()) == [pytest.approx(0.2)] * len(run.all)
@@ -63,42 +63,42 @@ def test_a_look_between_two_reports_of_a_slot_says_what_the_one_before_said() ->
 
 def test_slots_of_a_flow_report_at_times_of_their_own() -> None:
     run = flow_run("none")
-    looks = Looks(run)
-    looks.look(said(run, 0, 0.0, 5.0))
+    meter = ActivityMeter(run)
+    meter.look(said(run, 0, 0.0, 5.0))
     late = next(iter(run.stages))
     told = said(run, 30, 0.5, 6.0)
     late_told = told.pop(late)
     told[late] = Report(at=5.0)
-    recent = looks.look(told)
+    recent = meter.look(told)
     assert late not in recent.rates
     assert set(recent.rates.values()) == {30.0}
-    recent = looks.look(told | {late: late_told})
+    recent = meter.look(told | {late: late_told})
     assert set(recent.rates.values()) == {30.0}
 
 
 def test_while_a_slot_that_died_has_said_nothing_the_last_figures_stand() -> None:
     run = flow_run("none")
-    looks = Looks(run)
-    looks.look(said(run, 0, 0.0, 5.0))
-    before = looks.look(said(run, 10, 1.0, 6.0))
-    assert looks.look(said(run, 10, 1.0, 0.0)) == before
-    assert {round(rate, 3) for rate in looks.look(said(run, 20, 2.0, 8.0)).rates.values()} == {6.667}
+    meter = ActivityMeter(run)
+    meter.look(said(run, 0, 0.0, 5.0))
+    before = meter.look(said(run, 10, 1.0, 6.0))
+    assert meter.look(said(run, 10, 1.0, 0.0)) == before
+    assert {round(rate, 3) for rate in meter.look(said(run, 20, 2.0, 8.0)).rates.values()} == {6.667}
 
 
 def test_rates_are_averages_over_ten_seconds() -> None:
     run = flow_run("none")
-    looks = Looks(run)
+    meter = ActivityMeter(run)
     for second in range(30):  # a sensor that sends 20 rows each 5 s
-        recent = looks.look(said(run, 20 * (second // 5), 0.0, 1.0 + second))
+        recent = meter.look(said(run, 20 * (second // 5), 0.0, 1.0 + second))
         if second > 12:
             assert all(3.6 <= rate <= 4.4 for rate in recent.rates.values()), second
 
 
 def test_a_flow_of_which_no_slot_has_said_anything_has_no_figures() -> None:
     run = flow_run("none")
-    looks = Looks(run)
-    assert looks.look(said(run, 0, 0.0, 0.0)) == Recent()
-    assert looks.look(said(run, 100, 0.0, 7.0)) == Recent(), "there is nothing to compare it with"
+    meter = ActivityMeter(run)
+    assert meter.look(said(run, 0, 0.0, 0.0)) == RecentActivity()
+    assert meter.look(said(run, 100, 0.0, 7.0)) == RecentActivity(), "there is nothing to compare it with"
 
 
 def test_of_a_sketch_that_was_shipped_its_size_is_shown() -> None:

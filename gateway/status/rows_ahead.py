@@ -20,7 +20,7 @@ minutes."""
 SHARE: Final = 0.9
 
 
-class Ahead(NamedTuple):
+class RowsAhead(NamedTuple):
     """Rows ahead of time, of one source, since a row in time came last."""
 
     rows: int
@@ -43,20 +43,20 @@ class _AheadStreak:
         else:
             self.rows, self.ahead = self.rows + rows, self.ahead + ahead
 
-    def found(self) -> Ahead | None:
+    def found(self) -> RowsAhead | None:
         """None if it does not last."""
         seconds = round(self.told.at - self.since, 1)
         lasts = self.ahead >= ROWS and self.ahead >= SHARE * self.rows and seconds >= FOR_S
-        return Ahead(self.ahead, seconds) if lasts else None
+        return RowsAhead(self.ahead, seconds) if lasts else None
 
 
-class RowsAhead:
+class RowsAheadFinder:
     """Finds a flow with such a source, from the reports of its stages."""
 
     def __init__(self) -> None:
         self._streaks: dict[str, _AheadStreak] = {}
 
-    def look(self, reports: Mapping[str, Report]) -> Ahead | None:
+    def look(self, reports: Mapping[str, Report]) -> RowsAhead | None:
         """Takes the newest reports, and returns the longest that lasts."""
         for name, told in reports.items():
             streak = self._streaks.get(name)

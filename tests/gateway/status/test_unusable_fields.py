@@ -9,7 +9,7 @@ import pytest
 
 from edgert.flow.physical import Fusion
 from edgert.runtime.instance.report import report
-from gateway.status.all_unusable import UnusableFields
+from gateway.status.unusable_fields import UnusableFieldFinder
 from tests.operators.worlds import WALL, Way
 from tests.status_example import example_status, judged
 
@@ -26,7 +26,7 @@ def looked_at(kind: str, fusion: Fusion, *temperatures: object) -> list[list[str
     source = {"type": "mqtt_source", "topic": "x/{source}"}
     out = {"type": "publish", "input": "o", "topic": "y"}
     operators = {"in": source, "o": {"type": kind, "input": "in", **OPERATORS[kind]}, "out": out}
-    way, fields, said = Way({"name": "f", "operators": operators}, fusion), UnusableFields("f"), []
+    way, fields, said = Way({"name": "f", "operators": operators}, fusion), UnusableFieldFinder("f"), []
     for second, temp in enumerate(temperatures):
         row = {"time": WALL + second, "temp": temp, "hum": 60.5}
         way.feed(["x/a"], [json.dumps(row).encode()], float(second))

@@ -13,7 +13,7 @@ from edgert.operators.registry import REGISTRY
 from edgert.runtime.instance.report import Report
 from gateway.control import figures as figures_module
 from gateway.control.figures import figures
-from gateway.status.together import MOST_STAGES, merge_reports, never_seen
+from gateway.status.merged_copies import MOST_STAGES, merge_reports, never_seen
 from tests.gateway.whole_gateway import Gateway
 from tests.gateway.worlds import status_of
 from tests.waiting import in_loop

@@ -11,16 +11,16 @@ from typing import Any, Final
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.latency import quantile_s
 from edgert.runtime.instance.report import Report
-from gateway.status.all_ahead import Ahead, RowsAhead
-from gateway.status.all_dropped import REFUSED, AllDropped, DropsAll
-from gateway.status.all_unusable import AllUnusable, UnusableFields
+from gateway.status.all_dropped import REFUSED, AllDropped, AllDroppedFinder
+from gateway.status.rows_ahead import RowsAhead, RowsAheadFinder
+from gateway.status.unusable_fields import UnusableField, UnusableFieldFinder
 
 WINDOW_S: Final = 10.0
 """Rates are averages over the last so many seconds, or those since the flow started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentActivity:
     """Recent activity of a flow."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -33,9 +33,9 @@ class Recent:
     """p50 and p99 from arrival to a sink."""
     dropping: tuple[AllDropped, ...] = ()
     """Operators that have dropped all the rows that came to them."""
-    unusable: tuple[AllUnusable, ...] = ()
+    unusable: tuple[UnusableField, ...] = ()
     """Fields of which no value was usable."""
-    ahead: Ahead | None = None
+    ahead: RowsAhead | None = None
     """Rows ahead of time, where nearly all are."""
 
 
@@ -57,19 +57,19 @@ class Pace:
         )
 
 
-class Looks:
+class ActivityMeter:
     """Figures of a flow that are kept from look to look."""
 
     def __init__(self, run: FlowRun) -> None:
         self.run = run
-        self.achieved = Achieved()
-        self._drops_all = DropsAll(run.flow.name)
-        self._unusable = UnusableFields(run.flow.name)
-        self._rows_ahead = RowsAhead()
+        self.progress = LastProgress()
+        self._drops_all = AllDroppedFinder(run.flow.name)
+        self._unusable = UnusableFieldFinder(run.flow.name)
+        self._rows_ahead = RowsAheadFinder()
         self._said: dict[str, deque[Report]] = {}
         self._paces: dict[str, Pace] = {}
 
-    def look(self, reports: Mapping[str, Report]) -> Recent:
+    def look(self, reports: Mapping[str, Report]) -> RecentActivity:
         """A stage that has not reported since the last look keeps its figures: slots do so at their own times."""
         for name, told in reports.items():
             said = self._said.setdefault(name, deque())
@@ -81,11 +81,11 @@ class Looks:
             if len(said) > 1:
                 self._paces[name] = Pace.between(said[0], told)
         found = self._drops_all.look(reports), self._unusable.look(reports), self._rows_ahead.look(reports)
-        return self._recent(*found) if self._paces else Recent()
+        return self._recent(*found) if self._paces else RecentActivity()
 
     def _recent(
-        self, dropping: tuple[AllDropped, ...], unusable: tuple[AllUnusable, ...], ahead: Ahead | None
-    ) -> Recent:
+        self, dropping: tuple[AllDropped, ...], unusable: tuple[UnusableField, ...], ahead: RowsAhead | None
+    ) -> RecentActivity:
         first = {name: pace for name, pace in self._paces.items() if not self.run.stages[name].number}
         used = {name: pace.utilisation for name, pace in first.items()}
         mean = statistics.fmean(used.values())
@@ -94,7 +94,7 @@ class Looks:
         latency = {key: quantile_s(counts, part) for key, part in (("p50", 0.5), ("p99", 0.99))}
         in_ms = {key: None if value is None else round(value * 1e3, 3) for key, value in latency.items()}
         rates = {name: pace.rate for name, pace in self._paces.items()}
-        return Recent(rates, used, balance, in_ms, dropping, unusable, ahead)
+        return RecentActivity(rates, used, balance, in_ms, dropping, unusable, ahead)
 
 
 class _SourceInput:
@@ -122,7 +122,7 @@ class _SourceInput:
         self.taken, self.refused = taken, refused
 
 
-class Achieved:
+class LastProgress:
     """When a flow last took rows, refused payloads and gave results. Times are monotonic seconds."""
 
     def __init__(self) -> None:

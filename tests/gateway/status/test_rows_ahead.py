@@ -11,7 +11,7 @@ from edgert.flow.physical import Fusion
 from edgert.operators.sources.source import AHEAD_KEPT
 from edgert.runtime.instance.report import Report
 from edgert.runtime.instance.report import report as made
-from gateway.status.all_ahead import RowsAhead
+from gateway.status.rows_ahead import RowsAheadFinder
 from gateway.web.health import reasons
 from tests.operators.worlds import WALL, Way
 from tests.status_example import example_status, judged
@@ -27,7 +27,7 @@ def report(second: int, rows: int, ahead: int) -> dict[str, Report]:
 
 
 def test_rows_that_are_all_ahead_are_a_fault_until_one_is_in_time() -> None:
-    flow = RowsAhead()
+    flow = RowsAheadFinder()
     found = [flow.look(report(second, 100 + 5 * second, 5 * second)) for second in range(21)]
     assert found[9] is None, "a moment only"
     assert found[20] == (100, 20.0)
@@ -36,7 +36,7 @@ def test_rows_that_are_all_ahead_are_a_fault_until_one_is_in_time() -> None:
 
 
 def test_one_device_of_five_is_no_fault_and_one_row_in_time_of_fifty_is() -> None:
-    few, most = RowsAhead(), RowsAhead()
+    few, most = RowsAheadFinder(), RowsAheadFinder()
     for second in range(30):
         assert few.look(report(second, 5 * second, second)) is None
         found = most.look(report(second, 50 * second, 49 * second))
@@ -44,7 +44,7 @@ def test_one_device_of_five_is_no_fault_and_one_row_in_time_of_fifty_is() -> Non
 
 
 def test_rows_each_five_minutes_are_a_fault_after_three() -> None:
-    flow = RowsAhead()
+    flow = RowsAheadFinder()
     for minute in range(15):
         assert flow.look(report(60 * minute, minute // 5, minute // 5)) is None
     assert flow.look(report(60 * 15, 3, 3)) == (3, 900.0)
@@ -59,7 +59,7 @@ def test_a_source_of_local_time_keeps_a_sample(fusion: Fusion) -> None:
         },
         "out": {"type": "publish", "input": "mean", "topic": "y"},
     }  # fmt: skip
-    way, flow = Way({"name": "f", "operators": operators}, fusion), RowsAhead()
+    way, flow = Way({"name": "f", "operators": operators}, fusion), RowsAheadFinder()
     for second in range(20):
         payload = json.dumps({"time": WALL + second + 7200, "t": 21.5}).encode()
         way.feed(["x/a"] * 5, [payload] * 5, float(second))

@@ -17,7 +17,7 @@ from gateway.status.all_dropped import FOR_S, ROWS, loses_rows
 log = logging.getLogger(__name__)
 
 
-class AllUnusable(NamedTuple):
+class UnusableField(NamedTuple):
     """Values of a field that one operator could not use, one after the other."""
 
     field: str
@@ -35,16 +35,16 @@ class AllUnusable(NamedTuple):
         return f"{self.field}: none of the last {self.values:,} values is a usable number, e.g. {self.sample}"
 
 
-class UnusableFields:
+class UnusableFieldFinder:
     """Finds fields of a flow of which no value can be used, from the reports of its stages."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
         self._told: dict[str, Report] = {}
-        self._streaks: dict[tuple[str, str], AllUnusable] = {}
+        self._streaks: dict[tuple[str, str], UnusableField] = {}
         self._said: frozenset[tuple[str, str]] = frozenset()
 
-    def look(self, reports: Mapping[str, Report]) -> tuple[AllUnusable, ...]:
+    def look(self, reports: Mapping[str, Report]) -> tuple[UnusableField, ...]:
         """Takes the newest reports, and returns the fields at fault. Each fault is logged when it begins."""
         for name, told in reports.items():
             before = self._told.get(name)
@@ -68,7 +68,7 @@ class UnusableFields:
             if not 0 < kept <= unusable:
                 self._streaks.pop((name, field), None)
                 continue
-            streak = self._streaks.get((name, field), AllUnusable(field, sample))
-            self._streaks[name, field] = AllUnusable(
+            streak = self._streaks.get((name, field), UnusableField(field, sample))
+            self._streaks[name, field] = UnusableField(
                 field, sample, streak.values + unusable, round(streak.seconds + told.at - before.at, 1)
             )
