@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 from edgert.core.errors import EdgertError, show
 
 COUNTERS: Final = ("rows_in", "rows_out", "busy_s")

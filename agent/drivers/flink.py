@@ -15,7 +15,7 @@ from typing import Any, Final
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.flink.runtime.taskexecutor.TaskManagerRunner",)

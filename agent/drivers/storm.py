@@ -21,7 +21,7 @@ from urllib.parse import quote
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 from agent.drivers.rest import Get, Rest
 
 MAIN_CLASSES: Final = ("org.apache.storm.daemon.worker", "org.apache.storm.daemon.worker.Worker")

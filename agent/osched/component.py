@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 
 from agent.drivers.base import Driver
 from agent.drivers.registry import make
-from agent.osched import tell
+from agent.osched import answers
 from agent.osched.cooperation.exchange import Peers
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
@@ -64,21 +64,21 @@ class OsScheduling:
 
     def status(self) -> dict[str, Any]:
         """The answer of `sched.status`."""
-        return tell.status(self.scheduler)
+        return answers.status(self.scheduler)
 
     async def _status(self, args: Mapping[str, Any]) -> Any:
         return self.status()
 
     async def _explain(self, args: Mapping[str, Any]) -> Any:
-        return tell.explain(self.scheduler, _text(args, "operator"))
+        return answers.explain(self.scheduler, _text(args, "operator"))
 
     async def _dry_run(self, args: Mapping[str, Any]) -> Any:
-        return tell.dry_run(self.scheduler, _text(args, "policy", self.scheduler.running.policy))
+        return answers.dry_run(self.scheduler, _text(args, "policy", self.scheduler.running.policy))
 
     async def _policy(self, args: Mapping[str, Any]) -> Any:
         self.scheduler.use(_text(args, "policy"))
         await self.scheduler.turn()
-        return tell.status(self.scheduler)
+        return answers.status(self.scheduler)
 
 
 def _lock(path: Path) -> BinaryIO:

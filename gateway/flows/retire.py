@@ -15,7 +15,7 @@ from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Send
 from edgert.runtime.run_out import Said
-from gateway.base.once import Once
+from gateway.base.retry_log import RetryLog
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.hosts.host import Host
@@ -144,7 +144,7 @@ class Retirement:
         """(the last checkpoint or None, the loss in words). Checkpoints of the other flows are made meanwhile. Packing
         much state takes long, so it is not done on the loop."""
         registry = self._flow_registry
-        name, once = old.flow.name, Once(log)
+        name, errors = old.flow.name, RetryLog(log)
         last: LastTurns | None = None
         while True:
             try:
@@ -158,7 +158,7 @@ class Retirement:
                 if isinstance(error, DamagedError) or registry.database.damaged:
                     log.error("flow %s could not be brought to its end: %s", name, error)
                     return None, f"flow {name} could not be brought to its end ({error}): {ABANDONED}"
-                once.error("the end of flow %s waits for the database: %s", name, error)
+                errors.error("the end of flow %s waits for the database: %s", name, error)
                 await asyncio.sleep(1.0)
             except TimeoutError:
                 gap = f"flow {name} was stuck when it was brought to its end: {ABANDONED}"

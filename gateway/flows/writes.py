@@ -15,7 +15,7 @@ from edgert.core.errors import DamagedError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import epoch_after
-from gateway.base.once import Once
+from gateway.base.retry_log import RetryLog
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.ledger.gaps import ABANDONED, last_of_failed
 from gateway.registry.registry import FlowRegistry
@@ -84,7 +84,7 @@ class FlowWrites:
 
     async def _try(self, write: Callable[[], None], tries: int | None = None) -> None:
         """On the store thread, a second apart; with `tries` None until it succeeds."""
-        once = Once(log)
+        errors = RetryLog(log)
         for tried in itertools.count(1):
             try:
                 await self._flow_registry.store(write)
@@ -92,7 +92,7 @@ class FlowWrites:
             except StoreError as error:
                 if tried == tries or isinstance(error, DamagedError) or self._database.damaged:
                     raise
-                once.error("a change of a flow waits for the database: %s", error)
+                errors.error("a change of a flow waits for the database: %s", error)
                 await asyncio.sleep(self._flow_registry.retry_s)
 
     def _write(self, change: FlowChange, last: Checkpoint | None) -> None:

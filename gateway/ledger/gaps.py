@@ -9,7 +9,7 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
 from edgert.store.database import Database
-from gateway.base.once import Once
+from gateway.base.retry_log import RetryLog
 from gateway.base.tasks import OnStore
 
 log = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ async def write_gap(
     retry_s: float = RETRY_S,
 ) -> None:
     """Retries until the gap is written. `store` runs a call on the store thread."""
-    once = Once(log)
+    errors = RetryLog(log)
     while True:
         try:
             await store(lambda: say_gap(database, name, text))
             return
         except StoreError as error:
-            once.error("that something of flow %s is missing cannot be written yet: %s", name, error)
+            errors.error("that something of flow %s is missing cannot be written yet: %s", name, error)
             await asyncio.sleep(retry_s)
 
 

@@ -25,7 +25,7 @@ from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
 from edgert.store.state.records import StoredFlow
-from gateway.base.once import Once
+from gateway.base.retry_log import RetryLog
 from gateway.base.tasks import OnStore, Tasks, to_its_end
 from gateway.ingest.subscriptions import SubscribedSource
 from gateway.ledger.drop_ledger import DropLedger
@@ -137,7 +137,7 @@ class FlowRegistry:
         """(state, queues) from which a flow is to begin again; no checkpoint is made meanwhile. Waits for a database
         that cannot be read or written now. Raises `DamagedError`."""
         async with self.alone():
-            once = Once(log)
+            errors = RetryLog(log)
             while True:
                 try:
                     found = await self._go_back(flow)
@@ -148,7 +148,7 @@ class FlowRegistry:
                 except StoreError as error:
                     if self.database.damaged:  # the database takes no more writes
                         raise DamagedError(str(error)) from error
-                    once.error("flow %s waits for the database to go back to its checkpoint: %s", flow, error)
+                    errors.error("flow %s waits for the database to go back to its checkpoint: %s", flow, error)
                     await asyncio.sleep(self.retry_s)
             yield found
         self.on_restored()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.drivers import edgert, flink, storm
 from agent.drivers.base import DriverError
 from agent.drivers.jvm import parse_untrusted as threads_untrusted
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 from agent.fleet import plans
 from agent.fleet.moves import SECTION, candidate_untrusted
 from agent.fleet.rings import SECTION as RING

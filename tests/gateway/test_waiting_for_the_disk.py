@@ -15,7 +15,7 @@ import pytest
 from edgert.core.errors import StoreError
 from edgert.core.settings.gateway import Central, Flows, Gateway, GatewaySettings, Sensors, Web
 from edgert.mqtt.clients.control_plane import MqttRequest
-from gateway.base.once import Once
+from gateway.base.retry_log import RetryLog
 from gateway.daemon import Daemon
 from tests.gateway.daemons import DOCUMENT, Board
 from tests.waiting import DEADLINE_S, in_loop, until
@@ -153,7 +153,7 @@ async def test_a_question_is_answered_while_a_command_waits(tmp_path: Path, disk
 
 
 def test_an_error_is_said_again_when_another_came_between(caplog: pytest.LogCaptureFixture) -> None:
-    once = Once(logging.getLogger("gateway"))
+    errors = RetryLog(logging.getLogger("gateway"))
     for error in ("full", "full", "gone", "gone", "full"):
-        once.error("flow %s waits: %s", "f", error)
+        errors.error("flow %s waits: %s", "f", error)
     assert [r.message for r in caplog.records] == [f"flow f waits: {e}" for e in ("full", "gone", "full")]

@@ -7,7 +7,7 @@ Metrics that begin with `remote_` belong to operators on other boards, whose age
 (`agent.osched.cooperation`). They are optional: without them a path ends where it leaves the board.
 
 Units: seconds, rows, rows per row. `rows_in`, `rows_out`, `busy_s` and `span_s` are sums over the recent past
-(`agent.drivers.recent`), so that their ratios are averages.
+(`agent.drivers.recent_sums`), so that their ratios are averages.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from edgert.central.collector.inbox import ResultInbox, ResultMessage
 from edgert.central.collector.macs import ResultMacs
 from edgert.central.collector.messages import ResultTopics, partition_of_topic
 from edgert.central.collector.partition_leases import PartitionLeases
-from edgert.central.collector.unsaid import Unsaid
+from edgert.central.collector.waiting_acknowledgements import WaitingAcknowledgements
 from edgert.central.landing.landing import Landing
 from edgert.central.tables import fleet_claim, object_store
 from edgert.central.tables.lease import LeaseLost, own_name
@@ -92,7 +92,9 @@ class Program:
         )
         self._upkeep = UpkeepSchedule(root, settings.upkeep)
         self._stopping = threading.Event()
-        self._unsaid = Unsaid(self._room, self._publish, self._collector.counters, SystemClock())
+        self._acknowledgements = WaitingAcknowledgements(
+            self._room, self._publish, self._collector.counters, SystemClock()
+        )
         self._due = {"status": 0.0, "share": 0.0, "tell": time.monotonic() + TELL_S}
         self._told: dict[str, Any] = {}
 
@@ -150,13 +152,15 @@ class Program:
     def _handle(self, messages: list[ResultMessage]) -> None:
         """Land and acknowledge what is ours, and stop taking what is ours no more."""
         if self._leases is None:
-            self._unsaid.keep(self._collector.handle(messages))
+            self._acknowledgements.keep(self._collector.handle(messages))
             self._say()
             return
         names = set(map(str, self._taken))
-        self._unsaid.keep(self._collector.handle([m for m in messages if partition_of_topic(m.topic) in names]))
+        self._acknowledgements.keep(
+            self._collector.handle([m for m in messages if partition_of_topic(m.topic) in names])
+        )
         try:
-            if self._unsaid:  # an acknowledgement is retained: an old one must not replace a new holder's
+            if self._acknowledgements:  # an acknowledgement is retained: an old one must not replace a new holder's
                 self._leases.hold()
         except LeaseLost:
             pass  # it says so itself
@@ -186,7 +190,7 @@ class Program:
         if not changed:
             return
         self._taken = held
-        self._unsaid.forget(self._collector.forget({str(partition) for partition in changed}))
+        self._acknowledgements.forget(self._collector.forget({str(partition) for partition in changed}))
         self._subscribe(held)
         log.info("takes partitions %s", ", ".join(map(str, sorted(held))) or "none")
 
@@ -202,8 +206,8 @@ class Program:
     def _say(self) -> None:
         """Publishes acknowledgements; what finds no connection is said when there is one."""
         if self._broker.connected:
-            self._unsaid.say()
-        self._collector.counters.unsaid_gateways = len(self._unsaid)
+            self._acknowledgements.say()
+        self._collector.counters.unsaid_gateways = len(self._acknowledgements)
 
     def _room(self, gateway: str) -> int | None:
         room = self._broker.limits.room(acks_topic(self._fleet, gateway))

@@ -13,7 +13,7 @@ import pytest
 from agent.drivers.base import DriverError
 from agent.drivers.edgert import EdgertDriver, owned_as, report_untrusted
 from agent.drivers.entities import Thread
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 from agent.drivers.registry import make
 from agent.osched.policy.metric_graph import MetricProvider
 from edgert.core.errors import EdgertError

@@ -12,7 +12,7 @@ from agent.drivers import jvm
 from agent.drivers.base import DriverError
 from agent.drivers.entities import Thread
 from agent.drivers.flink import FlinkDriver, report_untrusted
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 from agent.drivers.registry import make
 from agent.osched.policy.metric_graph import MetricProvider
 from tests.agent.drivers.worlds import FLINK, JOB, SUM, THREADS

@@ -11,7 +11,7 @@ import pytest
 
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query
-from agent.osched import tell
+from agent.osched import answers
 from agent.osched.cooperation.exchange import LEAST_S, Peers
 from agent.osched.kernel.door import Door
 from agent.osched.rules import RuleError
@@ -116,7 +116,7 @@ def test_an_engine_that_does_not_answer_keeps_its_values_for_some_seconds(tmp_pa
             clock.advance(1.0)
             await made.turn()
             assert a.nices() == [10]
-            assert tell.status(made)["errors"] == ["engine: no answer"]
+            assert answers.status(made)["errors"] == ["engine: no answer"]
             clock.advance(PATIENCE_S)
             await made.turn()
             assert a.nices() == [0]
@@ -152,7 +152,7 @@ def test_a_policy_that_lacks_a_metric_changes_nothing_and_the_status_says_which(
             made = scheduler(tmp_path, Engine(a, b), VirtualClock(), Sched(policy="hr"))
             await made.turn()
             assert (a.nices(), b.nices()) == ([0], [0])
-            (error,) = tell.status(made)["errors"]
+            (error,) = answers.status(made)["errors"]
             assert "expected the metric rows_out, which highest_rate → path_selectivity → selectivity needs" in error
             await made.stop()
 
@@ -186,20 +186,20 @@ def test_status_explain_and_dry_run_say_what_was_decided(tmp_path: Path) -> None
             await made.turn()
             clock.advance(1.0)
             await made.turn()
-            row = tell.status(made)["operators"][0]
+            row = answers.status(made)["operators"][0]
             assert row["operator"] == "a"
             assert (row["metrics"], row["priority"], row["nice"]) == ({"queue_size": 10.0}, 10.0, 10)
             assert 0.0 <= row["cpu"] < 1.0
-            told = tell.explain(made, "a")
+            told = answers.explain(made, "a")
             assert (told["rank"], told["of"]) == (2, 2)
             assert told["metrics"]["input_output_queue"]["value"] == 11.0
             assert "cost_s" not in told["metrics"]
             (tid,) = (thread.tid for thread in a.threads())
-            assert f"thread {tid} (process a): nice 10" in tell.dry_run(made, "qs")["actions"]
+            assert f"thread {tid} (process a): nice 10" in answers.dry_run(made, "qs")["actions"]
             with pytest.raises(EdgertError, match="expected one of a, b, got 'c'"):
-                tell.explain(made, "c")
+                answers.explain(made, "c")
             with pytest.raises(EdgertError, match="policy: expected one of qs"):
-                tell.dry_run(made, "best")
+                answers.dry_run(made, "best")
             await made.stop()
 
     asyncio.run(story())
@@ -236,7 +236,7 @@ def test_engines_in_two_sessions_are_put_into_one_group_where_nice_would_not_com
                 clock.advance(1.0)
                 assert cgroups.group_of(a.threads()[0]) == cgroups.group_of(b.threads()[0]) == cgroups.root
                 assert (a.nices(), b.nices()) == ([10], [0])
-            assert "one control group for all: the processes are in 2 " in "".join(tell.status(made)["notes"])
+            assert "one control group for all: the processes are in 2 " in "".join(answers.status(made)["notes"])
             await made.stop()
             assert cgroups.group_of(a.threads()[0]) == before
 
@@ -320,15 +320,15 @@ def test_equal_priorities_get_equal_nice_values_on_two_boards_that_share_a_flow(
                 for board in boards:
                     await board.turn()
                 clock.advance(LEAST_S)
-            state = tell.cooperation(boards[0])
+            state = answers.cooperation(boards[0])
             assert state["state"] == ("on" if cooperate else "off")
             assert list(state["boards"]) == (["two"] if cooperate else [])
             assert bool(told) == cooperate
-            notes = tell.dry_run(boards[0], "qs")["notes"]
+            notes = answers.dry_run(boards[0], "qs")["notes"]
             assert ("on one scale with those of two" in " ".join(notes)) == cooperate
             found = a.nices() + b.nices(), c.nices() + d.nices()
             if cooperate:
-                remote = tell.explain(boards[0], "f/in")["remote"]
+                remote = answers.explain(boards[0], "f/in")["remote"]
                 assert remote == {"f/out": {"queue_size": 0.0}}
                 boards[0].use("none")
                 await boards[0].turn()

@@ -16,7 +16,7 @@ import pytest
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Thread
 from agent.drivers.flink import FlinkDriver
-from agent.osched import tell
+from agent.osched import answers
 from agent.osched.component import OsScheduling
 from agent.osched.kernel.actions import SetNice
 from agent.osched.kernel.door import Door
@@ -164,7 +164,7 @@ def test_edgert_and_flink_get_equal_shares_per_query_with_qs_inside(
         await asyncio.sleep(3.0)
         groups = {name: threads(name) for name in ("hot", "cold", *queries)}
         got = await asyncio.to_thread(parts, groups, 15.0)
-        status = tell.status(part.scheduler)
+        status = answers.status(part.scheduler)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

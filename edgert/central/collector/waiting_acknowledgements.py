@@ -89,7 +89,7 @@ class _Waiting:
             del self.flows[flow]
 
 
-class Unsaid:
+class WaitingAcknowledgements:
     """Not for more than one thread. `room`: bytes of the largest message for a gateway; None: the broker takes none for
     it now. `publish` returns False for a message that is not sent."""
 

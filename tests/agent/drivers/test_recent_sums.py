@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.drivers.recent import RecentSums
+from agent.drivers.recent_sums import RecentSums
 
 
 def test_a_ratio_follows_a_change_within_the_half_life() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 
-class Once:
+class RetryLog:
     """Logs the errors of one piece of retried work; an error equal to the last one is not logged again."""
 
     def __init__(self, log: logging.Logger) -> None:
