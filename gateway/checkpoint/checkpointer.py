@@ -66,7 +66,7 @@ class Checkpointer:
         self.status = CheckpointStatus()
         database, store = flow_registry.database, flow_registry.store
         self._flow_registry, self.runs, self.drops = flow_registry, flow_registry.runs, flow_registry.drops
-        self._database, self._store, self._host, self._ingest = database, store, host, ingest
+        self._database, self._store, self._host, self._ingest, self._clock = database, store, host, ingest, ingest.clock
         self.feeding = ingest.lock
         """The lock of feeding: while it is held, no flow is fed."""
         self.on_committed = on_committed
@@ -82,8 +82,8 @@ class Checkpointer:
         self.hurries = False
         """The checkpoint under way is to take no more flows, and to write what it has: the gateway ends."""
         self.merged_here_bytes = MERGED_HERE_BYTES
-        self.compaction = Compaction(database, store, flow_registry.is_current)
-        self.input_spill = InputSpill(host, ingest.clock.monotonic, database.spill_room)
+        self.compaction = Compaction(database, store, flow_registry.is_current, ingest.clock)
+        self.input_spill = InputSpill(host, ingest.clock, database.spill_room)
 
     def section(self) -> dict[str, Any]:
         """The checkpoints' section of the status page."""
@@ -121,7 +121,7 @@ class Checkpointer:
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            now = time.monotonic()
+            now = self._clock.monotonic()
             # a new run gets its own interval; the due time of an earlier run of the same name is forgotten
             self._due = {run: self._due.get(run, now + run.flow.checkpoint_interval_s) for run in self.runs.values()}
             soonest = min(self._next_age_look, *self._due.values(), now + 1.0)
@@ -131,7 +131,7 @@ class Checkpointer:
             # the event may have been set at the timeout; while reading is paused nothing sets it
             asked = (self._asked.is_set() or self._ingest.read_limits.paused_s > 0.0) and not self.in_vain()
             self._asked.clear()
-            now = time.monotonic()
+            now = self._clock.monotonic()
             if now >= self._next_age_look and not await self.shed_old():
                 self._next_age_look = now + AGE_LOOK_S
             due = list(self.runs.values()) if asked else self._together(now)
@@ -163,9 +163,9 @@ class Checkpointer:
 
     async def _checkpoint(self, runs: Iterable[FlowRun]) -> bool:
         chosen = [run for run in runs if self._flow_registry.is_current(run)]
-        started = time.monotonic()
+        started, now = time.perf_counter(), self._clock.monotonic()
         for run in chosen:
-            self._due[run] = started + run.flow.checkpoint_interval_s
+            self._due[run] = now + run.flow.checkpoint_interval_s
         try:
             written: list[tuple[FlowRun, Checkpoint]]
             spills: list[tuple[FlowRun, Spill]]
@@ -185,7 +185,7 @@ class Checkpointer:
             run.progress.spilled = spill.position
         if written:
             self.status.commits += 1
-            self.status.last_ms = (time.monotonic() - started) * 1e3
+            self.status.last_ms = (time.perf_counter() - started) * 1e3
             self.status.pause_ms = max(run.pause_s for run, _ in written) * 1e3
             self.status.error = self._fault
         self._ingest.committed(freed=bool(written or spills))

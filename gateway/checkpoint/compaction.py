@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Final, cast
 import xxhash
 
 from edgert.core.checkpoint.position import Position
+from edgert.core.clock import Clock
 from edgert.core.errors import DamagedError, EdgertError
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
@@ -45,9 +45,9 @@ AGAIN_S = 60.0
 class Compaction:
     """Lives on the daemon's loop."""
 
-    def __init__(self, database: Database, store: OnStore, runs: Callable[[FlowRun], bool]) -> None:
+    def __init__(self, database: Database, store: OnStore, runs: Callable[[FlowRun], bool], clock: Clock) -> None:
         """`runs`: whether a run is still that of its flow."""
-        self._database, self._store, self._runs = database, store, runs
+        self._database, self._store, self._runs, self._clock = database, store, runs, clock
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
         self._one = asyncio.Lock()
@@ -59,7 +59,7 @@ class Compaction:
         """Merges the stored state of a flow, unless that is under way or failed a moment ago. Flows are merged one
         after the other."""
         name = run.flow.name
-        if not self._stopped and name not in self._tasks and time.monotonic() >= self._not_before.get(name, 0.0):
+        if not self._stopped and name not in self._tasks and self._clock.monotonic() >= self._not_before.get(name, 0.0):
             task = self._tasks[name] = asyncio.create_task(self._merge(run))
             task.add_done_callback(lambda task: self._tasks.pop(name))
 
@@ -101,7 +101,7 @@ class Compaction:
         except Exception as error:  # noqa: BLE001 - the deltas stand, whatever this was
             if not self._runs(run):
                 return
-            self._not_before[name] = time.monotonic() + AGAIN_S
+            self._not_before[name] = self._clock.monotonic() + AGAIN_S
             log.error("the state of flow %s could not be merged; tried again later: %s", name, error)
 
 

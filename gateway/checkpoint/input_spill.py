@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from edgert.core.clock import Clock
 from edgert.runtime.checkpoint.packing import pack_queues
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.state.records import Spill
@@ -39,11 +40,11 @@ class _Stuck:
 
 
 class InputSpill:
-    """On the store thread; `monotonic` is the gateway's clock."""
+    """On the store thread."""
 
-    def __init__(self, host: Host, monotonic: Callable[[], float], room: Callable[[str], int]) -> None:
+    def __init__(self, host: Host, clock: Clock, room: Callable[[str], int]) -> None:
         """`room`: bytes of a flow's input that the database can take without dropping others."""
-        self._host, self._monotonic, self._room = host, monotonic, room
+        self._host, self._clock, self._room = host, clock, room
         self._stuck: dict[FlowRun, _Stuck] = {}
         self._tried = False
         """True if the last try was of a stuck flow."""
@@ -58,7 +59,7 @@ class InputSpill:
         return run in self._stuck
 
     def _is_late(self, stuck: _Stuck) -> bool:
-        return self._monotonic() - stuck.since >= PATIENCE_S
+        return self._clock.monotonic() - stuck.since >= PATIENCE_S
 
     def messages(self, run: FlowRun) -> int:
         """Number of the flow's messages that were spilled to the database since its last checkpoint."""
@@ -73,14 +74,14 @@ class InputSpill:
             stuck is None or not self._is_late(stuck) or not self._host.checkpoints.is_up(run)
         ):  # this try delays no other flow
             return True
-        if self._tried or self._monotonic() < stuck.next_try:
+        if self._tried or self._clock.monotonic() < stuck.next_try:
             return False
         self._tried = True
         return True
 
     def failed(self, run: FlowRun, why: str = "it reached no batch boundary in time") -> None:
         """Records that a checkpoint of the flow was tried in vain."""
-        now, is_up = self._monotonic(), self._host.checkpoints.is_up(run)
+        now, is_up = self._clock.monotonic(), self._host.checkpoints.is_up(run)
         stuck = self._stuck.get(run)
         if stuck is None:
             self._stuck[run] = _Stuck(now)

@@ -12,11 +12,12 @@ Results that a full outbox drops stand in the table `gaps` only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from edgert.core.clock import Clock
 from edgert.core.results.result_schema import MOST_COUNT
 from edgert.core.results.results import MOST_NAME, Drop
 from edgert.runtime.flow_run import FlowRun
@@ -44,20 +45,20 @@ class _Reported:
 class DropLedger:
     """Reports of drops. Used only while a checkpoint or a change of a flow is under way, by the code that makes it."""
 
-    def __init__(self, database: Database, monotonic: Callable[[], float], every_s: float = DROPS_EVERY_S) -> None:
+    def __init__(self, database: Database, clock: Clock, every_s: float = DROPS_EVERY_S) -> None:
         self.lost_input: Counter[str] = Counter()
         """Messages of stuck flows that had no room in the database, by flow."""
         self.ending = False
         """True once no more checkpoints follow: the next one reports all that is left."""
         self._said_input: Counter[str] = Counter()
-        self._database, self._monotonic, self._every_s = database, monotonic, every_s
+        self._database, self._clock, self._every_s = database, clock, every_s
         self._said: WeakKeyDictionary[FlowRun, _Reported] = WeakKeyDictionary()
 
     def due(self, run: FlowRun) -> list[Drop]:
         """Returns the drops that the commit of the run's last capture reports; all that are left, if the run has ended.
         None for a flow that ships nothing: the tables do not know it."""
         said = self._said.setdefault(run, _Reported())
-        waits = self._monotonic() < said.next_s or self._is_full()
+        waits = self._clock.monotonic() < said.next_s or self._is_full()
         if run.schema is None or (waits and not (run.ended or self.ending)):
             return []
         found: Counter[tuple[str, str]] = Counter()
@@ -72,7 +73,7 @@ class DropLedger:
     def said(self, run: FlowRun, drops: object) -> None:
         """Notes that `drops`, as `due` gave them, are committed. An empty `drops` changes nothing."""
         if drops:
-            self._said[run] = _Reported(run.dropped, self._monotonic() + self._every_s)
+            self._said[run] = _Reported(run.dropped, self._clock.monotonic() + self._every_s)
             self._said_input[run.flow.name] = self.lost_input[run.flow.name]
 
     def _is_full(self) -> bool:

@@ -58,7 +58,7 @@ class FlowRegistry:
         """The subscriptions of the running flows at the sensors' broker."""
         self.failed: dict[str, str] = {}
         """Stored flows that could not be started, and why; a new document for them takes them out."""
-        self.drops = DropLedger(database, clock.monotonic)
+        self.drops = DropLedger(database, clock)
         self.feeding = threading.Lock()
         """The lock held while a batch is fed to a flow; taken on any thread."""
         self.changing, self.succession, self.busy = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()

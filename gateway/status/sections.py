@@ -49,7 +49,7 @@ def status_of(
         checkpointer.dropped,
         links.dropped if links else dict,
     )
-    return Status(gateway, settings.gateway.fleet, sections, drops, flows, host)
+    return Status(gateway, settings.gateway.fleet, sections, drops, flows, host, ingest.clock)
 
 
 def ingest_section(ingest: Ingest) -> dict[str, Any]:

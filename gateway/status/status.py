@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -12,6 +11,7 @@ import psutil
 
 import edgert
 from edgert.core.batch import Row
+from edgert.core.clock import Clock
 from edgert.core.ids import epoch_ordinal
 from edgert.flow.part_states import PartState
 from edgert.flow.plan import PhysicalInstance, uncopied
@@ -47,15 +47,16 @@ class Status:
         drops: Sequence[Callable[[], Mapping[Where, int]]],
         flows: Flows,
         host: Host,
+        clock: Clock,
     ) -> None:
         """`sections`: by name, each asked of the part whose it is; `drops`: rows that
         parts other than flows have dropped."""
-        self._gateway, self._fleet, self._flows, self._host = gateway, fleet, flows, host
+        self._gateway, self._fleet, self._flows, self._host, self._clock = gateway, fleet, flows, host, clock
         self._sections, self._of_parts = sections, drops
         self._process = psutil.Process()
         self._process.cpu_percent()
         self._cpu = 0.0
-        self._started = time.monotonic()
+        self._started = self._clock.monotonic()
         self._recent: dict[str, RecentActivity] = {}
         self._reports: dict[str, dict[str, Report]] = {}
         """Reports of large flows at the last look."""
@@ -65,13 +66,13 @@ class Status:
         """Waits for acknowledgements by flow."""
         self._loops: tuple[object, dict[str, list[str]]] = (None, {})
         """The flows that were looked at, and the possible loops by flow."""
-        self._seen_at = time.monotonic() - LOOK_S
+        self._seen_at = self._clock.monotonic() - LOOK_S
 
     def object(self) -> dict[str, Any]:
         """See the module. Every number is since the start of the process, unless its name says otherwise: but those of
         a flow and its operators, which begin anew with each version of it."""
         self._look(LOOK_S)
-        now = time.monotonic()
+        now = self._clock.monotonic()
         drops = self._drops()
         sections = {name: section() for name, section in self._sections.items()}
         sections["ingest"] |= self._messages.plain(now)
@@ -81,7 +82,7 @@ class Status:
             "gateway": self._gateway,
             "fleet": self._fleet,
             "version": edgert.__version__,
-            "uptime_s": round(time.monotonic() - self._started, 1),
+            "uptime_s": round(self._clock.monotonic() - self._started, 1),
             "rss_bytes": self._process.memory_info().rss,
             "state_limit_bytes": None if math.isinf(limit := self._host.memory.limit_bytes) else int(limit),
             "cpu_percent": self._cpu,
@@ -121,7 +122,7 @@ class Status:
             return None
 
     def _look(self, after_s: float) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now - self._seen_at < after_s:
             return
         meters, recent, of_large = {}, {}, {}

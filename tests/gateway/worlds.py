@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from edgert.core.clock import Clock
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
 from edgert.flow.physical import Fusion
@@ -71,13 +72,15 @@ def no_central() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def status_of(gateway: Gateway, central: Callable[[], dict[str, Any]] = no_central) -> Status:
+def status_of(
+    gateway: Gateway, central: Callable[[], dict[str, Any]] = no_central, clock: Clock | None = None
+) -> Status:
     sections = {
         "ingest": lambda: {"messages": 0, "connected": True, "subscribed": True, "error": ""},
         "central": central,
         "checkpoint": lambda: {"error": "", "failures": 0, "missed": 0},
     }
-    return Status("g1", "fleet", sections, (), gateway.flows, gateway.host)
+    return Status("g1", "fleet", sections, (), gateway.flows, gateway.host, clock or gateway.clock)
 
 
 ROOT = Path(__file__).parents[2]

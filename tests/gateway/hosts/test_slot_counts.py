@@ -73,7 +73,7 @@ class Saying(Walk):
     def __init__(self, draw: random.Random) -> None:
         super().__init__(draw, CHAINED, draw.choice(["even", "locality"]), draw.choice([1, 2]))
         database = cast(Any, SimpleNamespace(outbox_size=SimpleNamespace(bytes=0), quota_bytes=1.0))
-        self.ledger = DropLedger(database, InThisProcess.clock.monotonic, every_s=1.0)
+        self.ledger = DropLedger(database, InThisProcess.clock, every_s=1.0)
         self.said: Counter[tuple[str, str]] = Counter()
         form = self.run.form
         self.run.form = lambda drops=(): form(self.ledger.due(self.run))  # type: ignore[method-assign]

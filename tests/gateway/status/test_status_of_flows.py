@@ -7,10 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
+from edgert.core.clock import VirtualClock
 from edgert.core.results.results import Acknowledgement, pack_acknowledgement
 from edgert.core.settings.gateway import Central
 from gateway.status.sections import central_section
@@ -23,15 +22,15 @@ from tests.waiting import in_loop
 class World:
     """A gateway with flows `f` and `g`, its uplink and its status, on a clock turned by hand."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.gateway = Gateway(folder / "gateway.db")
         self.uplink = Uplink(
             "fleet", "g1", self.gateway.database, self.gateway.clock, self.gateway.store, lambda topic, payload: True
         )
-        self.now = 1_000.0
-        monkeypatch.setattr("gateway.status.status.time", SimpleNamespace(monotonic=lambda: self.now))
+        self.clock = VirtualClock()  # of the status: the uplink's stands still
         connection: Any = SimpleNamespace(connected=True, limits=SimpleNamespace(too_large=0, hung_up=0), error="")
-        self.status = status_of(self.gateway, lambda: central_section(Central(enabled=True), self.uplink, connection))
+        central = partial(central_section, Central(enabled=True), self.uplink, connection)
+        self.status = status_of(self.gateway, central, self.clock)
 
     async def rows(self) -> None:
         """Each flow ships a row, and a turn of the uplink follows."""
@@ -54,10 +53,8 @@ class World:
 
 
 @in_loop
-async def test_a_flow_whose_results_never_land_is_bad_although_those_of_another_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
+async def test_a_flow_whose_results_never_land_is_bad_although_those_of_another_do(tmp_path: Path) -> None:
+    world = World(tmp_path)
     for name in ("f", "g"):
         await world.gateway.flows.deploy(document(name), "test")
     world.uplink.connected()
@@ -68,7 +65,7 @@ async def test_a_flow_whose_results_never_land_is_bad_although_those_of_another_
         await world.acknowledge("g")
         await world.uplink.turn()
         found = world.levels()
-        world.now += 10.0
+        world.clock.advance(10.0)
     assert found == {"central": "good", "f": "bad", "g": "idle"}
     flow = world.status.object()["flows"][0]
     assert (flow["condition"]["state"], flow["outbox_rows"]) == ("not landing", 7)
@@ -79,17 +76,15 @@ async def test_a_flow_whose_results_never_land_is_bad_although_those_of_another_
 
 
 @in_loop
-async def test_without_a_collector_the_fault_is_told_once_and_no_flow_that_ships_is_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
+async def test_without_a_collector_the_fault_is_told_once_and_no_flow_that_ships_is_well(tmp_path: Path) -> None:
+    world = World(tmp_path)
     for name in ("f", "g"):
         await world.gateway.flows.deploy(document(name), "test")
     world.uplink.connected()
     for _ in range(8):
         await world.rows()
         found = world.levels()
-        world.now += 10.0
+        world.clock.advance(10.0)
     assert found == {"central": "bad", "f": "warning", "g": "warning"}
     answer = Acknowledgement(gateway="g1", collector="c", acks={}, answers=("f", "g"))
     await world.uplink.acknowledged_untrusted(pack_acknowledgement(answer))
@@ -98,7 +93,7 @@ async def test_without_a_collector_the_fault_is_told_once_and_no_flow_that_ships
     await world.uplink.turn()
     assert world.levels() == {"central": "good", "f": "idle", "g": "idle"}, "the collector is back, and f is next"
     for _ in range(7):
-        world.now += 10.0
+        world.clock.advance(10.0)
         await world.rows()
         await world.acknowledge("g")
         await world.uplink.turn()
@@ -109,15 +104,15 @@ async def test_without_a_collector_the_fault_is_told_once_and_no_flow_that_ships
 
 @in_loop
 async def test_a_flow_of_a_stuck_clock_says_that_time_stands_still_and_one_of_a_rare_sensor_is_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    world = World(tmp_path, monkeypatch)
+    world = World(tmp_path)
     gateway = world.gateway
     await gateway.flows.deploy(document("f", topic="x/{source}"), "test")
     await gateway.flows.deploy(document("g", topic="door/{source}"), "test")
 
     def passes(seconds: float) -> None:
-        world.now += seconds
+        world.clock.advance(seconds)
         gateway.clock.advance(seconds)
 
     gateway.feed(1, 0.0, topic="door/front")
