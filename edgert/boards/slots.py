@@ -111,7 +111,10 @@ def faults(
     """The reasons why a system is worse than the one `before`, which had `flows`. `status`: the gateway's, or why there
     is none."""
     known = set(before)
-    found = [f"{unit.name} does not come up: {_how(unit)}" for unit in lost(units, known)]
+    found = [
+        f"{unit.name} does not come up: {unit.state}, {unit.restarts} restarts, {unit.result}"
+        for unit in lost(units, known)
+    ]
     if isinstance(status, str):
         return [*found, f"the gateway does not answer: {status}"]
     there = set(flows_of(status))
@@ -128,10 +131,6 @@ def lost(units: Iterable[Unit], before: Iterable[str]) -> list[Unit]:
     """The services that do not come up any more, and did before."""
     known = set(before)
     return [unit for unit in units if hopeless(unit) and unit.name not in known]
-
-
-def _how(unit: Unit) -> str:
-    return f"{unit.state}, {unit.restarts} restarts, {unit.result}"
 
 
 class Trial:

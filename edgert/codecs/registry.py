@@ -47,16 +47,13 @@ def make(name: str, fields: frozenset[str] | None = None, **options: Any) -> Cod
     Raises `DocumentError` for a name that nobody declares, and for an option that the codec does not have.
     """
     factory = _factory(name)
-    known = [p.name for p in inspect.signature(factory).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    parameters = inspect.signature(factory).parameters.values()
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     unknown = sorted(set(options) - set(known))
-    if unknown and not _takes_anything(factory):
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
         expected = f"an option of the codec {name!r} ({', '.join(known)})"
         raise DocumentError(f"codec {name!r}", [Problem(option, expected, repr(option)) for option in unknown])
     return factory(fields, **options)
-
-
-def _takes_anything(factory: Factory) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(factory).parameters.values())
 
 
 def _factory(name: str) -> Factory:

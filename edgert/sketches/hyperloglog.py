@@ -74,7 +74,8 @@ class HyperLogLog:
     def _estimated(self, total: int, empty: int) -> int:
         size = len(self.registers)
         others = math.ldexp(total - (empty << self._greatest), -self._greatest)
-        return round(_alpha(size) * size * size / (size * _sigma(empty / size) + others))
+        alpha = {16: 0.673, 32: 0.697, 64: 0.709}.get(size, 0.7213 / (1 + 1.079 / size))
+        return round(alpha * size * size / (size * _sigma(empty / size) + others))
 
     def after(self, hashed: int) -> tuple[int, int | None]:
         """The `estimate` with this value added, and the argument of `take` for that; None if nothing changes."""
@@ -142,10 +143,6 @@ def precision_for(standard_error: float) -> int:
 def memory_of(precision: int) -> int:
     """Most bytes of a sketch's arrays: registers, and a seventh (with its spare room) for the list of changed ones."""
     return (1 << precision) * 8 // 7
-
-
-def _alpha(size: int) -> float:
-    return {16: 0.673, 32: 0.697, 64: 0.709}.get(size, 0.7213 / (1 + 1.079 / size))
 
 
 def _sigma(part: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.core.errors import DamagedError
 from edgert.core.results.result_schema import Schema
 from edgert.flow.options import full_outbox
 from edgert.flow.plan import Assignment
@@ -24,6 +25,7 @@ from edgert.store.file import owner
 from edgert.store.outbox import early_results, link_outbox, outbox, sent_bounds
 from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.outbox_tables import OutboxTables, ToOutbox
+from edgert.store.plan_change import Prepared
 from edgert.store.state import spill
 from edgert.store.state.records import (
     COLUMNS,
@@ -306,4 +308,31 @@ class Database(OutboxTables):
         db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
         spill.forget(db, flow)
 
-    # -- outbox
+    # -- plans of flows on several boards
+
+    def fences(self) -> dict[str, int]:
+        """See `plan_change.fences`."""
+        return self._read(plan_change.fences)
+
+    def put_fence(self, flow: str, fence: int) -> None:
+        """See `plan_change.put_fence`."""
+        with self._transaction() as db:
+            plan_change.put_fence(db, flow, fence)
+
+    def placement_rules(self) -> dict[str, tuple[int, bytes]]:
+        """See `plan_change.rules`."""
+        return self._read(plan_change.rules)
+
+    def put_placement_rules(self, flow: str, fence: int, packed: bytes | None) -> None:
+        """See `plan_change.put_rules`."""
+        with self._transaction() as db:
+            plan_change.put_rules(db, flow, fence, packed)
+
+    def prepared(self) -> dict[str, Prepared | DamagedError]:
+        """The parts of next plans that wait for the word to be run, by flow."""
+        return {flow: Prepared.read(blob) for flow, blob in self._read(plan_change.prepared).items()}
+
+    def put_prepared(self, flow: str, prepared: Prepared | None) -> None:
+        """See `plan_change.prepare`."""
+        with self._transaction() as db:
+            plan_change.prepare(db, flow, None if prepared is None else prepared.pack())

@@ -1,4 +1,4 @@
-"""The database's results that wait for the collector, and how they make way when their quota is reached."""
+"""The database's tables of what waits for the collector or for other gateways, and how it makes way at its quota."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.results.results import Drop
 from edgert.flow.options.full_outbox import WhenFull
+from edgert.links.messages import NOTHING, Number
+from edgert.links.protocol import Stored
 from edgert.store.epochs import rename
-from edgert.store.link_tables import LinkTables
 from edgert.store.outbox import batch_repair, link_outbox, notices, outbox, quota, sent_bounds
 from edgert.store.outbox.outbox import OutboxEntry, OutboxSize
 from edgert.store.state.records import FlowResults
+from edgert.store.transactions import Transactions
 
 LINKS_FULL: Final = "links to other gateways full"
 """The reason by which rows for other gateways are counted that made way."""
@@ -28,7 +32,7 @@ ToOutbox = Checkpoint | FlowResults
 """Both have rows for the outbox."""
 
 
-class OutboxTables(LinkTables):
+class OutboxTables(Transactions):
     """A part of `Database`."""
 
     leaving_ahead = sent_bounds.LEAVING_AHEAD
@@ -226,3 +230,37 @@ class OutboxTables(LinkTables):
                 self._change = self._change.plus(change)
                 deleted[key[0]] -= change.batches
         return deleted
+
+    # -- links to other gateways
+
+    def link_streams(self) -> dict[tuple[str, str], Number]:
+        """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
+        return self._read(link_outbox.streams)
+
+    def link_last(self, flow: str, gateway: str) -> Number:
+        """The greatest number ever given in a stream to another gateway."""
+        return self._read(lambda db: link_outbox.last(db, flow, gateway))
+
+    def link_position(self, flow: str, origin: str) -> Number:
+        """The last number from another gateway that the flow's last commit covers."""
+        found = self._rows("SELECT links FROM flow WHERE name = ?", flow)
+        links = msgspec.msgpack.decode(found[0][0], type=dict[str, tuple[int, int]]) if found else {}
+        return Number(*links.get(origin, NOTHING))
+
+    def link_pending(self, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Stored]:
+        """See `link_outbox.pending`."""
+        return self._read(lambda db: link_outbox.pending(db, flow, gateway, after, limit_bytes))
+
+    def link_delete_to(self, flow: str, gateway: str, number: Number) -> None:
+        """The other gateway has committed everything up to `number`."""
+        with self._transaction() as db:
+            link_outbox.delete_to(db, flow, gateway, number)
+
+    def link_begin_epoch(self, flow: str, gateway: str, epoch: int) -> None:
+        """See `link_outbox.begin_epoch`."""
+        with self._transaction() as db:
+            link_outbox.begin_epoch(db, flow, gateway, epoch)
+
+    def link_sizes(self) -> list[tuple[str, str, int, int, int]]:
+        """(flow, gateway, batches, rows, bytes) of what waits for other gateways."""
+        return self._read(link_outbox.sizes)

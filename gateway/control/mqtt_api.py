@@ -56,7 +56,6 @@ class MqttApi:
     commands: Mapping[str, Command] = field(default_factory=dict)
     revoked: Callable[[bytes], Awaitable[None]] | None = None
     """Takes the fleet's list of revoked certificates; None: this gateway has no use for one."""
-    rejected: int = 0
     config_version: int = 0
 
     @property
@@ -136,7 +135,6 @@ class MqttApi:
             return self._refusal(EdgertError(f"an unforeseen fault: {error!r}"))
 
     def _refusal(self, error: EdgertError) -> dict[str, Any]:
-        self.rejected += 1
         problems = (
             error.problems if isinstance(error, DocumentError) else (Problem("", "to be carried out", str(error)),)
         )

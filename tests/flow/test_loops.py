@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgert.core.errors import DocumentError
-from edgert.core.text.topic_template import matches
 from edgert.flow import loops as module
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
 from edgert.flow.loops import Search, loops
 from edgert.operators.registry import REGISTRY
+from tests.topic_filters import matches
 
 
 def document(name: str, reads: str, publishes: str, where: str = "") -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgert.core.text.topic_template import matches
 from edgert.mqtt.topics import TopicTrie, check_filter, covers, merge_filters
+from tests.topic_filters import matches
 
 LEVELS = ("a", "b", "$s", "")
 TOPICS = ["/".join(levels) for length in (1, 2, 3, 4) for levels in product(LEVELS, repeat=length)]

@@ -133,7 +133,8 @@ class WindowMerge:
         self._table.refresh()
         names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
         keys = _keys(found, names)
-        among = [_among(_keys(batch, names), keys) for batch in self._table.batches(names, within)]
+        there = [_keys(batch, names) for batch in self._table.batches(names, within)]
+        among = [some.filter(pc.is_in(some, keys)) for some in there]
         known = pc.is_in(keys, pa.chunked_array(among, pa.string()))
         changed, new = found.filter(known), found.filter(pc.invert(known))
         if changed.num_rows:
@@ -215,8 +216,3 @@ def _keys(windows: pa.Table | pa.RecordBatch, names: list[str]) -> pa.Array | pa
             column = column.cast(pa.int64())
         texts.append(pc.fill_null(column.cast(pa.string()), ""))
     return pc.binary_join_element_wise(*texts, "/")
-
-
-def _among(keys: pa.Array, some: pa.ChunkedArray) -> pa.Array:
-    """Keys that are among `some`."""
-    return keys.filter(pc.is_in(keys, some))

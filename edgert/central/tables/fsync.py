@@ -41,7 +41,7 @@ class Durable:
         first = self._done + 1
         if self._done < 0 or version - self._done > _MANY:
             first = max(first, _first_young(self._folder, version))
-        _sync_commits(self._folder, range(first, version + 1))
+        sync_commits(self._folder, range(first, version + 1))
         self._done = version
 
 
@@ -52,14 +52,9 @@ def folder_of(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
-def sync_commit(folder: Path, version: int) -> None:
-    """Bring one commit of a table to the disk. Raises `OSError`."""
-    _sync_commits(folder, [version])
-
-
-def _sync_commits(folder: Path, versions: Iterable[int]) -> None:
-    """For each commit the files that it added, then the commit, so that it does not name what is not there; then their
-    folders."""
+def sync_commits(folder: Path, versions: Iterable[int]) -> None:
+    """Brings to the disk for each commit the files that it added, then the commit, so that it does not name what is not
+    there; then their folders. Raises `OSError`."""
     log = folder / _LOG
     folders: set[Path] = {folder, log}
     added: dict[str, tuple[int, int]] = {}

@@ -109,7 +109,7 @@ class KeptTable:
                         max_concurrent_tasks=1,
                     )
                     if self._folder:  # before what it replaces is deleted
-                        fsync.sync_commit(self._folder, self._table.version())
+                        fsync.sync_commits(self._folder, [self._table.version()])
                 yield int(done["numFilesRemoved"])
 
     def days(self) -> set[dt.date]:

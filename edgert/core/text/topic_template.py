@@ -19,19 +19,6 @@ _OF_BROKERS = ("$SYS", "$share", "$queue")
 MAX_KNOWN, MAX_KNOWN_LENGTH = 4_096, 256
 
 
-def matches(text: str, topic: str) -> bool:
-    """True if filter `text` matches `topic`. A leading wildcard does not match a topic that begins with `$`."""
-    wanted, levels = text.split("/"), topic.split("/")
-    if topic.startswith("$") and wanted[0] in ("+", "#"):
-        return False
-    for index, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if index >= len(levels) or level not in ("+", levels[index]):
-            return False
-    return len(wanted) == len(levels)
-
-
 def check_levels(text: str) -> None:
     """ValueError for a topic or filter of more levels than each broker takes."""
     if (levels := text.count("/") + 1) > MAX_LEVELS:

@@ -14,7 +14,6 @@ from edgert.mqtt.packets.packets import V5, Subscription, Will
 from edgert.mqtt.packets.properties import encode_binary, encode_properties, encode_text, encode_varint
 
 PINGREQ = b"\xc0\x00"
-PINGRESP = b"\xd0\x00"
 
 
 def _packet(first: int, body: bytes) -> bytes:

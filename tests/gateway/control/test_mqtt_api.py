@@ -42,7 +42,7 @@ async def test_a_document_with_five_errors_is_answered_with_all_five_and_the_las
     assert {"operators.in.topic", "operators.in.qos", "operators.ok.where", "operators.w.size_s"} <= paths
     assert len(answer["errors"]) == 5
     assert all(set(e) == {"path", "expected", "got"} for e in answer["errors"])
-    assert (answer["accepted"], answer["running_version"], rig.api.rejected) == (False, 1, 1)
+    assert (answer["accepted"], answer["running_version"]) == (False, 1)
 
 
 @in_loop
