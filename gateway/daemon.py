@@ -256,11 +256,11 @@ class Daemon:
         self.flows.load()
         self.parts.loaded()
         await self.host.start()  # stage 3
-        if self.settings.web.enabled:
+        if (web := self.settings.web).enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
             agent = agent_socket(self.settings, os.environ, os.geteuid() == 0)
-            self.web = WebServer(self.settings.web, self.status.object, self.status.results, agent)
+            self.web = WebServer(web.host, web.port, self.status.object, self.status.results, agent)
             await self.web.start()
         if self.links:
             await self.links.start()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
 from agent.drivers.recent_sums import RecentSums
+from edgert.control.client import ControlClient
 from edgert.core.errors import EdgertError, show
 
 COUNTERS: Final = ("rows_in", "rows_out", "busy_s")
@@ -21,25 +22,13 @@ LEVELS: Final = {"queue_rows": "queue_size", "head_since_arrival_s": "head_age_s
 """Field of an instance -> metric."""
 
 
-class SocketClient(Protocol):
-    """The asking end of a control socket: `edgert.control.client.ControlClient`."""
-
-    async def call(self, verb: str, args: Mapping[str, Any] | None = None) -> Any: ...
-
-    async def close(self) -> None: ...
-
-
 class EdgertDriver:
     """A running gateway of this board."""
 
     name = "edgert"
 
-    def __init__(self, socket: str, client: SocketClient | None = None) -> None:
-        if client is None:
-            from edgert.control.client import ControlClient
-
-            client = ControlClient(socket)
-        self._socket, self._client, self._recent = socket, client, RecentSums()
+    def __init__(self, socket: str, client: ControlClient | None = None) -> None:
+        self._socket, self._client, self._recent = socket, client or ControlClient(socket), RecentSums()
         self._flows: Mapping[str, Any] = {}
         """Flows of the last figures."""
 

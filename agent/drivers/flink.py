@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
-from agent.drivers.entities import EngineReport, Operator, Query, Thread
+from agent.drivers.entities import EngineReport, Operator, Query
 from agent.drivers.recent_sums import RecentSums
 from agent.drivers.rest import Get, Rest
 
@@ -35,10 +35,10 @@ MOST_COPIES: Final = 1_024
 class FlinkDriver:
     """A Flink cluster with task managers on this board."""
 
-    def __init__(self, address: str, get: Get | None = None, threads: jvm.Names | None = None) -> None:
+    def __init__(self, address: str, get: Get | None = None, find: jvm.Find | None = None) -> None:
         self.name = "flink"
         self._get = get or Rest("flink", address, "http://127.0.0.1:8081").get
-        self._names = threads or jvm.ThreadNames(MAIN_CLASSES)
+        self._find = find or jvm.ThreadNames(MAIN_CLASSES).find
         self._recent = RecentSums()
         self._asked: set[tuple[str, str]] = set()
 
@@ -54,7 +54,7 @@ class FlinkDriver:
             jobs = [job for job in self._get("/jobs/overview")["jobs"] if job["state"] == "RUNNING"]
             details = [self._get(f"/jobs/{job['jid']}") for job in jobs]
             figures = {(d["jid"], v["id"]): self._metrics(d["jid"], v) for d in details for v in d["vertices"]}
-            return report_untrusted(details, figures, self._names.find, self._recent, jvm.now_s())
+            return report_untrusted(details, figures, self._find, self._recent, jvm.now_s())
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DriverError(
                 f"flink: expected an answer as of Flink's REST interface, got another ({error!r})"
@@ -73,7 +73,7 @@ class FlinkDriver:
 def report_untrusted(
     details: Sequence[Mapping[str, Any]],
     figures: Mapping[tuple[str, str], Any],
-    find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
+    find: jvm.Find,
     recent: RecentSums,
     at_s: float,
 ) -> EngineReport:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from agent.drivers.entities import Thread
 from agent.drivers.procfs import ProcFs
@@ -24,12 +24,8 @@ _LINE: Final = re.compile(r'^"(?P<name>.*)" (?:#\d+ )?.*\bnid=(?P<nid>0x[0-9a-f]
 _ATTEMPT: Final = re.compile(r"#\d+$")
 
 
-class Names(Protocol):
-    """Finds threads by name."""
-
-    def find(self, wanted: set[str]) -> tuple[Mapping[str, Thread], list[str]]:
-        """(name -> thread, notes): names of several threads are left out, and noted."""
-        ...
+Find = Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]]
+"""Names of threads -> (name -> thread, notes): names of several threads are left out, and noted."""
 
 
 def now_s() -> float:
@@ -87,7 +83,7 @@ class ThreadNames:
         self._asked_s = -AGAIN_S
 
     def find(self, wanted: set[str]) -> tuple[Mapping[str, Thread], list[str]]:
-        """See `Names`."""
+        """See `Find`."""
         stale = wanted != self._wanted or not all(map(self._proc.is_same, self._known.values()))
         if stale and now_s() - self._asked_s >= AGAIN_S:
             self._asked_s, self._wanted = now_s(), wanted

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from agent.drivers import jvm
 from agent.drivers.base import DriverError
-from agent.drivers.entities import EngineReport, Operator, Query, Thread
+from agent.drivers.entities import EngineReport, Operator, Query
 from agent.drivers.recent_sums import RecentSums
 from agent.drivers.rest import Get, Rest
 
@@ -85,13 +85,13 @@ class StormDriver:
         self,
         address: str,
         get: Get | None = None,
-        threads: jvm.Names | None = None,
+        find: jvm.Find | None = None,
         now_s: Callable[[], float] = jvm.now_s,
         wait_s: float = WAIT_S,
     ) -> None:
         self.name, self.wait_s = "storm", wait_s
         self._get = get or Rest("storm", address, "http://127.0.0.1:8080", TIMEOUT_S).get
-        self._names = threads or jvm.ThreadNames(MAIN_CLASSES, scope=scope, plain=plain_name)
+        self._find = find or jvm.ThreadNames(MAIN_CLASSES, scope=scope, plain=plain_name).find
         self._recent, self._now_s = RecentSums(), now_s
         self._known: dict[str, SeenTopology] = {}
         self._thread = ThreadPoolExecutor(1, "storm")
@@ -119,7 +119,7 @@ class StormDriver:
             listed = self._get("/api/v1/topology/summary")["topologies"]
             ids = [str(topology["id"]) for topology in listed if topology["status"] != "KILLED"]
             self._known = {name: known for name, known in self._known.items() if name in ids}
-            return report_untrusted([self._look(name) for name in ids], self._names.find, self._recent, self._now_s())
+            return report_untrusted([self._look(name) for name in ids], self._find, self._recent, self._now_s())
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DriverError(
                 f"storm: expected an answer as of the REST interface of Storm's UI, got another ({error!r})"
@@ -147,7 +147,7 @@ class StormDriver:
 
 def report_untrusted(
     topologies: Sequence[Topology],
-    find: Callable[[set[str]], tuple[Mapping[str, Thread], list[str]]],
+    find: jvm.Find,
     recent: RecentSums,
     at_s: float,
 ) -> EngineReport:

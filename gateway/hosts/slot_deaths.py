@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from edgert.core.clock import Clock
 from edgert.core.errors import DamagedError
@@ -35,12 +35,8 @@ STEADY_S: Final = 10.0
 dies sooner the next time, since checkpoints come nearer to it.)"""
 
 
-class Lives(Protocol):
-    """Begins flows in slots."""
-
-    def begin_again(self, hosted: SlottedFlow, blobs: list[bytes], queue: bytes) -> None:
-        """Begins another life of a flow from this state. On the store thread."""
-        ...
+BeginAgain = Callable[[SlottedFlow, list[bytes], bytes], None]
+"""Begins another life of a flow, from state (blobs and queue). On the store thread."""
 
 
 class SlotDeaths:
@@ -51,12 +47,12 @@ class SlotDeaths:
         processes: Sequence[SlotProcess],
         clock: Clock,
         orders: Orders,
-        lives: Lives,
+        begin_again: BeginAgain,
         recovery: Recovery,
     ) -> None:
         """`processes`: all slots."""
         self._processes, self._clock = processes, clock
-        self._orders, self._lives, self._recovery = orders, lives, recovery
+        self._orders, self._begins, self._recovery = orders, begin_again, recovery
         self.recoveries = Tasks(
             lambda error: log.error("a flow could not be brought back after the death of a slot", exc_info=error)
         )
@@ -116,7 +112,7 @@ class SlotDeaths:
         run, recovery = hosted.run, self._recovery
         try:
             async with recovery.last_checkpoint(run.flow.name) as (blobs, queue):
-                await recovery.store(lambda: self._lives.begin_again(hosted, blobs, queue))
+                await recovery.store(lambda: self._begins(hosted, blobs, queue))
         except DamagedError:
             raise  # the gateway ends
         except Exception as error:

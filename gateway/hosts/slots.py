@@ -91,7 +91,7 @@ class Slots:
         self._last = 0
         self._building = threading.Lock()
         """Slots must hear of runs in the order of their numbers."""
-        self.deaths = SlotDeaths(self.processes, clock, self.orders, self, recovery)
+        self.deaths = SlotDeaths(self.processes, clock, self.orders, self.begin_again, recovery)
 
     # -- life
 

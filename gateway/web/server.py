@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
@@ -19,16 +19,6 @@ log = logging.getLogger("gateway.web")
 
 STOP_S = 3.0
 """Longest wait for open requests at a stop; a page that reads nothing must not hold the gateway."""
-
-
-class WebSettings(Protocol):
-    """The settings that the server needs of `[web]`."""
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def port(self) -> int: ...
 
 
 class _Server(uvicorn.Server):
@@ -52,17 +42,17 @@ class WebServer:
 
     def __init__(
         self,
-        settings: WebSettings,
+        host: str,
+        port: int,
         status: Callable[[], dict[str, Any]],
         results: Results = no_results,
         agent_socket: str = "",
     ) -> None:
         """`agent_socket`: of this board's agent; empty: it has none."""
-        self._host = settings.host
-        self._port = settings.port
+        self._host, self._port = host, port
         self._agent = AgentClient(agent_socket) if agent_socket else None
         ask = self._agent.ask if self._agent else no_agent
-        self._app, self._events = make(status, settings.host, results=results, agent=ask)
+        self._app, self._events = make(status, host, results=results, agent=ask)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.url = ""

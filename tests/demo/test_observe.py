@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +33,7 @@ async def test_the_status_comes_over_http_past_any_proxy(monkeypatch: pytest.Mon
     import asyncio
 
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    server = WebServer(SimpleNamespace(host="127.0.0.1", port=0), example_status)
+    server = WebServer("127.0.0.1", 0, example_status)
     assert await server.start()
     try:
         assert await asyncio.to_thread(fetch_status, server.url) == example_status()

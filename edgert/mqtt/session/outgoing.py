@@ -90,7 +90,7 @@ class Outgoing:
         """Bytes of payloads and long topics that are held."""
         return self._bytes
 
-    def __contains__(self, packet_id: int) -> bool:
+    def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._messages
 
     def add(self, packet_id: int, message: OutgoingMessage) -> None:

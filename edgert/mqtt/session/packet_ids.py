@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Container
 
 from edgert.mqtt.packets.packets import MAX_PACKET_ID
 from edgert.mqtt.session.outgoing import PublishRefused
-
-
-class Holder(Protocol):
-    """A holder of packet identifiers that are in use."""
-
-    def __contains__(self, packet_id: int) -> bool: ...
 
 
 class PacketIds:
@@ -19,7 +13,8 @@ class PacketIds:
     theirs: they refuse a subscription under one that they use, and forget their message when we publish under its own.
     """
 
-    def __init__(self, *holders: Holder) -> None:
+    def __init__(self, *holders: Container[int]) -> None:
+        """`holders`: of the identifiers that are in use."""
         self._holders = holders
         self._last = 1
 

@@ -25,7 +25,7 @@ class Requests:
     def __init__(self) -> None:
         self._open: dict[int, _Request] = {}
 
-    def __contains__(self, packet_id: int) -> bool:
+    def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._open
 
     def clear(self) -> None:

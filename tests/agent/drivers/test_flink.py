@@ -39,7 +39,7 @@ class Known:
 
 
 def test_subtasks_become_operators_with_their_threads_and_edges() -> None:
-    report = asyncio.run(FlinkDriver("http://127.0.0.1:1", Cluster().get, Known()).report())
+    report = asyncio.run(FlinkDriver("http://127.0.0.1:1", Cluster().get, Known().find).report())
     assert len(report.operators) == 6
     first = report.operators["query-a/0a448493#0"]
     assert first.threads == (Thread(7, 8, 9), Thread(7, 9, 9))
@@ -50,7 +50,7 @@ def test_subtasks_become_operators_with_their_threads_and_edges() -> None:
 
 
 def test_cost_follows_from_flinks_counters_and_what_it_does_not_know_is_absent() -> None:
-    provider = MetricProvider(asyncio.run(FlinkDriver("http://127.0.0.1:1", Cluster().get, Known()).report()))
+    provider = MetricProvider(asyncio.run(FlinkDriver("http://127.0.0.1:1", Cluster().get, Known().find).report()))
     assert provider.get("queue_size") == {"query-a/0a448493#0": 2.0}
     assert provider.get("cost_s") == pytest.approx({"query-a/0a448493#0": 53.042 / 6347870})
     assert provider.get("selectivity")["query-a/0a448493#0"] == pytest.approx(1.0, rel=1e-3)
@@ -58,7 +58,7 @@ def test_cost_follows_from_flinks_counters_and_what_it_does_not_know_is_absent()
 
 def test_a_metric_is_asked_for_twice_the_first_time_and_once_then() -> None:
     cluster = Cluster()
-    driver = FlinkDriver("http://127.0.0.1:1", cluster.get, Known())
+    driver = FlinkDriver("http://127.0.0.1:1", cluster.get, Known().find)
     asyncio.run(driver.report())
     asyncio.run(driver.report())
     assert sum(SUM in path for path in cluster.asked) == 3
@@ -77,7 +77,7 @@ def test_names_and_kernel_ids_are_read_from_thread_print_of_old_and_new_jvms() -
 @pytest.mark.parametrize("answer", [None, {"jobs": [{}]}, {"jobs": 3}])
 def test_an_answer_of_another_form_is_an_error_of_the_driver(answer: Any) -> None:
     with pytest.raises(DriverError, match="flink: expected an answer as of Flink's REST interface"):
-        asyncio.run(FlinkDriver("http://127.0.0.1:1", lambda path: answer, Known()).report())
+        asyncio.run(FlinkDriver("http://127.0.0.1:1", lambda path: answer, Known().find).report())
 
 
 def test_only_a_cluster_of_this_machine_is_asked() -> None:

@@ -66,7 +66,7 @@ class Known:
 
 def driver(get: Get, now_s: Callable[[], float] = lambda: 100.0) -> StormDriver:
     """A patient one: a busy machine is no slow UI."""
-    return StormDriver("http://127.0.0.1:1", get, Known(), now_s, wait_s=DEADLINE_S)
+    return StormDriver("http://127.0.0.1:1", get, Known().find, now_s, wait_s=DEADLINE_S)
 
 
 def test_executors_become_operators_with_their_threads_and_edges() -> None:

@@ -17,7 +17,7 @@ from edgert.core.text.hosts import is_loopback
 from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
-from tests.gateway.web.web_rig import TIMEOUT_S, Settings, get, serve
+from tests.gateway.web.web_rig import TIMEOUT_S, get, serve
 from tests.status_example import example_status, judged
 
 
@@ -192,7 +192,7 @@ def test_a_taken_port_is_said_and_the_gateway_goes_on(caplog: pytest.LogCaptureF
         port = other.getsockname()[1]
 
         async def main() -> WebServer:
-            server = WebServer(Settings(port=port), example_status)
+            server = WebServer("127.0.0.1", port, example_status)
             assert not await server.start()
             await server.stop()
             return server
@@ -233,7 +233,7 @@ def scheduling(tmp_path: Path, handlers: dict[str, Handler], asked: int = 1) -> 
         agent = ControlServer(path, handlers)
         if handlers:
             await agent.start()
-        server = WebServer(Settings(), example_status, agent_socket=path)
+        server = WebServer("127.0.0.1", 0, example_status, agent_socket=path)
         assert await server.start()
         for _ in range(asked):
             answer = await get(server, "/api/scheduling")

@@ -12,7 +12,7 @@ import pytest
 from gateway.web import connections
 from gateway.web.connections import PLACES
 from gateway.web.server import WebServer
-from tests.gateway.web.web_rig import TIMEOUT_S, Settings, connect, get, read_head, request, serve
+from tests.gateway.web.web_rig import TIMEOUT_S, connect, get, read_head, request, serve
 from tests.status_example import example_status, judged
 
 
@@ -44,7 +44,7 @@ def test_events_bring_a_new_status_again_and_again() -> None:
 
 def test_a_stop_ends_open_event_streams_instead_of_waiting_for_them() -> None:
     async def main() -> float:
-        server = WebServer(Settings(), example_status)
+        server = WebServer("127.0.0.1", 0, example_status)
         assert await server.start()
         reader, writer = await connect(server)
         writer.write(request("/api/events", "localhost"))

@@ -14,12 +14,6 @@ TIMEOUT_S = 60.0
 
 
 @dataclass
-class Settings:
-    host: str = "127.0.0.1"
-    port: int = 0
-
-
-@dataclass
 class Answer:
     status: int
     headers: dict[str, str]
@@ -57,7 +51,7 @@ def serve(
     """Runs `check` against a started server, which is stopped afterwards."""
 
     async def main() -> None:
-        server = WebServer(Settings(host), status)
+        server = WebServer(host, 0, status)
         assert await server.start()
         try:
             await asyncio.wait_for(check(server), TIMEOUT_S)
