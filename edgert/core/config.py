@@ -47,6 +47,8 @@ class Setting:
     unit: str = ""
     secret: bool = False
     """Never shown: not by `repr`, not in an error, not in a log."""
+    secret_file: bool = False
+    """The path of a file whose content is shown nowhere."""
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
@@ -80,13 +82,15 @@ def setting(
     doc: str,
     unit: str = "",
     secret: bool = False,
+    secret_file: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     check: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """A field of a section. `unit` is shown in docs; bounds are inclusive; `secret` values are shown nowhere."""
-    about = Setting(doc, unit, secret, minimum, maximum, choices, check)
+    """A field of a section. `unit` is shown in docs; bounds are inclusive; `secret` values are shown nowhere, and of a
+    `secret_file` its path alone."""
+    about = Setting(doc, unit, secret, secret_file, minimum, maximum, choices, check)
     return dataclasses.field(default=default, repr=not secret, metadata={_KEY: about})
 
 

@@ -75,6 +75,7 @@ class Agent:
         "",
         doc="file with the fleet's keys, made by `edgert fleet key`; only its owner may read it; empty: fleet.key in "
         "the data folder",
+        secret_file=True,
     )
     crl_file: str = setting(
         "",

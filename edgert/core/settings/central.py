@@ -71,6 +71,7 @@ class Collector:
         doc="file with the central key (`edgert fleet mac-key`), of which the keys of all gateways are made; its first "
         "line is in use, further ones are former keys: a result without a MAC by a key of its gateway is refused, and "
         "acknowledgements carry a MAC; empty: MACs are not checked",
+        secret_file=True,
     )
     accept_unsigned: bool = setting(
         False,
@@ -89,6 +90,7 @@ class ObjectStore:
         "",
         doc="file with aws_access_key_id and aws_secret_access_key under [default], which not everybody may read; "
         "empty: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        secret_file=True,
     )
 
 

@@ -30,9 +30,11 @@ class Connection:
     tls: bool = setting(False, doc="speak TLS; the broker's certificate and host name are checked")
     ca_file: str = setting("", doc="certificates that may have signed the broker's; empty: those of the system")
     cert_file: str = setting("", doc="our certificate, where the broker asks for one")
-    key_file: str = setting("", doc="private key of our certificate")
+    key_file: str = setting("", doc="private key of our certificate", secret_file=True)
     username: str = setting("", doc="user name; empty: none is sent")
-    password_file: str = setting("", doc="file whose first line is the password; it is never shown or logged")
+    password_file: str = setting(
+        "", doc="file whose first line is the password; it is never shown or logged", secret_file=True
+    )
     protocol: str = setting(
         "auto", doc="MQTT version; auto: 5, and 3.1.1 if the broker refuses it", choices=("auto", "5", "3.1.1")
     )

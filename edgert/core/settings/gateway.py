@@ -78,6 +78,7 @@ class Central(Connection):
         "",
         doc="file with this gateway's key (`edgert fleet mac-key --of`): results carry a MAC by it, and an "
         "acknowledgement without a MAC by it is refused; empty: neither",
+        secret_file=True,
     )
 
 
@@ -157,7 +158,7 @@ class Links:
     certificate: str = setting(
         "", doc="this gateway's certificate (PEM), with its name as URI:edgert://<fleet>/<gateway> or as common name"
     )
-    key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it")
+    key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it", secret_file=True)
     ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate")
     crl: str = setting(
         "", doc="certificates that the CA has revoked (PEM); a newer file is read within seconds; empty: none are"

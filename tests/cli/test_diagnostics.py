@@ -1,0 +1,224 @@
+"""`edgert diagnostics`: secrets of settings and key files are in no file of it, and what fails or hangs is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import socket
+import stat
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgert.cli.diagnostics import commands, parts, secrets
+from edgert.cli.diagnostics.commands import output, within
+from edgert.cli.main import main
+from edgert.core.config import SettingEntry, entries
+from edgert.core.errors import EdgertError
+from edgert.core.settings.board import BoardSettings
+from edgert.core.settings.programs import PROGRAMS
+from edgert.core.toml import to_toml
+
+SETTINGS: dict[str, type[Any]] = {**PROGRAMS, "board": BoardSettings}
+
+
+class Machine:
+    """Settings, key files and programs in a folder; each secret setting has a value, each key file a content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.etc, self.board = folder / "etc", folder / "var"
+        self.planted: list[str] = []
+        for name in ("etc", "var/enrolment", "bin", "data"):
+            (folder / name).mkdir(parents=True)
+        for program, cls in SETTINGS.items():
+            document: dict[str, dict[str, Any]] = {}
+            for entry in entries(cls):
+                if entry.about.secret or entry.about.secret_file:
+                    document.setdefault(entry.section, {})[entry.name] = self._secret(program, entry)
+            if program == "gateway":
+                document.setdefault("gateway", {})["data_dir"] = str(folder / "data")
+            self.file(program).write_text(to_toml(document))
+        self._plant(self.etc / "fleet.key", "of the default's place")
+        self._plant(folder / "data/fleet.key", "of the data folder")
+        self.program("journalctl", f"cat {folder}/journal")
+        self.log("\n".join(map(self._line, self.planted)))
+
+    def file(self, program: str) -> Path:
+        return self.board / "enrolment/request.toml" if program == "board" else self.etc / f"{program}.toml"
+
+    def _secret(self, program: str, entry: SettingEntry) -> str:
+        """The setting's value."""
+        if entry.about.secret:
+            return self._plant(None, f"{program}.{entry.path}")
+        path = self.folder / f"{program}.{entry.path}"
+        self._plant(path, path.name)
+        return str(path)
+
+    def _plant(self, path: Path | None, name: str) -> str:
+        word = f'wörd "{hashlib.sha256(name.encode()).hexdigest()[:12]}"'
+        key = base64.b64encode(hashlib.sha256(name.encode()).digest()).decode()
+        text = f"{word}\n{key}\n"
+        self.planted += [word, key]
+        if path:
+            path.write_text(text)
+            path.chmod(0o600)
+        return text
+
+    @staticmethod
+    def _line(secret: str) -> str:
+        raw = secret.encode()
+        return f"said: {secret} {json.dumps(secret)} {secret!r} {base64.b64encode(raw).decode()} {raw.hex()}"
+
+    def log(self, text: str) -> None:
+        (self.folder / "journal").write_text(f"{text}\n")
+
+    def program(self, name: str, script: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run(self, *more: str) -> dict[str, str]:
+        path = self.folder / "made.tar.gz"
+        config = ("--config", str(self.etc / "gateway.toml"), "--agent-config", str(self.etc / "agent.toml"))
+        assert main(["diagnostics", "-o", str(path), *config, *more]) == 0
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        return unpacked(path.read_bytes())
+
+
+def unpacked(content: bytes) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = archive.getmembers()
+        assert all(member.isreg() and member.mode == 0o600 for member in members)
+        found = {}
+        for member in members:
+            file = archive.extractfile(member)
+            assert file is not None
+            found[member.name.removeprefix("edgert-diagnostics/")] = file.read().decode()
+    assert not [name for name in found if "/" in name]
+    return found
+
+
+def missing(found: dict[str, str]) -> dict[str, str]:
+    told: dict[str, str] = json.loads(found["manifest.json"])["missing"]
+    return told
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setattr(secrets, "FOLDERS", (made.etc, made.board))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    for name in ("systemctl", "timedatectl"):
+        made.program(name, f"echo {name} was asked")
+    return made
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[str]:
+    """The path of a socket that takes connections and never answers."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "silent.sock"))
+        listening.listen()
+        yield str(tmp_path / "silent.sock")
+
+
+def hex_and_base64(secret: str) -> Iterator[str]:
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield secret.encode().hex()
+    yield base64.b64encode(secret.encode()).decode().rstrip("=")
+
+
+def test_secrets_of_all_settings_and_key_files_are_in_no_file(machine: Machine) -> None:
+    found = machine.run()
+    assert len(machine.planted) > 2 * 15
+    for name, text in found.items():
+        for secret in machine.planted:
+            assert not [form for form in hex_and_base64(secret) if form in text], name
+    assert found["log-edgert.txt"].count("said: [redacted]") == len(machine.planted)
+    gateway = json.loads(found["settings-gateway.json"])
+    assert gateway["sensors"]["password_file"] == str(machine.folder / "gateway.sensors.password_file")
+
+
+def test_a_gateway_that_is_down_or_has_wrong_settings_is_told_and_the_rest_is_there(machine: Machine) -> None:
+    wrong = f'[sensors]\npassword_file = "{machine.folder}/gateway.sensors.password_file"\nport = no\n'
+    (machine.etc / "gateway.toml").write_text(wrong)
+    found = machine.run()
+    assert "expected TOML" in missing(found)["settings-gateway.json"]
+    assert "gateway.toml" in missing(found)["status.json"]
+    assert json.loads(found["machine.json"])["cores"] == os.cpu_count()
+    assert found["clock.txt"] == "timedatectl was asked\n"
+    word, key = (line for line in (machine.folder / "gateway.sensors.password_file").read_text().splitlines())
+    assert word not in found["log-edgert.txt"]
+    assert key not in found["log-edgert.txt"]
+    assert "status.json: " in found["README.txt"]
+
+
+def test_sockets_that_hang_are_left(machine: Machine, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ANSWER_S", 0.05)
+    found = machine.run("--socket", silent, "--agent-socket", silent)
+    for name in ("status.json", "figures.json", "flow-parts.json", "fleet.json", "sched.json"):
+        assert "no answer to " in missing(found)[name]
+    assert "log-edgert.txt" in found
+
+
+def test_a_key_file_that_cannot_be_read_is_named(machine: Machine) -> None:
+    path = machine.folder / "gateway.central.mac_key_file"
+    path.unlink()
+    os.mkfifo(path)
+    found = machine.run()
+    assert "expected a file, got something else" in missing(found)[f"secrets of {path}"]
+
+
+def test_environment_of_the_service_names_key_files_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine.folder / "handed").write_text("handed-over-by-systemd\n")
+    machine.program("systemctl", f"echo 'EDGERT_COLLECTOR_MAC_KEY_FILE={machine.folder}/handed OTHER=\"a b\"'")
+    machine.log("it is handed-over-by-systemd")
+    assert machine.run()["log-kernel.txt"] == "it is [redacted]\n"
+
+
+def test_journal_is_in_order_and_bounded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.log("newest\nolder\noldest")
+    assert machine.run()["log-kernel.txt"] == "oldest\nolder\nnewest\n"
+    monkeypatch.setattr(commands, "MOST_BYTES", 15)
+    monkeypatch.setattr(commands, "READ_BYTES", 3)
+    assert machine.run()["log-kernel.txt"] == "older\nnewest\n", "a line that is cut could hold half a secret"
+
+
+def test_standard_output_has_the_archive(machine: Machine, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["diagnostics", "-o", "-", "--config", str(machine.etc / "gateway.toml")]) == 0
+    said = capfdbinary.readouterr()
+    assert "README.txt" in unpacked(said.out)
+    assert said.err.startswith(b"standard output: ")
+
+
+def test_a_file_that_cannot_be_written_is_an_error(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnostics", "-o", str(machine.folder / "none/made.tar.gz")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_commands_are_bounded_in_time_and_bytes() -> None:
+    with pytest.raises(EdgertError, match=r"tail: expected an end within 0\.05 s"):
+        output("tail", "-f", "/dev/null", within_s=0.05)
+    said = output("yes", "a line")
+    assert commands.MOST_BYTES - 20 < len(said) <= commands.MOST_BYTES + commands.READ_BYTES
+    assert said.endswith("a line\n")
+    with pytest.raises(EdgertError, match="no-such-program: No such file"):
+        output("no-such-program")
+    with pytest.raises(EdgertError, match="sh: the end of it"):
+        output("sh", "-c", "echo first; echo the end of it; exit 3")
+
+
+def test_a_part_that_hangs_or_raises_is_an_error_of_its_own() -> None:
+    with pytest.raises(EdgertError, match="expected an end within"):
+        within(0.05, threading.Event().wait)
+    with pytest.raises(EdgertError, match="ZeroDivisionError"):
+        within(60.0, lambda: 1 // 0)
