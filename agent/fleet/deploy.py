@@ -172,8 +172,7 @@ class FleetDeploy:
         async with flows.changing(flow) as lease:
             known = await flows.parts()
             parts = {name: found[flow] for name, found in known.items() if found.get(flow, {}).get("assignment")}
-            if not parts:
-                raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
+            flows.check_known(flow, parts)
             boards = set().union(*map(participants, parts.values()))
             self._check_given_up(flow, boards - known.keys())
             before = placed(parts)
@@ -196,8 +195,9 @@ class FleetDeploy:
             return {"flow": flow, "removed": True, "coordinator": flows.name, **told}
 
     def _check_given_up(self, flow: str, silent: Iterable[str]) -> None:
-        """Raises `EdgertError` where a board that may have a part does not answer, and was not forgotten."""
-        if lacking := sorted(set(silent) & self._flows.leases.members):
+        """Raises `EdgertError` where a board that may have a part does not answer, and was not forgotten, or joins."""
+        self._flows.check_joined(flow, silent := set(silent))
+        if lacking := sorted(silent & self._flows.leases.members):
             raise EdgertError(
                 f"flow {flow} has a part on {listed(lacking)}, which does not answer: start it, or mend the network;"
                 f" where it is gone for good: edgert fleet forget {lacking[0]}"

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import secrets
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from agent.fleet.history import MoveHistory, Why
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import with_keys
-from agent.fleet.status import check_links, overview, section_untrusted
+from agent.fleet.requests import COORDINATE, GATEWAY
+from agent.fleet.status import check_links, flows_untrusted, overview, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import AskBoard, Lease, Leases
-from agent.membership.members import Member, State
+from agent.membership.members import State
 from agent.membership.roster import Roster
 from agent.membership.transport import UnansweredError
 from agent.migration.plan_change import Change, UnfinishedError, change_plan, participants
@@ -49,6 +51,9 @@ VOTER: Final = "voter"
 AWAY_S: Final = 1.0
 """Longest wait for a gateway that is away, as its agent says. It may be back; one that hangs is not waited for."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
+AGAIN: Final = "try again in a moment"
+ANSWERS: Final = 16
+"""Requests of other agents that a coordinator knows again."""
 
 
 class FleetFlows:
@@ -66,6 +71,8 @@ class FleetFlows:
         """True if this board leaves the fleet: it takes no part of a flow any more."""
         self.taking = 0
         """Count of requests by which this board gets a part now."""
+        self._carried_out: dict[str, asyncio.Future[Any]] = {}
+        """Token of a request of another agent -> its answer, or the work that will give it."""
         self._busy: dict[str, asyncio.Lock] = {}
         """Flow → lock, held while this agent changes the flow."""
         self._held: dict[str, Lease] = {}
@@ -92,11 +99,18 @@ class FleetFlows:
         return await self._ask_own(verb, arguments, ASK_S)
 
     async def serve_coordinator(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Does what another agent asks, which takes this one for the coordinator of a flow."""
-        verb, arguments = args.get("verb"), args.get("args")
+        """Does what another agent asks, which takes this one for the coordinator of a flow. A request that comes again
+        by another way, with the token of the first, gets the answer of that one."""
+        verb, arguments, token, asked = args.get("verb"), args.get("args"), args.get("token"), self._carried_out
         if verb not in self._do or not isinstance(arguments, Mapping):
             raise EdgertError(f"expected one of {', '.join(self._do)} and its arguments, got {show(verb)}")
-        return await self._do[verb](arguments)
+        if not isinstance(token, str):
+            return await self._do[verb](arguments)
+        if token not in asked:
+            asked[token] = asyncio.ensure_future(self._do[verb](arguments))
+            for old in list(asked)[:-ANSWERS]:
+                del asked[old]
+        return await asked[token]
 
     async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         """The answer of a gateway of the fleet. Raises `EdgertError`."""
@@ -105,7 +119,7 @@ class FleetFlows:
             wait_s = AWAY_S if gateway in self._away() else STATUS_S
         if gateway == self.name:
             return await self._ask_own(verb, args, wait_s)
-        return await self._request(gateway, "fleet.gateway", {"verb": verb, "args": args}, wait_s)
+        return await self._request(gateway, GATEWAY, {"verb": verb, "args": args}, wait_s)
 
     async def _ask_own(self, verb: str, args: Mapping[str, Any], wait_s: float) -> Any:
         takes = verb in TAKING
@@ -124,7 +138,8 @@ class FleetFlows:
             if chosen == self.name:
                 return await self._do[verb](args)
             try:
-                return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
+                told = {"verb": verb, "args": args, "token": secrets.token_hex(8)}
+                return await self._request(chosen, COORDINATE, told, 2 * ASK_S)
             except UnansweredError as error:
                 raise UnansweredError(f"{error}. The request may still be carried out") from error
 
@@ -156,7 +171,7 @@ class FleetFlows:
             section = member.sections.get("flows")
             if section is not None and self._told.get(member.name) != (section.epoch, section.version):
                 self._told[member.name] = section.epoch, section.version
-                told = frozenset(_flows_untrusted(member))
+                told = frozenset(flows_untrusted(member))
                 self._has[member.name] = self._has.get(member.name, frozenset()) | told  # its answer may be newer
                 self._heard |= told
         able = self.able()
@@ -230,7 +245,8 @@ class FleetFlows:
         `conditions`: also, by board, what its status says of a part that is not well."""
         alive = self.alive()
         statuses = await self.ask_all(alive, "status") if args.get("conditions") else {}
-        return {"flows": overview(await self.parts(), statuses, self.coordinator_of), "alive": alive}
+        flows = overview(await self.parts(), statuses, self.coordinator_of, self.leases.members | self.joining())
+        return {"flows": flows, "alive": alive}
 
     async def _figures(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         """Gateway -> its raw figures, of all that answer."""
@@ -297,12 +313,14 @@ class FleetFlows:
         """The parts of a flow that runs, all of it by one plan."""
         known = await self.parts()
         parts = {name: part for name, told in known.items() if (part := told.get(flow, {})).get("assignment")}
-        if not parts:
-            raise EdgertError(f"expected a flow of the fleet, got {show(flow)}")
+        self.check_known(flow, parts)
         lacking = set().union(*map(participants, parts.values())) - parts.keys()
         if lost := {board for board in placed(parts).values() if board in known and flow not in known[board]}:
             raise EdgertError(f"flow {flow} has no part on {listed(lost)}, as with a new card: deploy the flow again")
         if silent := lacking - known.keys():
+            self.check_joined(flow, silent)
+            if away := {member.name for member in self._roster if member.present} & silent:
+                raise EdgertError(f"flow {flow} has a part on {listed(away)}, whose gateway does not answer: {AGAIN}")
             forget = "".join(f"edgert fleet forget {board}, then " for board in sorted(silent & self.leases.members))
             raise EdgertError(
                 f"flow {flow} has a part on {listed(silent)}, which does not answer. Where the board is gone for good:"
@@ -310,7 +328,7 @@ class FleetFlows:
             )
         plans, states = {part["plan"] for part in parts.values()}, {part["state"] for part in parts.values()}
         if lacking or len(plans) > 1 or states != {"running"}:
-            raise EdgertError(f"the plan of flow {flow} is being changed; try again")
+            raise EdgertError(f"the plan of flow {flow} is being changed, or a part of it stands still: {AGAIN}")
         return parts
 
     def next_fence(self, parts: Iterable[Mapping[str, Any]]) -> int:
@@ -324,6 +342,23 @@ class FleetFlows:
                 raise EdgertError(
                     f"{operator}: expected a gateway that answers, one of {listed(known)}, got {show(gateway)}"
                 )
+
+    def check_known(self, flow: str, parts: Collection[str]) -> None:
+        """Raises `EdgertError` where no board that votes has a part of the flow."""
+        if not parts:
+            told = f"expected a flow of the fleet, got {show(flow)}"
+            if joining := self.joining():
+                told += f"; a board that joins this fleet just now may have it ({listed(joining)}): {AGAIN}"
+            raise EdgertError(told)
+
+    def check_joined(self, flow: str, boards: Iterable[str]) -> None:
+        """Raises `EdgertError` where one of the boards that have parts of a flow only joins this fleet."""
+        if joining := self.joining().intersection(boards):
+            raise EdgertError(f"flow {flow} has a part on {listed(joining)}, which joins this fleet just now: {AGAIN}")
+
+    def joining(self) -> set[str]:
+        """The boards that are there and do not vote in this fleet yet."""
+        return {member.name for member in self._roster if member.present} - self.leases.members
 
     def lock(self, flow: str) -> asyncio.Lock:
         self._heard.add(flow)
@@ -348,14 +383,6 @@ def placed(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Operator copy -> gateway, by the newest plan of a flow's parts."""
     newest = max(parts.values(), key=lambda part: part["plan"])
     return {operator: at[0] for operator, at in newest["assignment"].items()}
-
-
-def _flows_untrusted(member: Member) -> Iterator[str]:
-    """The flows of which a member tells that it has a part."""
-    told = section_untrusted(member, "flows")
-    for names in (told.get("flows"), told.get("prepared")):
-        if isinstance(names, dict | list):
-            yield from (name for name in names if isinstance(name, str))
 
 
 def _flow_of(args: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from agent.fleet.flows import VOTER, FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
-from agent.fleet.status import link_untrusted, section_untrusted
+from agent.fleet.status import anew, link_untrusted, section_untrusted
 from agent.lease.electorate import Electorate
 from agent.lease.grants import LEASE_S
 from agent.lease.leases import Leases
@@ -59,6 +59,8 @@ class FleetPresence:
         self._missed = False
         """The look before found no majority that had answered."""
         self._cut_off = False
+        self._lacking: dict[str, set[str]] = {}
+        """Flow whose part waits here -> boards of it that are not in this fleet, which the log says once."""
 
     async def run(self) -> None:
         async def every(seconds: float, do: Callable[[], Awaitable[None]], what: str) -> None:
@@ -166,8 +168,12 @@ class FleetPresence:
         """Lets the part go on, unless it was given up: then the flow's coordinator removes it. Of a flow that is partly
         on boards of another fleet, that one may have moved it."""
         record, here = await self._leases.read(flow), self._roster.own.name
-        if participants(part) - self._leases.members:
+        if lacking := participants(part) - self._leases.members:
+            if self._lacking.get(flow) != lacking and not lacking & self._flows.joining():
+                self._lacking[flow] = lacking
+                log.warning("flow %s waits here: %s is not in this fleet; %s", flow, listed(lacking), anew(flow))
             return
+        self._lacking.pop(flow, None)
         if record.state in ("removing", "removed") or (record.boards and here not in record.boards):
             log.warning("flow %s was given up here: its part is removed", flow)
             return

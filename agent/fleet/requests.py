@@ -2,8 +2,9 @@
 
 A connection whose other end lost its power, or the way there, says nothing for minutes, and a flow may stand still
 meanwhile. So a board from which an answer is awaited is pinged. Where it does not answer pings either, or has started
-anew, the answer is no more waited for, and another board is asked to pass the request on: of two boards that do not
-reach each other both may reach a third one. All that gateways are asked for may be asked twice.
+anew, the answer is no more waited for, and other boards are asked to pass the request on: of two boards that do not
+reach each other both may reach a third one. All that gateways are asked for may be asked twice, and a coordinator
+carries out a request once (`agent.fleet.flows`). Each board may ask the others for all that is passed on.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 
 GATEWAY: Final = "fleet.gateway"
+COORDINATE: Final = "fleet.coordinate"
 PASS_ON: Final = "fleet.pass-on"
+PASSED_ON: Final = (GATEWAY, COORDINATE)
+MOST_BY: Final = 3
+"""Boards that are asked to pass a request on, one after the other."""
 PING_S: Final = 1.0
 """Time between two pings of a board from which an answer is awaited."""
 
 
 class FleetRequests:
-    """Asks as the transport does; `fleet.gateway` also through another board."""
+    """Asks as the transport does; requests `PASSED_ON` also through another board."""
 
     def __init__(
         self, name: str, roster: Roster, request: AskBoard, clock: Clock, random: Random, ping: Callable[[str], None]
@@ -44,12 +49,12 @@ class FleetRequests:
         try:
             return await self._directly(board, verb, args, timeout_s)
         except UnansweredError:
-            by = self._another(board) if verb == GATEWAY else ""
-            if not by:
-                raise
-            told = {"to": board, "args": args, "timeout_s": timeout_s}
-            with contextlib.suppress(UnansweredError):
-                answer = await self._directly(by, PASS_ON, told, timeout_s)
+            ends = self._clock.monotonic() + timeout_s
+            for by in self._others(board) if verb in PASSED_ON else ():
+                left_s, answer = ends - self._clock.monotonic(), None
+                told = {"to": board, "verb": verb, "args": args, "timeout_s": left_s}
+                with contextlib.suppress(RequestError):
+                    answer = await self._directly(by, PASS_ON, told, left_s)
                 if isinstance(answer, Mapping) and "answer" in answer:
                     return answer["answer"]
                 if isinstance(answer, Mapping) and "refused" in answer:
@@ -57,22 +62,28 @@ class FleetRequests:
             raise
 
     async def serve(self, sender: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Passes a request of another agent on: `{"to": board, "args": arguments of fleet.gateway, "timeout_s": s}`."""
-        board, asked, timeout_s = args.get("to"), args.get("args"), args.get("timeout_s")
+        """Passes a request of another agent on: `{"to": board, "verb": one of PASSED_ON, "args": its arguments,
+        "timeout_s": s}`. The answer is empty where the board does not answer."""
+        board, verb, asked, timeout_s = args.get("to"), args.get("verb"), args.get("args"), args.get("timeout_s")
         if not (isinstance(board, str) and isinstance(asked, Mapping) and isinstance(timeout_s, int | float)):
             raise EdgertError(f"expected a board, arguments and a time, got {show(board)}, {show(timeout_s)}")
+        if verb not in PASSED_ON:
+            raise EdgertError(f"expected one of {', '.join(PASSED_ON)}, got {show(verb)}")
+        member = self._roster.get(board)
+        if member is None or not member.present:
+            return {}
         try:
-            return {"answer": await self._directly(board, GATEWAY, asked, timeout_s)}
+            return {"answer": await self._directly(board, verb, asked, timeout_s)}
         except UnansweredError:
             return {}
         except RequestError as error:
             return {"refused": str(error)}
 
-    def _another(self, board: str) -> str:
-        """A board that may reach this one; empty where there is none."""
+    def _others(self, board: str) -> list[str]:
+        """Boards that may reach this one, as drawn."""
         able = [m.name for m in self._roster if m.state is State.ALIVE and m.name not in (self._name, board)]
         heard = [name for name in able if not self._is_silent(name)]
-        return self._random.choice(heard) if heard else ""
+        return self._random.sample(heard, min(MOST_BY, len(heard)))
 
     def _is_silent(self, board: str) -> bool:
         member, since = self._roster.get(board), self._silent.get(board)

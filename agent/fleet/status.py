@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from agent.coordinates.rounds import Rounds
@@ -15,6 +15,7 @@ from edgert.core.packing import unpack_untrusted
 
 SILENT: Final = "does not answer"
 LACKS: Final = "has no part"
+FORGOTTEN: Final = "is not in this fleet"
 """In place of the state of a part."""
 
 
@@ -41,6 +42,14 @@ def link_untrusted(member: Member) -> list[Any] | None:
     link: Any = section_untrusted(member, "board").get("link")
     fits = isinstance(link, list) and len(link) == 2 and isinstance(link[0], str) and type(link[1]) is int
     return link if fits and link[1] > 0 else None
+
+
+def flows_untrusted(member: Member) -> Iterator[str]:
+    """The flows of which a member tells that it has a part."""
+    told = section_untrusted(member, "flows")
+    for names in (told.get("flows"), told.get("prepared")):
+        if isinstance(names, dict | list):
+            yield from (name for name in names if isinstance(name, str))
 
 
 def check_links(members: Iterable[Member], on: Mapping[str, str]) -> None:
@@ -110,9 +119,10 @@ def overview(
     known: Mapping[str, Mapping[str, Part]],
     statuses: Mapping[str, Mapping[str, Any]],
     coordinator_of: Callable[[str], str],
+    of_fleet: Collection[str],
 ) -> dict[str, dict[str, Any]]:
     """Returns what `fleet.flows` says of each flow. `known`: gateway -> its parts, of all that answer; `statuses`:
-    theirs, empty where conditions are not asked for."""
+    theirs, empty where conditions are not asked for; `of_fleet`: boards that vote in this fleet, or join it."""
     found: dict[str, dict[str, Any]] = {}
     for gateway, parts in known.items():
         for flow, part in parts.items():
@@ -128,9 +138,16 @@ def overview(
                 one["rules"] = part.get("rules", {})
     for flow, one in found.items():
         for gateway in sorted(set(one["assignment"].values()) - one["boards"].keys()):
-            one["boards"][gateway] = why = LACKS if gateway in known else SILENT
-            one.setdefault("conditions", {})[gateway] = {"level": "bad", "state": why, "text": f"flow {flow}: {why}"}
+            why = LACKS if gateway in known else SILENT if gateway in of_fleet else FORGOTTEN
+            text = f"flow {flow}: {why}" + (f"; {anew(flow)}" if why == FORGOTTEN else "")
+            one["boards"][gateway] = why
+            one.setdefault("conditions", {})[gateway] = {"level": "bad", "state": why, "text": text}
     return found
+
+
+def anew(flow: str) -> str:
+    """Says what to do with a flow that has a part on a board which is not in this fleet."""
+    return f"where it is gone for good: edgert fleet remove {flow}, then deploy the flow again"
 
 
 def _not_well(status: Mapping[str, Any], flow: str) -> Mapping[str, Any] | None:

@@ -179,9 +179,7 @@ def _flow(
     if state == "stuck":
         return Condition("flow", name, "bad", "stuck", "reaches no batch boundary")
     if state == "suspended":
-        why = (
-            "stands still here until this board's agent says that it reaches the fleet: its sources are on other boards"
-        )
+        why = "stands still here until this board's agent reaches the fleet, with all boards of the flow in it"
         return Condition("flow", name, "warning", state, why)
     if state != "running":
         return Condition("flow", name, "bad", state, f"is {state}")

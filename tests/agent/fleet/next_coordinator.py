@@ -56,7 +56,7 @@ def next_coordinator(gateways: Fenced) -> FleetMend:
     async def call(verb: str, args: Mapping[str, Any], _: float) -> Any:
         return await gateways.ask("a", verb, args)
 
-    members = [SimpleNamespace(name=board, state=State.ALIVE, sections={}) for board in BOARDS]
+    members = [SimpleNamespace(name=board, state=State.ALIVE, sections={}, present=True) for board in BOARDS]
     own = SimpleNamespace(client=SimpleNamespace(call=call))
     leases = SimpleNamespace(members=frozenset(BOARDS))
     flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, cast(Any, leases), MoveHistory(VirtualClock()))

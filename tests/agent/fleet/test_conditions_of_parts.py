@@ -25,8 +25,9 @@ def status(level: Level, state: str) -> dict[str, Any]:
 
 
 def told(
-    statuses: dict[str, dict[str, Any]], part: dict[str, Any] = PART, lacks: frozenset[str] = frozenset(), **args: Any
-) -> dict[str, Any]:
+    statuses: dict[str, dict[str, Any]], part: dict[str, Any] = PART, lacks: frozenset[str] = frozenset(),
+    voters: str = "abc", **args: Any,
+) -> dict[str, Any]:  # fmt: skip
     """What `fleet.flows` says of `air` on the boards a, b and c. Boards without a status do not answer; `lacks`: those
     that have lost their part."""
 
@@ -40,9 +41,9 @@ def told(
             return statuses[gateway]
         return {"air": part} if gateway in {name for name, _ in part["assignment"].values()} - lacks else {}
 
-    members = [SimpleNamespace(name=name, state=State.ALIVE, sections={}) for name in "abc"]
+    members = [SimpleNamespace(name=name, state=State.ALIVE, sections={}, present=name in voters) for name in "abc"]
     own = SimpleNamespace(client=SimpleNamespace(call=call))
-    leases = cast(Any, SimpleNamespace(members="abc"))
+    leases = cast(Any, SimpleNamespace(members=frozenset(voters)))
     flows = FleetFlows("a", cast(Any, members), cast(Any, own), request, leases, MoveHistory(VirtualClock()))
     found: dict[str, Any] = asyncio.run(cast(Any, flows.control["fleet.flows"](args)))
     return found
@@ -71,6 +72,14 @@ def test_a_board_of_the_newest_plan_without_a_part_and_one_that_does_not_answer_
     found = told({"a": status("good", "running"), "b": {}}, part, frozenset("b"), conditions=True)
     assert found["flows"]["air"]["boards"] == {"a": "running", "b": "has no part", "c": "does not answer"}
     assert not_well(found["flows"]) == ["! b: flow air: has no part", "! c: flow air: does not answer"]
+
+
+def test_a_board_that_was_forgotten_is_told_with_what_to_do() -> None:
+    """It was said not to answer, as one that may come back."""
+    found = told({"a": status("good", "running")}, voters="a")
+    assert found["flows"]["air"]["boards"] == {"a": "running", "b": "is not in this fleet"}
+    what = "where it is gone for good: edgert fleet remove air, then deploy the flow again"
+    assert not_well(found["flows"]) == [f"! b: flow air: is not in this fleet; {what}"]
 
 
 def test_a_board_whose_gateway_is_down_coordinates_no_flow() -> None:

@@ -15,6 +15,13 @@ from edgert.core.errors import EdgertError
 from tests.agent.simulation.worlds import FLOW, ask, carry, cut, members, on, restart_agent, tell, two_sites
 
 
+def _bring_together(fleet: VirtualFleet) -> None:
+    """Boards d and e meet the others."""
+    for name in "de":
+        fleet.apply(FleetEvent(0.0, "heal", (name, "a", "b", "c"), None))
+        fleet.agents[name].membership.seeds = [fleet.agents["a"].membership.roster.own.address]
+
+
 def test_a_board_that_is_carried_to_another_site_takes_no_fleet_along() -> None:
     """Its record named three boards, of which two are elsewhere: those that it met had no vote by it any more."""
 
@@ -174,12 +181,41 @@ def test_the_last_boards_of_a_fleet_that_joins_another_one_follow_at_once() -> N
         await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
         await restart_agent(fleet, "e")  # so they do not look at the same time
         await asyncio.sleep(20)
-        fleet.apply(FleetEvent(0.0, "heal", ("d", "a", "b", "c"), None))
-        fleet.apply(FleetEvent(0.0, "heal", ("e", "a", "b", "c"), None))
-        for name in "de":
-            fleet.agents[name].membership.seeds = [fleet.agents["a"].membership.roster.own.address]
+        _bring_together(fleet)
         await asyncio.sleep(90)
         assert members(fleet) == {frozenset("abcde")}
         assert on(fleet) == {"d": (1, False), "e": (1, False)}
 
     tell(story, 5)
+
+
+def test_a_change_that_is_asked_for_while_the_boards_of_the_flow_join_says_that_they_do() -> None:
+    """People were told that the flow does not exist, then that a board that joined was gone for good; to be removed,
+    its part was given up."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
+        await asyncio.sleep(20)
+        _bring_together(fleet)
+        told, again = list[str](), "try again in a moment"
+        while told[-1:] != ["made"]:
+            await asyncio.sleep(0.5)
+            try:
+                await ask(fleet, "a", "move", flow="air", moves={"minute": "e"})
+                told.append("made")
+            except EdgertError as error:
+                told += [str(error)] if str(error) not in told else []
+            if "part on e" in told[-1]:
+                with pytest.raises(EdgertError, match="air has a part on e, which joins this fleet just now: try"):
+                    await ask(fleet, "a", "remove", flow="air")
+        unknown = "expected a flow of the fleet, got 'air'"
+        assert told == [
+            unknown,
+            unknown + "; a board that joins this fleet just now may have it (d, e): " + again,
+            "flow air has a part on e, which joins this fleet just now: " + again,
+            "the plan of flow air is being changed, or a part of it stands still: " + again,
+            "made",
+        ]
+
+    assert tell(story, 5).watch.violations == []

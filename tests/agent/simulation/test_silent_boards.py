@@ -1,4 +1,4 @@
-"""Boards that fall silent in the middle of a move: cut off from the coordinator only, or without power for a while."""
+"""Boards that fall silent before a change or amid it: cut off from the coordinator only, or without power a while."""
 
 from __future__ import annotations
 
@@ -86,3 +86,72 @@ def test_a_board_that_loses_its_power_amid_a_move_for_ten_seconds_stops_the_flow
     stood_s, _, violations = _stood_s(moment_s, role, fault)
     assert stood_s <= BEARABLE_S
     assert violations == []
+
+
+def _cut_from_the_coordinator(fleet: VirtualFleet, count: int = 1, one_way: bool = False) -> list[str]:
+    """Cuts so many boards off from the coordinator, one way: from it. Returns them, the others, and the coordinator."""
+    coordinator = fleet.agents["a"].flows.coordinator_of("air")
+    others = sorted(fleet.agents.keys() - {coordinator})
+    cut(fleet, coordinator, others[:count], 900.0, one_way)
+    return [*others, coordinator]
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_a_board_that_does_not_reach_the_coordinator_has_a_third_board_pass_what_people_ask_for_on(
+    noticed: bool,
+) -> None:
+    """It was refused for as long as the cut lasted."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        first, second, *_, coordinator = _cut_from_the_coordinator(fleet)
+        await asyncio.sleep(30.0 * noticed)
+        made = await ask(fleet, first, "deploy", document=FLOW, pins={"readings": second})
+        assert (made["coordinator"], made["assignment"]["readings"]) == (coordinator, second)
+        await ask(fleet, first, "move", flow="air", moves={"minute": first})
+        assert (await ask(fleet, first, "remove", flow="air"))["removed"]
+        with pytest.raises(EdgertError, match=f"^{coordinator}: fleet.coordinate: .*expected a flow of the fleet"):
+            await ask(fleet, first, "remove", flow="air")
+
+    assert tell(story, 5).watch.violations == []
+
+
+@pytest.mark.parametrize("cut_after_s", [0.01, 0.08])
+def test_a_request_whose_answer_is_lost_is_carried_out_once_and_answered_through_a_third_board(
+    cut_after_s: float,
+) -> None:
+    """The removal was asked for again, and found no flow."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        coordinator = fleet.agents["a"].flows.coordinator_of("air")
+        first = min(fleet.agents.keys() - {coordinator})
+        await ask(fleet, first, "deploy", document=FLOW)
+        asked = asyncio.ensure_future(ask(fleet, first, "remove", flow="air"))
+        await asyncio.sleep(cut_after_s)
+        _cut_from_the_coordinator(fleet, one_way=True)
+        assert (await asked)["removed"]
+
+    assert tell(story, 5).watch.violations == []
+
+
+def test_another_board_passes_a_request_on_where_the_first_one_does_not_reach_the_coordinator_either() -> None:
+    """One board was asked, as drawn."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        first, *_ = _cut_from_the_coordinator(fleet, 3)
+        await asyncio.sleep(30)
+        await ask(fleet, first, "deploy", document=FLOW)
+        for _ in range(20):
+            await ask(fleet, first, "rules", flow="air")
+
+    tell(story, 7)
+
+
+def test_a_board_passes_on_what_gateways_and_coordinators_are_asked_for_and_nothing_else() -> None:
+    async def story(fleet: VirtualFleet) -> None:
+        told = {"to": "b", "args": {}, "timeout_s": 1.0}
+        for verb in ("fleet.lease", "fleet.pass-on", ["fleet.gateway"], None):
+            with pytest.raises(EdgertError, match=r"expected one of fleet\.gateway, fleet\.coordinate, got"):
+                await fleet.agents["a"].requests.serve("c", {**told, "verb": verb})
+        assert await fleet.agents["a"].requests.serve("c", {**told, "verb": "fleet.gateway", "to": "zz"}) == {}
+
+    tell(story, 3)

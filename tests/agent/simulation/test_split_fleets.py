@@ -300,6 +300,27 @@ def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> 
     assert tell(story).watch.violations == []
 
 
+def test_a_guest_that_waits_for_a_board_that_was_forgotten_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    """After a start its operators stood still without a word. The other board may live, in a fleet that moved them."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        fleet.die("b")
+        await asyncio.sleep(200)
+        await ask(fleet, "a", "forget", board="b")
+        fleet.apply(FleetEvent(0.0, "kill", ("c",), 5.0))
+        await asyncio.sleep(60)
+        assert on(fleet) == {"a": (1, False), "c": (1, True)}
+        assert (await ask(fleet, "d", "flows"))["flows"]["air"]["boards"]["b"] == "is not in this fleet"
+        what = "flow air waits here: b is not in this fleet; where it is gone for good: edgert fleet remove air, then"
+        assert [what in line for line in caplog.messages].count(True) == 1
+        assert (await ask(fleet, "d", "remove", flow="air"))["lost"] == {"b": ["minute#1", "minute#2"]}
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "d", "central": "c"})
+        assert set(on(fleet)) == set("acd")
+
+    assert tell(story).watch.violations == []
+
+
 def test_a_flow_whose_board_has_a_new_card_is_deployed_again() -> None:
     """People were told to forget the board, which the fleet refuses: it is alive."""
 
