@@ -8,10 +8,12 @@ import io
 import json
 import os
 import socket
+import sqlite3
 import stat
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,32 @@ def test_journal_is_in_order_and_bounded(machine: Machine, monkeypatch: pytest.M
     monkeypatch.setattr(commands, "MOST_BYTES", 15)
     monkeypatch.setattr(commands, "READ_BYTES", 3)
     assert machine.run()["log-kernel.txt"] == "older\nnewest\n", "a line that is cut could hold half a secret"
+
+
+def test_database_is_read_without_a_trace_and_its_documents_have_no_secrets(machine: Machine) -> None:
+    data = machine.folder / "data"
+    with closing(sqlite3.connect(data / "gateway.db", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE flow (name, version, origin, removed, epoch, plan, document)")
+        db.execute("CREATE TABLE stream (flow, batches, rows, bytes)")
+        db.execute(
+            """INSERT INTO flow VALUES ('f', 3, 'mqtt', 0, 7, 0, '{"operators": {"s": {"api_key": "k-4711"}}}')"""
+        )
+        db.execute("INSERT INTO stream VALUES ('f', 2, 20, 200), ('f', 1, 5, 50)")
+    before = sorted(data.iterdir())
+    found = json.loads(machine.run()["database.json"])
+    assert found["flows"][0]["document"] == {"operators": {"s": {"api_key": "[redacted]"}}}
+    assert found["waiting"] == [{"flow": "f", "batches": 3, "rows": 25, "bytes": 250}]
+    assert found["rows"] == {"flow": 1, "stream": 2}
+    assert found["files"]["gateway.db"] > 0
+    assert sorted(data.iterdir()) == before
+
+
+def test_a_damaged_database_leaves_the_sizes_of_files(machine: Machine) -> None:
+    (machine.folder / "data/gateway.db").write_bytes(b"no database" * 100)
+    found = json.loads(machine.run()["database.json"])
+    assert found["files"]["gateway.db"] == 1100
+    assert "not a database" in found["error"]
 
 
 def test_standard_output_has_the_archive(machine: Machine, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

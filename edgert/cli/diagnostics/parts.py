@@ -129,7 +129,9 @@ class Sources:
 
 def _tables(path: Path) -> Iterator[tuple[str, Any]]:
     """Facts of a gateway's database, which the gateway may have open: rows of each table, what waits, and flows."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=QUERY_S)) as db:
+    # without a log there is no other reader or writer, and a reader would leave one
+    way = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{way}", uri=True, timeout=QUERY_S)) as db:
         db.row_factory = sqlite3.Row
         ends = time.monotonic() + QUERY_S
         db.set_progress_handler(lambda: time.monotonic() > ends, 10_000)

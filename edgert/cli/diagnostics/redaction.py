@@ -56,7 +56,12 @@ class Redactor:
             text = text.replace(form, REDACTED)
         for word in self._words:
             text = word.sub(REDACTED, text)
-        return _NAMED.sub(rf"\1{REDACTED}", _USER.sub(rf"\1{REDACTED}@", text))
+        return _NAMED.sub(_unnamed, _USER.sub(rf"\1{REDACTED}@", text))
+
+
+def _unnamed(named: re.Match[str]) -> str:
+    mark = named[2][0] if named[2][0] in "\"'" else ""  # JSON stays JSON
+    return f"{named[1]}{mark}{REDACTED}{mark}"
 
 
 def forms(secret: str) -> Iterator[str]:
