@@ -46,11 +46,14 @@ class FleetRequests:
 
     async def request(self, board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
         """The answer of the agent of `board`. Raises `RequestError`."""
+        life = self._life(board)
         try:
             return await self._directly(board, verb, args, timeout_s)
-        except UnansweredError:
-            ends = self._clock.monotonic() + timeout_s
+        except UnansweredError as error:
+            ends, broke = self._clock.monotonic() + timeout_s, isinstance(error.__cause__, EOFError | ConnectionError)
             for by in self._others(board) if verb in PASSED_ON else ():
+                if verb == COORDINATE and (broke or self._life(board) != life):
+                    break  # an agent that starts anew does not know the request again
                 left_s, answer = ends - self._clock.monotonic(), None
                 told = {"to": board, "verb": verb, "args": args, "timeout_s": left_s}
                 with contextlib.suppress(RequestError):
@@ -89,17 +92,21 @@ class FleetRequests:
         member, since = self._roster.get(board), self._silent.get(board)
         return since is not None and (member is None or member.answered_at <= since)
 
+    def _life(self, board: str) -> int:
+        """The start of a board's agent by which this one knows it."""
+        member = self._roster.get(board)
+        return member.version.epoch if member else 0
+
     async def _directly(self, board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
         if self._is_silent(board):
             self._ping(board)
             raise UnansweredError(f"{board}: {verb}: it does not answer pings")
         asked = asyncio.ensure_future(self._request(board, verb, args, timeout_s))
-        member, began = self._roster.get(board), self._clock.monotonic()
-        epoch = member.version.epoch if member else 0
+        life, began = self._life(board), self._clock.monotonic()
         try:
             while not (await asyncio.wait([asked], timeout=PING_S))[0]:
                 member, now = self._roster.get(board), self._clock.monotonic()
-                if member is None or member.version.epoch != epoch:
+                if member is None or self._life(board) != life:
                     raise UnansweredError(f"{board}: {verb}: it has started anew meanwhile")
                 if now - max(began, member.answered_at) >= lately_s(self._roster.present):
                     self._silent[board] = now

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from agent.membership.transport import UnansweredError
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from edgert.core.errors import EdgertError
-from tests.agent.simulation.worlds import FLOW, ask, cut, tell
+from tests.agent.simulation.worlds import FLOW, ask, cut, restart_agent, tell
 
 MOMENTS = (0.1, 0.15, 0.21)
 """Seconds into the move: before the stop, before all have prepared, amid the commits."""
@@ -129,6 +130,35 @@ def test_a_request_whose_answer_is_lost_is_carried_out_once_and_answered_through
         await asyncio.sleep(cut_after_s)
         _cut_from_the_coordinator(fleet, one_way=True)
         assert (await asked)["removed"]
+
+    assert tell(story, 5).watch.violations == []
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_coordinator_that_starts_anew_is_not_asked_again_for_what_it_may_have_begun(breaks: bool) -> None:
+    """It did not know the request again, and refused it: the change that was under way was said not to be made."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        coordinator = fleet.agents["a"].flows.coordinator_of("air")
+        first, second, *_ = sorted(fleet.agents.keys() - {coordinator})
+        await ask(fleet, first, "deploy", document=FLOW)
+        requests = fleet.agents[first].requests
+        request = requests._request
+
+        async def broken(board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
+            try:
+                async with asyncio.timeout(0.5 if board == coordinator else None):
+                    return await request(board, verb, args, timeout_s)
+            except TimeoutError:
+                raise UnansweredError("the connection failed") from EOFError()
+
+        if breaks:
+            requests._request = broken
+        moved = asyncio.ensure_future(ask(fleet, first, "move", flow="air", moves={"minute": second}))
+        await asyncio.sleep(0.15)
+        await restart_agent(fleet, coordinator)
+        with pytest.raises(EdgertError, match=r"(anew meanwhile|failed)\. The request may still be carried out"):
+            await moved
 
     assert tell(story, 5).watch.violations == []
 
