@@ -43,16 +43,12 @@ class Rounds:
         self._measured_now: set[str] = set()
         self._peers: list[str] = []
         self._pings_left = 0
-        self._next = now + random.random()
-
-    @property
-    def next_due(self) -> float:
+        self.next_due = now + random.random()
         """The monotonic time of the next pings."""
-        return self._next
 
     def due(self, now: float, members: Sequence[str]) -> list[str]:
         """The peers to ping now, of `members` (alive, without ourselves); empty while nothing is due."""
-        if now < self._next:
+        if now < self.next_due:
             return []
         if self._pings_left == 0:
             self._finish()
@@ -60,7 +56,7 @@ class Rounds:
             self._pings_left = self._parameters.pings
         self._pings_left -= 1
         jitter = self._random.uniform(1 - self._parameters.jitter, 1 + self._parameters.jitter)
-        self._next = now + (self._parameters.ping_gap_s if self._pings_left else self._parameters.period_s * jitter)
+        self.next_due = now + (self._parameters.ping_gap_s if self._pings_left else self._parameters.period_s * jitter)
         return self._peers
 
     def measured(self, peer: str, rtt_s: float, coordinate: Coordinate) -> None:

@@ -96,10 +96,6 @@ class Authority:
         self.fleet = made_of.fleet_of(self._intermediate)
         self._read_list()
 
-    @property
-    def crl_pem(self) -> bytes:
-        return self._crl_pem
-
     def mac_key(self, name: str) -> str:
         """The line with the MAC key of the board `name`."""
         return key_line(gateway_key(self._central_key, self.fleet, name)) + "\n"
@@ -250,11 +246,11 @@ class Authority:
 
     def _read_list(self) -> None:
         path = self.folder / "crl.pem"
-        self._crl_pem = files.read(path, "the list of revoked certificates")
-        self._crl = read_list_untrusted(self._crl_pem, str(path))
+        self.crl_pem = files.read(path, "the list of revoked certificates")
+        self._crl = read_list_untrusted(self.crl_pem, str(path))
         if not self._crl.is_signature_valid(self._key.public_key()):
             raise EdgertError(f"{path}: expected a list signed by this CA, got another's")
-        self.revoked = revoked_names_untrusted(self._crl_pem, str(path))
+        self.revoked = revoked_names_untrusted(self.crl_pem, str(path))
         """Names that were revoked."""
 
 

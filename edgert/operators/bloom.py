@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any, Final
 
-from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import Batch, RawBatch, Row
 from edgert.core.errors import Problem
 from edgert.core.text.long_text import SHORT
 from edgert.flow.graph import Flow, Node
@@ -23,7 +23,7 @@ from edgert.flow.parameters import MAX_ITEMS
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, key_reader
 from edgert.operators.base.inline import Fields, Inlinable, Lines
-from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.base.logic import Build, Emission, Now, emission_of
 from edgert.sketches.bloom import Bloom, DoubleFilter
 from edgert.sketches.hashing import hash_of
 
@@ -45,11 +45,7 @@ class _BloomFilter(Inlinable, ABC):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        rows = self._passed(batch.rows) if batch.rows else []
-        if not rows and batch.watermark == NO_WATERMARK:
-            return ()
-        size = batch.size * len(rows) // len(batch.rows) if rows else 0
-        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
+        return emission_of(batch, self._passed(batch.rows) if batch.rows else [])
 
     @abstractmethod
     def _passed(self, rows: Sequence[Row]) -> list[Row]:

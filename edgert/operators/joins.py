@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row, great_bytes
+from edgert.core.batch import CLOCK_IS_SET, Batch, RawBatch, Row, great_bytes
 from edgert.core.errors import Problem
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import ANY, FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, field_names, key_reader
 from edgert.operators.base.inline import Fields, Inlinable, Lines, TimeUse, indented
-from edgert.operators.base.logic import NOTHING_TO_JOIN, Build, Emission, Now
+from edgert.operators.base.logic import NOTHING_TO_JOIN, Build, Emission, Now, emission_of
 from edgert.operators.state.bounded_keys import ByKey, forgets
 from edgert.operators.state.wrong_clock import AHEAD_S, SLACK_S
 
@@ -45,11 +45,7 @@ class JoinLatest(Inlinable):
         if source:
             self._remember(batch.rows, now.wall + AHEAD_S if now.wall > CLOCK_IS_SET else math.inf)
             return ()  # what leaves are rows of the first input, so its watermark is theirs
-        rows = self._join(batch.rows)
-        if not rows and batch.watermark == NO_WATERMARK:
-            return ()
-        size = batch.size * len(rows) // len(batch.rows) if rows else 0
-        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
+        return emission_of(batch, self._join(batch.rows))
 
     def _remember(self, rows: Sequence[Row], limit: float) -> None:
         """`limit`: a time beyond it counts as it, or one wrong clock would keep out all that come after. So does a time

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from edgert.core.batch import CLOCK_IS_SET, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import CLOCK_IS_SET, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, key_reader, new_field
 from edgert.operators.base.inline import Fields, Inlinable, Lines
-from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.base.logic import Build, Emission, Now, emission_of
 from edgert.operators.state.bounded_keys import ByKey
 from edgert.operators.state.partitioning import as_they_are
 from edgert.operators.state.wrong_clock import AHEAD_S, SLACK_S, TAKEN_BACK
@@ -63,12 +63,8 @@ class Sketched(Inlinable, ABC):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        rows = batch.rows
-        if not rows and batch.watermark == NO_WATERMARK:
-            return ()
-        if rows:
-            rows = self._told(rows, now.wall + AHEAD_S if now.wall > CLOCK_IS_SET else math.inf)
-        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
+        limit = now.wall + AHEAD_S if now.wall > CLOCK_IS_SET else math.inf
+        return emission_of(batch, self._told(batch.rows, limit) if batch.rows else [])
 
     def _told(self, rows: Sequence[Row], limit: float) -> list[Row]:
         field, output, key_of, kept, dirty = self._field, self._output, self._key_of, self.kept, self.by_key.changed

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgert.core.batch import GREATEST, NO_WATERMARK, Batch, RawBatch, Row
+from edgert.core.batch import GREATEST, Batch, RawBatch, Row
 from edgert.flow.graph import Node
 from edgert.flow.spec import FieldUse, OperatorSpec, Parameter
 from edgert.operators.base.fields import field_name, key_reader, new_field
 from edgert.operators.base.inline import Fields, Inlinable, Lines, indented
-from edgert.operators.base.logic import Build, Emission, Now
+from edgert.operators.base.logic import Build, Emission, Now, emission_of
 from edgert.operators.state.aggregates import plain_sum
 from edgert.operators.state.bounded_keys import SLOT_BYTES, ByKey, forgets
 from edgert.operators.state.partitioning import as_they_are
@@ -52,12 +52,7 @@ class Tracker(Inlinable, ABC):
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
-        rows = batch.rows
-        if not rows and batch.watermark == NO_WATERMARK:
-            return ()
-        if rows:
-            rows = self._followed(rows)
-        return (Emission(0, Batch(rows, batch.arrival, batch.watermark, batch.size)),)
+        return emission_of(batch, self._followed(batch.rows) if batch.rows else [])
 
     def _followed(self, rows: Sequence[Row]) -> list[Row]:
         field, output, tracks, dirty = self._field, self._output, self.tracks, self._by_key.changed

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
-from edgert.core.errors import DamagedError
 from edgert.core.results.result_schema import Schema
 from edgert.flow.options import full_outbox
 from edgert.flow.plan import Assignment
@@ -25,7 +24,6 @@ from edgert.store.file import owner
 from edgert.store.outbox import early_results, link_outbox, outbox, sent_bounds
 from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.outbox_tables import OutboxTables, ToOutbox
-from edgert.store.plan_change import Prepared
 from edgert.store.state import spill
 from edgert.store.state.records import (
     COLUMNS,
@@ -72,7 +70,7 @@ class Database(OutboxTables):
         query = "SELECT coalesce(sum(batches), 0), coalesce(sum(rows), 0), coalesce(sum(bytes), 0) FROM stream"
         self.outbox_size = OutboxSize(*self._rows(query)[0])
         self.repeated.update(dict(self._rows("SELECT flow, repeated FROM ahead")))
-        self._link_bytes = self._read(link_outbox.total)
+        self._link_bytes = self.read(link_outbox.total)
         self._mark_file.write(self.mark, wait=True)
         self.write_back()
         self._written_back = self._monotonic()
@@ -95,11 +93,11 @@ class Database(OutboxTables):
 
     def spilled(self, flow: str) -> Spilled | None:
         """Input that stands behind what its queues hold; None if there is none."""
-        return self._read(lambda db: spill.read(db, flow))
+        return self.read(spill.read, flow)
 
     def spill_room(self, flow: str) -> int:
         """Returns how many bytes more of it may be spilled before some of that is given up."""
-        return self._read(lambda db: spill.room(db, flow, self.spill_quota_bytes))
+        return self.read(spill.room, flow, self.spill_quota_bytes)
 
     def pages(self) -> list[tuple[int, bytes]]:
         return self._rows("SELECT page, blob FROM page")
@@ -207,7 +205,7 @@ class Database(OutboxTables):
 
     def extents(self, flow: str) -> list[StateExtent | None]:
         """The extent of each piece of `state`; None where a flow cannot go back there."""
-        return self._read(lambda db: fallback.extents(db, flow))
+        return self.read(fallback.extents, flow)
 
     def put_gap(self, flow: str, text: str, *, no_room: bool = False) -> None:
         """Says in the tables that something of a flow is missing; `no_room`: what had none in what is spilled."""
@@ -307,32 +305,3 @@ class Database(OutboxTables):
         db.execute("DELETE FROM state WHERE flow = ?", (flow,))
         db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
         spill.forget(db, flow)
-
-    # -- plans of flows on several boards
-
-    def fences(self) -> dict[str, int]:
-        """See `plan_change.fences`."""
-        return self._read(plan_change.fences)
-
-    def put_fence(self, flow: str, fence: int) -> None:
-        """See `plan_change.put_fence`."""
-        with self._transaction() as db:
-            plan_change.put_fence(db, flow, fence)
-
-    def placement_rules(self) -> dict[str, tuple[int, bytes]]:
-        """See `plan_change.rules`."""
-        return self._read(plan_change.rules)
-
-    def put_placement_rules(self, flow: str, fence: int, packed: bytes | None) -> None:
-        """See `plan_change.put_rules`."""
-        with self._transaction() as db:
-            plan_change.put_rules(db, flow, fence, packed)
-
-    def prepared(self) -> dict[str, Prepared | DamagedError]:
-        """The parts of next plans that wait for the word to be run, by flow."""
-        return {flow: Prepared.read(blob) for flow, blob in self._read(plan_change.prepared).items()}
-
-    def put_prepared(self, flow: str, prepared: Prepared | None) -> None:
-        """See `plan_change.prepare`."""
-        with self._transaction() as db:
-            plan_change.prepare(db, flow, None if prepared is None else prepared.pack())

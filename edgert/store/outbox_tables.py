@@ -1,4 +1,4 @@
-"""The database's tables of what waits for the collector or for other gateways, and how it makes way at its quota."""
+"""The database's results that wait for the collector, and how they make way when their quota is reached."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.results.results import Drop
 from edgert.flow.options.full_outbox import WhenFull
-from edgert.links.messages import NOTHING, Number
-from edgert.links.protocol import Stored
 from edgert.store.epochs import rename
 from edgert.store.outbox import batch_repair, link_outbox, notices, outbox, quota, sent_bounds
 from edgert.store.outbox.outbox import OutboxEntry, OutboxSize
@@ -131,7 +127,7 @@ class OutboxTables(Transactions):
 
     def last_sequences(self, flow: str, epoch: int) -> dict[int, int]:
         """The last number given per stream of an epoch: where its successor cuts it."""
-        return self._read(lambda db: outbox.last_of_all(db, flow, epoch))
+        return self.read(outbox.last_of_all, flow, epoch)
 
     def epochs(self, flow: str) -> list[int]:
         """Every epoch in which the flow shipped or will, oldest first."""
@@ -145,12 +141,12 @@ class OutboxTables(Transactions):
 
     def departed(self, flow: str) -> dict[int, dict[int, int]]:
         """Epoch → stream → the greatest number that may have left the board with what this database says."""
-        return self._read(lambda db: sent_bounds.departed(db, flow))
+        return self.read(sent_bounds.departed, flow)
 
     def departs(self, flow: str, epoch: int, stream: int) -> None:
         """Call this before a stream is sent: from now on each of its numbers may have left the board."""
         key = flow, epoch, stream
-        if self._read(lambda db: sent_bounds.is_bound(db, key)):
+        if self.read(sent_bounds.is_bound, key):
             with self._transaction() as db:
                 sent_bounds.unbind(db, key)
 
@@ -183,18 +179,14 @@ class OutboxTables(Transactions):
             with self._transaction() as db:
                 self._take_out([batch_repair.replace(db, self.gateway, key, at) for at in damaged])
             entries = self.outbox(*key, after, limit)
-        if entries and not self._read(lambda db: sent_bounds.may_leave(db, key, entries[-1].sequence)):
+        if entries and not self.read(sent_bounds.may_leave, key, entries[-1].sequence):
             with self._transaction() as db:
                 sent_bounds.leave(db, key, entries[-1].sequence, self.leaving_ahead)
         return entries
 
     def outbox_streams(self) -> list[tuple[tuple[str, int, int], bool]]:
         """(flow, epoch, stream) of everything that waits in the outbox, and whether new results leave in it."""
-        return self._read(outbox.waiting)
-
-    def rows_waiting(self) -> dict[str, int]:
-        """Rows that wait in the outbox, by flow."""
-        return self._read(outbox.rows_waiting)
+        return self.read(outbox.waiting)
 
     def open_stream(self, flow: str, backlog: int, successor: int) -> int | None:
         """Where more than `backlog` batches of a flow wait, what its next checkpoints ship leaves beside them: in
@@ -230,37 +222,3 @@ class OutboxTables(Transactions):
                 self._change = self._change.plus(change)
                 deleted[key[0]] -= change.batches
         return deleted
-
-    # -- links to other gateways
-
-    def link_streams(self) -> dict[tuple[str, str], Number]:
-        """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
-        return self._read(link_outbox.streams)
-
-    def link_last(self, flow: str, gateway: str) -> Number:
-        """The greatest number ever given in a stream to another gateway."""
-        return self._read(lambda db: link_outbox.last(db, flow, gateway))
-
-    def link_position(self, flow: str, origin: str) -> Number:
-        """The last number from another gateway that the flow's last commit covers."""
-        found = self._rows("SELECT links FROM flow WHERE name = ?", flow)
-        links = msgspec.msgpack.decode(found[0][0], type=dict[str, tuple[int, int]]) if found else {}
-        return Number(*links.get(origin, NOTHING))
-
-    def link_pending(self, flow: str, gateway: str, after: Number, limit_bytes: int) -> list[Stored]:
-        """See `link_outbox.pending`."""
-        return self._read(lambda db: link_outbox.pending(db, flow, gateway, after, limit_bytes))
-
-    def link_delete_to(self, flow: str, gateway: str, number: Number) -> None:
-        """The other gateway has committed everything up to `number`."""
-        with self._transaction() as db:
-            link_outbox.delete_to(db, flow, gateway, number)
-
-    def link_begin_epoch(self, flow: str, gateway: str, epoch: int) -> None:
-        """See `link_outbox.begin_epoch`."""
-        with self._transaction() as db:
-            link_outbox.begin_epoch(db, flow, gateway, epoch)
-
-    def link_sizes(self) -> list[tuple[str, str, int, int, int]]:
-        """(flow, gateway, batches, rows, bytes) of what waits for other gateways."""
-        return self._read(link_outbox.sizes)

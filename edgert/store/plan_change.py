@@ -69,11 +69,13 @@ def put_rules(db: sqlite3.Connection, flow: str, fence: int, packed: bytes | Non
     db.execute("UPDATE plan_change SET rules = ?, rules_fence = ? WHERE flow = ?", (packed, fence, flow))
 
 
-def prepare(db: sqlite3.Connection, flow: str, prepared: bytes | None) -> None:
+def prepare(db: sqlite3.Connection, flow: str, prepared: Prepared | None) -> None:
     """`None`: there is nothing prepared any more. The flow has a fence."""
-    db.execute("UPDATE plan_change SET prepared = ? WHERE flow = ?", (prepared, flow))
+    packed = None if prepared is None else prepared.pack()
+    db.execute("UPDATE plan_change SET prepared = ? WHERE flow = ?", (packed, flow))
 
 
-def prepared(db: sqlite3.Connection) -> dict[str, bytes]:
-    """Flow → what is prepared, packed."""
-    return dict(db.execute("SELECT flow, prepared FROM plan_change WHERE prepared IS NOT NULL"))
+def prepared(db: sqlite3.Connection) -> dict[str, Prepared | DamagedError]:
+    """The parts of next plans that wait for the word to be run, by flow."""
+    query = "SELECT flow, prepared FROM plan_change WHERE prepared IS NOT NULL"
+    return {flow: Prepared.read(packed) for flow, packed in db.execute(query)}

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from edgert.store.file.commit_mark import CommitMark, MarkFile, all_of_it, missi
 from edgert.store.file.schema import upgrade
 from edgert.store.state.records import StoredFlow
 
+P = ParamSpec("P")
 T = TypeVar("T")
 UNREADABLE: Final = (msgspec.MsgspecError, PayloadError)
 """How it shows that something stored is not what was written."""
@@ -165,6 +166,11 @@ class Transactions:
         self.mark = CommitMark(self.mark.database, commits, self._messages)
         self._mark_file.write(self.mark)
 
+    def write(self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """A change in a transaction of its own."""
+        with self._transaction() as db:
+            return change(db, *args, **named)
+
     def _rollback(self) -> None:
         try:
             if self.db.in_transaction:
@@ -172,10 +178,10 @@ class Transactions:
         except sqlite3.Error as error:
             raise StoreError(f"a transaction of the database {self.path} could not be taken back: {error}") from error
 
-    def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **named: P.kwargs) -> T:
         """Every read goes through here, so that a failing disk is a `StoreError` too."""
         try:
-            return read(self.db)
+            return read(self.db, *args, **named)
         except (sqlite3.Error, *UNREADABLE) as error:
             raise self._failed("read", error) from error
 
@@ -189,7 +195,7 @@ class Transactions:
         return StoreError(text)
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
-        return self._read(lambda db: db.execute(query, values).fetchall())
+        return self.read(lambda db: db.execute(query, values).fetchall())
 
     def meta(self, key: str, default: Any = None) -> Any:
         """A value of another type than its default was damaged, and does not count."""

@@ -15,6 +15,7 @@ from edgert.runtime.checkpoint.packing import pack_queues, pack_state, unpack_qu
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
 from edgert.store.database import Database
+from edgert.store.outbox import link_outbox
 from gateway.base.tasks import OnStore
 
 MOST_PENDING: Final = 1 << 40
@@ -27,11 +28,11 @@ async def pending(
     """Batches that left here and were not taken at the other end, by the operator copy to which they go, packed as
     queues are. `taken`: gateway → (epoch, sequence) of the last batch that it took from here."""
     found = dict[str, list[Entry]]()
-    for (name, gateway), _ in (await store(database.link_streams)).items():
+    for (name, gateway), _ in (await store(partial(database.read, link_outbox.streams))).items():
         if name != flow:
             continue
         after = Number(*taken.get(gateway, NOTHING))
-        for batch in await store(partial(database.link_pending, flow, gateway, after, MOST_PENDING)):
+        for batch in await store(partial(database.read, link_outbox.pending, flow, gateway, after, MOST_PENDING)):
             for one in departures.unpack_untrusted(batch.body, monotonic):
                 found.setdefault(one.operator, []).append(Entry(one.source, one.batch, producer=one.producer))
     return pack_queues(found)

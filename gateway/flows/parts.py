@@ -40,7 +40,9 @@ from edgert.runtime.checkpoint import restore
 from edgert.runtime.checkpoint.packing import join_queues, pack_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
+from edgert.store import plan_change
 from edgert.store.database import Database
+from edgert.store.outbox import link_outbox
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import epoch_after
@@ -84,9 +86,9 @@ class Parts:
 
     def load(self) -> None:
         """Loads fences, rules and prepared plans from the database; to be called before flows are loaded."""
-        self._fences = self._database.fences()
+        self._fences = self._database.read(plan_change.fences)
         self._changes.load(self._database)
-        for flow, (fence, packed) in self._database.placement_rules().items():
+        for flow, (fence, packed) in self._database.read(plan_change.rules).items():
             try:
                 self._rules[flow] = fence, unpack_untrusted(packed, MAX_RULES_BYTES)
             except PayloadError as error:
@@ -132,7 +134,7 @@ class Parts:
         packed = pack(dict(rules))
         if len(packed) > MAX_RULES_BYTES:
             raise EdgertError(f"rules of flow {flow}: expected at most {MAX_RULES_BYTES} bytes, got {len(packed)}")
-        await self._store(lambda: self._database.put_placement_rules(flow, fence, packed))
+        await self._store(lambda: self._database.write(plan_change.put_rules, flow, fence, packed))
         self._rules[flow] = fence, dict(rules)
 
     # -- state that is sent ahead
@@ -181,7 +183,7 @@ class Parts:
 
     async def _obey(self, flow: str, fence: int) -> int:
         if fence > self._fences.get(flow, 0):
-            await self._store(lambda: self._database.put_fence(flow, fence))
+            await self._store(lambda: self._database.write(plan_change.put_fence, flow, fence))
             self._fences[flow] = fence
         return self._fences.get(flow, 0)
 
@@ -268,7 +270,7 @@ class Parts:
                 else:
                     states = [*blobs, *(ahead.imported if ahead else ()), *changes]
                     form = await asyncio.to_thread(self._form, flow, assignment, plan, states, queues)
-                await self._store(lambda: self._database.put_prepared(flow.name, form))
+                await self._store(lambda: self._database.write(plan_change.prepare, flow.name, form))
                 self.prepared[flow.name] = form
                 self._changes.damaged.discard(flow.name)
                 if ahead is not None and own is not None:
@@ -300,7 +302,7 @@ class Parts:
             if before is after and not damaged:
                 return
             if damaged or before in (PartState.JOINING, PartState.PREPARED):
-                await self._store(lambda: self._database.put_prepared(flow, None))
+                await self._store(lambda: self._database.write(plan_change.prepare, flow, None))
                 self.prepared.pop(flow, None)
                 self._changes.damaged.discard(flow)
                 self.precopy.forget(flow)
@@ -341,7 +343,7 @@ class Parts:
         run.version, run.epoch = stored.version, stored.epoch
         # by the assignment, as coordinators see it: one that names this gateway for a key only still asks for its part
         leaves = self._gateway not in {location.gateway for location in prepared.assignment.values()}
-        streams = await self._store(self._database.link_streams)
+        streams = await self._store(lambda: self._database.read(link_outbox.streams))
         others = {gateway: last.epoch for (flow_name, gateway), last in streams.items() if flow_name == name}
         others |= {gateway: others.get(gateway, 0) for gateway in run.neighbours()[1]}
         epochs = {gateway: epoch_after(max(epoch, stored.epoch)) for gateway, epoch in others.items()}

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from edgert.core.clock import Clock
@@ -21,6 +22,7 @@ from edgert.links.tls import Identity
 from edgert.runtime.checkpoint import departures
 from edgert.runtime.flow_run import FlowRun
 from edgert.store.database import Database
+from edgert.store.outbox import link_outbox
 from gateway.base.epochs import epoch_after
 from gateway.base.tasks import OnStore, Tasks
 from gateway.hosts.host import Arrival, Host
@@ -35,7 +37,6 @@ DAMAGED: Final = "damaged batch of another gateway, rows unknown"
 NO_OPERATOR: Final = "rows of another gateway for an operator that does not run here"
 LOOK_TICKS = 8
 """How often what waits is read for the status: every two seconds."""
-"""Runs a call on the store thread."""
 
 
 class DatabaseStore:
@@ -45,21 +46,18 @@ class DatabaseStore:
         self._database, self._store, self._gateway = database, store, gateway
 
     async def position(self, stream: LinkStream) -> Number:
-        database = self._database
-        if stream.origin == self._gateway:
-            found = await self._store(lambda: database.link_last(stream.flow, stream.destination))
-        else:
-            found = await self._store(lambda: database.link_position(stream.flow, stream.origin))
-        return Number(*found)
+        own = stream.origin == self._gateway
+        read, other = (link_outbox.last, stream.destination) if own else (link_outbox.position, stream.origin)
+        return Number(*await self._store(lambda: self._database.read(read, stream.flow, other)))
 
     async def pending(self, stream: LinkStream, after: Number, limit_bytes: int) -> Sequence[Stored]:
         found: list[Stored] = await self._store(
-            lambda: self._database.link_pending(stream.flow, stream.destination, after, limit_bytes)
+            lambda: self._database.read(link_outbox.pending, stream.flow, stream.destination, after, limit_bytes)
         )
         return found
 
     async def delete_to(self, stream: LinkStream, number: Number) -> None:
-        await self._store(lambda: self._database.link_delete_to(stream.flow, stream.destination, number))
+        await self._store(lambda: self._database.write(link_outbox.delete_to, stream.flow, stream.destination, number))
 
 
 class FlowLinks:
@@ -114,7 +112,9 @@ class FlowLinks:
             pairs = {name: run.neighbours() for name, run in runs.items()}
             incoming = {(name, origin) for name, (origins, _) in pairs.items() for origin in origins}
             outgoing = {(name, other) for name, (_, others) in pairs.items() for other in others}
-            outgoing |= {(flow, other) for flow, other, *_ in await self._store(self._database.link_sizes)}
+            outgoing |= {
+                (flow, other) for flow, other, *_ in await self._store(partial(self._database.read, link_outbox.sizes))
+            }
             for flow, origin in self._incoming - incoming:
                 self._incoming.discard((flow, origin))
                 self.peers.close_incoming(flow, origin)
@@ -139,13 +139,13 @@ class FlowLinks:
             self._tasks.begin(self._send())
 
     async def _send(self) -> None:
-        for (flow, other), number in (await self._store(self._database.link_streams)).items():
+        for (flow, other), number in (await self._store(partial(self._database.read, link_outbox.streams))).items():
             if (flow, other) in self._outgoing:
                 self.peers.stored(flow, other, number)
 
     async def look(self) -> None:
         """Reads what waits for other gateways, for the status."""
-        sizes = await self._store(self._database.link_sizes)
+        sizes = await self._store(partial(self._database.read, link_outbox.sizes))
         self._waiting = [dict(zip(("flow", "gateway", "batches", "rows", "bytes"), one, strict=True)) for one in sizes]
 
     def tick(self) -> None:
@@ -235,7 +235,7 @@ class FlowLinks:
         self._tasks.begin(self._begin_epoch(stream, epoch_after(number.epoch)))
 
     async def _begin_epoch(self, stream: LinkStream, epoch: int) -> None:
-        await self._store(lambda: self._database.link_begin_epoch(stream.flow, stream.destination, epoch))
+        await self._store(lambda: self._database.write(link_outbox.begin_epoch, stream.flow, stream.destination, epoch))
         self.peers.stored(stream.flow, stream.destination, Number(epoch, 0))
 
     def status(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from edgert.flow.part_states import PartEvent, PartState, after, event_of, state_of
 from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
+from edgert.store import plan_change
 from edgert.store.database import Database
 from edgert.store.plan_change import Prepared
 from edgert.store.state.records import StoredFlow
@@ -66,7 +67,7 @@ class PlanChanges:
 
     def load(self, database: Database) -> None:
         """Call this before flows are loaded."""
-        for flow, found in database.prepared().items():
+        for flow, found in database.read(plan_change.prepared).items():
             if isinstance(found, Prepared):
                 self.prepared[flow] = found
                 continue

@@ -32,7 +32,7 @@ from edgert.core.results.results import (
 from edgert.core.settings.gateway import Uplink as UplinkSettings
 from edgert.mqtt.packets.packets import MAX_PACKET_BYTES
 from edgert.store.database import Database
-from edgert.store.outbox.outbox import FIRST, OutboxEntry
+from edgert.store.outbox.outbox import FIRST, OutboxEntry, rows_waiting
 from edgert.store.outbox.quota import StreamKey
 from gateway.base.epochs import epoch_after
 from gateway.base.tasks import OnStore
@@ -269,7 +269,7 @@ class Uplink:
 
     async def turn(self) -> float:
         """Sends what may leave now; returns how long to wait where nothing is heard meanwhile."""
-        self.status.waiting = await self.store(self.database.rows_waiting)
+        self.status.waiting = await self.store(lambda: self.database.read(rows_waiting))
         if not self._connected:
             self._trouble("flows", "")  # nothing is tried
             return IDLE_S

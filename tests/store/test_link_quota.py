@@ -16,6 +16,7 @@ from edgert.core.ids import make_epoch
 from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.links.messages import NOTHING, Number
 from edgert.store.database import Database
+from edgert.store.outbox import link_outbox
 from edgert.store.outbox_tables import LINKS_FULL
 from tests.store.quota_world import COLUMNS, KEEPS, SCHEMA, stored
 
@@ -39,14 +40,14 @@ def send(database: Database, flow: str, gateway: str, size: int, rows: int = 1) 
 
 def waiting(database: Database) -> dict[tuple[str, str], tuple[int, int]]:
     """(flow, gateway) → batches, bytes."""
-    return {(flow, gateway): (batches, size) for flow, gateway, batches, _, size in database.link_sizes()}
+    return {(flow, gateway): (batches, size) for flow, gateway, batches, _, size in database.read(link_outbox.sizes)}
 
 
 def test_what_is_sent_and_deleted_takes_no_room(tmp_path: Path) -> None:
     with closing(opened(tmp_path, "f")) as database:
         for n in range(1, 50):
             assert send(database, "f", "g2", 1_000)
-            database.link_delete_to("f", "g2", Number(EPOCH, n))
+            database.write(link_outbox.delete_to, "f", "g2", Number(EPOCH, n))
         assert not database.shed
 
 
@@ -57,7 +58,7 @@ def test_oldest_batches_of_an_absent_board_make_way_and_it_is_counted_and_said(t
         ((batches, size),) = waiting(database).values()
         assert size <= QUOTA
         assert database.shed["f", LINKS_FULL] == 5 * (30 - batches)
-        pending = database.link_pending("f", "g2", NOTHING, 1 << 20)
+        pending = database.read(link_outbox.pending, "f", "g2", NOTHING, 1 << 20)
         assert [batch.sequence for batch in pending] == list(range(31 - batches, 31)), "the newest wait, in order"
 
 
@@ -80,7 +81,7 @@ def test_a_flow_that_keeps_all_stops_instead_and_others_make_way_for_it(tmp_path
         assert database.shed["f", LINKS_FULL] >= 8
         assert not send(database, "k", "g2", 2_000), "nothing of others is left to make way"
         assert database.shed["k", LINKS_FULL] == 0
-        database.link_delete_to("k", "g2", Number(EPOCH, 5))
+        database.write(link_outbox.delete_to, "k", "g2", Number(EPOCH, 5))
         assert send(database, "k", "g2", 2_000)
 
 
@@ -104,7 +105,7 @@ def test_bytes_stay_within_the_quota_and_every_row_waits_or_is_counted(
             assert send(database, flow, gateway, size)
             assert sum(size for _, size in waiting(database).values()) <= QUOTA
         left: Counter[str] = Counter()
-        for flow, _, _, rows, _ in database.link_sizes():
+        for flow, _, _, rows, _ in database.read(link_outbox.sizes):
             left[flow] += rows
         for flow in "fg":
             assert left[flow] + database.shed[flow, LINKS_FULL] == sum(name == flow for name, _, _ in batches)

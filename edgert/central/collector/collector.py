@@ -78,7 +78,8 @@ class Collector:
         self._taken_bytes = 0
         """Bytes of results since the last call of the landing, before compression."""
         self._turns = Turns()
-        self._late = False
+        self.late = False
+        """True if the last call ended since its time was over: the next one may follow at once."""
         """True if the last call ended since its time was over."""
         self._left: set[str] = set()
         """Gateways of which something was taken that the landing did not come to."""
@@ -104,7 +105,7 @@ class Collector:
         for message in messages:
             self._turns.add(message)
         self.counters.not_held += self._turns.dropped
-        self._turns.dropped, self._late = 0, False
+        self._turns.dropped, self.late = 0, False
         try:
             until = self._clock.monotonic() + HANDLE_S
             self._work(lambda: self._clock.monotonic() >= until)
@@ -137,7 +138,7 @@ class Collector:
             if not self._turns and not self._left:
                 return
             if enough():
-                self._late = True
+                self.late = True
                 return
 
     def _take_turn(self, gateway: str) -> bool:
@@ -181,11 +182,6 @@ class Collector:
     def waits(self) -> bool:
         """True if there is something that a table did not take yet, of flows that do not rest."""
         return bool(self._turns or any(not self._backoff.rests(b.flow) for b in self._unlanded))
-
-    @property
-    def late(self) -> bool:
-        """True if the last call ended since its time was over: the next one may follow at once."""
-        return self._late
 
     def _take_untrusted(self, message: ResultMessage) -> None:
         """Takes one message. A fault of one message delays no other; where a shared table fails, the message comes

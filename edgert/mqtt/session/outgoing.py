@@ -80,22 +80,18 @@ class Outgoing:
         self._max_in_flight = max_in_flight
         self._messages: dict[int, OutgoingMessage] = {}
         self._waiting: deque[int] = deque()
-        self._bytes = 0
+        self.size = 0
+        """Bytes of payloads and long topics that are held."""
 
     def __len__(self) -> int:
         return len(self._messages)
-
-    @property
-    def size(self) -> int:
-        """Bytes of payloads and long topics that are held."""
-        return self._bytes
 
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._messages
 
     def add(self, packet_id: int, message: OutgoingMessage) -> None:
         """Raises PublishRefused when the bounds are reached."""
-        size = self._bytes + message.held_bytes
+        size = self.size + message.held_bytes
         if len(self._messages) >= self._max_messages or size > self._max_bytes:
             raise PublishRefused(
                 f"expected at most {self._max_messages} messages and {self._max_bytes} bytes to wait for the broker,"
@@ -103,7 +99,7 @@ class Outgoing:
             )
         self._messages[packet_id] = message
         self._waiting.append(packet_id)
-        self._bytes = size
+        self.size = size
 
     def acknowledged(self, packet_id: int) -> str | None:
         """Forget a message; returns its topic, None if there is none in flight under this id."""
@@ -134,7 +130,7 @@ class Outgoing:
         self._waiting = deque(n for n in self._waiting if n in self._messages)
 
     def _forget(self, packet_id: int) -> None:
-        self._bytes -= self._messages.pop(packet_id).held_bytes
+        self.size -= self._messages.pop(packet_id).held_bytes
 
     def reconnected(self, session_present: bool) -> None:
         """All that is unacknowledged waits again, in order; a broker without session has never seen any of it."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from edgert.core.batch import Batch, RawBatch, Row
+from edgert.core.batch import NO_WATERMARK, Batch, RawBatch, Row
 from edgert.flow.graph import Flow, Node
 from edgert.flow.spec import Keys
 from edgert.operators.base.memory import MemoryBudget
@@ -42,6 +42,14 @@ class Emission(NamedTuple):
 
     port: int
     batch: Batch
+
+
+def emission_of(batch: Batch, rows: list[Row]) -> Sequence[Emission]:
+    """The emission of the `rows` that an operator makes of a batch; none without rows and watermark."""
+    if not rows and batch.watermark == NO_WATERMARK:
+        return ()
+    size = batch.size * len(rows) // len(batch.rows) if rows else 0
+    return (Emission(0, Batch(rows, batch.arrival, batch.watermark, size)),)
 
 
 class Now(NamedTuple):

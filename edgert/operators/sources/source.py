@@ -119,7 +119,7 @@ class Source(Logic):
         self._next_look = 0.0
         self._next_expiry = 0.0
         self._next_silent = 0.0
-        self._recent: dict[str, float] = {}
+        self.recent: dict[str, float] = {}
         """Event times of devices since the last look, not yet told to `devices`."""
         self._dirty: dict[str, float] = {}
         self._gone: list[str] = []
@@ -146,7 +146,7 @@ class Source(Logic):
         devices = self.devices
         if not self.heeded:
             return False
-        if self._recent or devices.latest or len(devices.board) > 1:
+        if self.recent or devices.latest or len(devices.board) > 1:
             return True
         return devices.greatest > NO_WATERMARK and monotonic >= self._next_silent
 
@@ -217,18 +217,13 @@ class Source(Logic):
         # a board without a clock says 1970 until it was told the time; then nothing can be called ahead
         return wall + self._ahead_tolerance_s if wall > CLOCK_IS_SET else math.inf
 
-    @property
-    def recent(self) -> dict[str, float]:
-        """Where this turn puts the newest time of each device."""
-        return self._recent
-
     def observed(self, newest: float, arrival: float, ahead: int = 0) -> None:
         """Rows came, from a batch that arrived then; their times are in `recent` if they are heeded. `newest` is the
         newest of all, and so many rows were ahead of time: theirs is that of their arrival."""
         if ahead:
             self.drops[AHEAD if self.drops_ahead else AHEAD_KEPT] += ahead
             self._ahead_came = True
-        if self.heeded and newest > self.devices.greatest:  # now: `_recent` may hold an older time of the device then
+        if self.heeded and newest > self.devices.greatest:  # now: `recent` may hold an older time of the device then
             self.devices.greatest = newest
         self._heard = arrival
 
@@ -244,7 +239,7 @@ class Source(Logic):
             times = [row["time"] if row["time"] <= limit else batch.wall for row in rows]
             newest = max(times, default=NO_WATERMARK)
         if self.heeded:
-            self._recent.update(zip(map(_SOURCE, rows), times, strict=True))
+            self.recent.update(zip(map(_SOURCE, rows), times, strict=True))
         self.observed(newest, batch.arrival, ahead)
         return rows
 
@@ -263,10 +258,10 @@ class Source(Logic):
     def _tell(self) -> None:
         """Once per look for many batches, since a device sends more than one row between two looks. All count as heard
         with the last of them: at most the time between two looks too late."""
-        if self._recent:
-            self.devices.observe(self._recent, self._heard)
-            self._dirty.update(self._recent)
-            self._recent = {}
+        if self.recent:
+            self.devices.observe(self.recent, self._heard)
+            self._dirty.update(self.recent)
+            self.recent = {}
             self._bound()
 
     def _bound(self) -> None:

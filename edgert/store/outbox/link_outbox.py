@@ -10,6 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Stored
 
@@ -35,6 +37,13 @@ def streams(db: sqlite3.Connection) -> dict[tuple[str, str], Number]:
     """(flow, gateway) → the greatest number given, of every stream that ever had a batch."""
     query = "SELECT flow, gateway, epoch, sequence FROM link_stream ORDER BY flow, gateway"
     return {(flow, gateway): Number(epoch, sequence) for flow, gateway, epoch, sequence in db.execute(query)}
+
+
+def position(db: sqlite3.Connection, flow: str, origin: str) -> Number:
+    """The last number from another gateway that the flow's last commit covers."""
+    found = db.execute("SELECT links FROM flow WHERE name = ?", (flow,)).fetchone()
+    links = msgspec.msgpack.decode(found[0], type=dict[str, tuple[int, int]]) if found else {}
+    return Number(*links.get(origin, NOTHING))
 
 
 def begin_epoch(db: sqlite3.Connection, flow: str, gateway: str, epoch: int) -> None:

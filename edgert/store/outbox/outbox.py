@@ -93,7 +93,7 @@ def waiting(db: sqlite3.Connection) -> list[tuple[tuple[str, int, int], bool]]:
 
 
 def rows_waiting(db: sqlite3.Connection) -> dict[str, int]:
-    """See `Database.rows_waiting`."""
+    """Rows that wait in the outbox, by flow."""
     return dict(db.execute("SELECT flow, sum(rows) FROM stream WHERE batches > 0 GROUP BY flow").fetchall())
 
 

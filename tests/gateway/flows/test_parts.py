@@ -21,6 +21,7 @@ from edgert.runtime.checkpoint.packing import unpack_queues
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.edges import Target
+from edgert.store import plan_change
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from tests.gateway.flows.parts_here import AT, Links, parts_of
@@ -272,7 +273,7 @@ async def test_a_removed_flow_says_which_coordinator_it_obeys_and_a_later_one_ge
     assert await parts.obey("gone", 9) == 9
     told = await asyncio.gather(parts.obey("gone", 12), parts.obey("gone", 11))
     assert [*told] == [12, 12], "of two at once the greater one stays"
-    assert await parts.obey("gone", 0) == 12 == gateway.database.fences()["gone"]
+    assert await parts.obey("gone", 0) == 12 == gateway.database.read(plan_change.fences)["gone"]
 
 
 @in_loop

@@ -20,6 +20,7 @@ from edgert.mqtt.packets.packets import Publish
 from edgert.operators.registry import REGISTRY
 from edgert.operators.windows import TumblingWindow
 from edgert.runtime.checkpoint import departures
+from edgert.store.outbox import link_outbox
 from gateway.flows.plans import FLEET
 from tests.gateway.flows.parts_here import parts_of
 from tests.gateway.whole_gateway import Gateway
@@ -78,11 +79,11 @@ class Walk:
     def carry(self) -> None:
         """Batches that are committed for other gateways come to them, in order; maybe not all of them."""
         for name, giver in self.gateways.items():
-            for _, other in giver.database.link_streams():
+            for _, other in giver.database.read(link_outbox.streams):
                 taker = self.gateways[other]
                 run = taker.flows.runs.get("f")
                 after = Number(*run.progress.links.get(name, NOTHING)) if run else NOTHING
-                for batch in giver.database.link_pending("f", other, after, 1 << 30) if run else ():
+                for batch in giver.database.read(link_outbox.pending, "f", other, after, 1 << 30) if run else ():
                     assert run is not None
                     found = departures.unpack_untrusted(batch.body, 0.0)
                     taken = [(run.entrance(one.operator), one) for one in found]

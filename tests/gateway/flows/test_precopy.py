@@ -13,6 +13,7 @@ from edgert.core.errors import EdgertError
 from edgert.flow.plan import Location
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.flow_run import FlowRun
+from edgert.store.outbox import link_outbox
 from gateway.flows.parts import Parts
 from gateway.flows.plans import FLEET
 from gateway.flows.precopy import KEPT_S, behind
@@ -146,7 +147,7 @@ async def test_only_what_changed_travels_in_the_pause_unless_the_state_is_merged
         await world.give(range(400))
         await until_empty(lambda: world.broker.open, "messages without an acknowledgement")
         await until_empty(
-            lambda: [w for b in world.boards.values() for w in b.database.link_sizes()], "rows on the way"
+            lambda: [w for b in world.boards.values() for w in b.database.read(link_outbox.sizes)], "rows on the way"
         )
         world.ask = merging  # type: ignore[method-assign]
         await world.move({**APART, **dict.fromkeys(KEYED, "g3")}, "none")
