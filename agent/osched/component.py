@@ -15,7 +15,6 @@ from agent.osched.cooperation.exchange import Peers
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
 from edgert.control.server import Handler
-from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
 from edgert.core.system_clock import SystemClock
@@ -37,7 +36,6 @@ class OsScheduling:
         settings: Sched,
         gateway_socket: str,
         data_folder: Path,
-        clock: Clock | None = None,
         drivers: Sequence[Driver] | None = None,
         peers: Peers | None = None,
     ) -> None:
@@ -46,7 +44,7 @@ class OsScheduling:
             [make(text) for text in settings.drivers or (f"edgert={gateway_socket}",)] if drivers is None else drivers
         )
         self.scheduler = Scheduler(
-            settings, made, Door(data_folder / JOURNAL), clock or SystemClock(), random.SystemRandom().random, peers
+            settings, made, Door(data_folder / JOURNAL), SystemClock(), random.SystemRandom().random, peers
         )
         self.handlers: dict[str, Handler] = {
             "sched.status": self._status,
