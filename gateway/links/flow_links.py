@@ -17,7 +17,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import PayloadError, show
 from edgert.core.settings.gateway import Links as LinksSettings
 from edgert.links.messages import NOTHING, Number
-from edgert.links.protocol import Gap, Stored
+from edgert.links.protocol import Gap
 from edgert.links.tls import Identity
 from edgert.runtime.checkpoint import departures
 from edgert.runtime.flow_run import FlowRun
@@ -28,7 +28,7 @@ from gateway.base.tasks import OnStore, Tasks
 from gateway.hosts.host import Arrival, Host
 from gateway.ingest.ingest import Ingest
 from gateway.ledger.gaps import write_gap
-from gateway.links.link_store import LinkStream, NotNow
+from gateway.links.link_store import LinkStore, LinkStream, NotNow
 from gateway.links.peers import Peers
 
 log = logging.getLogger(__name__)
@@ -37,27 +37,6 @@ DAMAGED: Final = "damaged batch of another gateway, rows unknown"
 NO_OPERATOR: Final = "rows of another gateway for an operator that does not run here"
 LOOK_TICKS = 8
 """How often what waits is read for the status: every two seconds."""
-
-
-class DatabaseStore:
-    """A `LinkStore` (see there)."""
-
-    def __init__(self, database: Database, store: OnStore, gateway: str) -> None:
-        self._database, self._store, self._gateway = database, store, gateway
-
-    async def position(self, stream: LinkStream) -> Number:
-        own = stream.origin == self._gateway
-        read, other = (link_outbox.last, stream.destination) if own else (link_outbox.position, stream.origin)
-        return Number(*await self._store(lambda: self._database.read(read, stream.flow, other)))
-
-    async def pending(self, stream: LinkStream, after: Number, limit_bytes: int) -> Sequence[Stored]:
-        found: list[Stored] = await self._store(
-            lambda: self._database.read(link_outbox.pending, stream.flow, stream.destination, after, limit_bytes)
-        )
-        return found
-
-    async def delete_to(self, stream: LinkStream, number: Number) -> None:
-        await self._store(lambda: self._database.write(link_outbox.delete_to, stream.flow, stream.destination, number))
 
 
 class FlowLinks:
@@ -80,7 +59,7 @@ class FlowLinks:
         self.gaps: Counter[str] = Counter()
         """Gaps in what came over links, by flow."""
         self._database, self._store, self._host, self._ingest, self._clock = database, store, host, ingest, clock
-        link_store = DatabaseStore(database, store, gateway)
+        link_store = LinkStore(database, store, gateway)
         self.peers = Peers(Identity(fleet, gateway), settings, link_store, self.deliver, self._fell_behind)
         self._runs: Mapping[str, FlowRun] = {}
         self._incoming: set[tuple[str, str]] = set()

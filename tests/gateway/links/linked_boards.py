@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 from edgert.core.settings.gateway import Links
 from edgert.links.messages import NOTHING, Number
 from edgert.links.protocol import Gap, Stored
 from edgert.links.tls import Credentials, Identity
 from edgert.mqtt.clients.reconnect import Backoff
-from gateway.links.link_store import LinkStream
+from gateway.links.link_store import LinkStore, LinkStream
 from gateway.links.peers import Peers
 from tests.links.certificates import FLEET
 
@@ -68,7 +69,7 @@ class Board:
         """Batches that the flow does not take."""
         self.refusal: Exception = RuntimeError("this flow is not well")
         self.peers = Peers(
-            Identity(FLEET, name), settings, database, self.deliver,
+            Identity(FLEET, name), settings, cast(LinkStore, database), self.deliver,
             lambda stream, number: self.behind.append((stream, number)), backoff=Backoff(0.01, 0.02),
         )  # fmt: skip
         self.peers.tick_s = 0.02

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from edgert.core.settings.gateway import Links
 from edgert.links.messages import NOTHING, Number
 from edgert.links.tls import Identity, LinkError
 from gateway.links import peer as peer_module
-from gateway.links.link_store import LinkStream, NotNow
+from gateway.links.link_store import LinkStore, LinkStream, NotNow
 from gateway.links.peers import Address, Peers
 from tests.gateway.links.linked_boards import AB, HOST, Board, Database, link, linked
 from tests.links.certificates import FLEET, Authority
@@ -305,12 +306,14 @@ async def test_a_peer_that_asks_much_and_reads_nothing_is_dropped(monkeypatch: p
 )
 def test_settings_that_cannot_be_are_told(settings: Links, error: str) -> None:
     with pytest.raises(LinkError, match=error):
-        Peers(Identity(FLEET, "a"), settings, Database(), lambda *_: None, lambda *_: None)
+        Peers(Identity(FLEET, "a"), settings, cast(LinkStore, Database()), lambda *_: None, lambda *_: None)
 
 
 @in_loop
 async def test_without_certificates_it_listens_on_loopback_only() -> None:
-    peers = Peers(Identity(FLEET, "a"), Links(True, "0.0.0.0", 0), Database(), lambda *_: None, lambda *_: None)
+    peers = Peers(
+        Identity(FLEET, "a"), Links(True, "0.0.0.0", 0), cast(LinkStore, Database()), lambda *_: None, lambda *_: None
+    )
     with pytest.raises(LinkError, match="expected a loopback address"):
         await peers.start()
     address: dict[str, Address] = {"b": ("192.0.2.1", 9)}
