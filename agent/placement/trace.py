@@ -54,10 +54,11 @@ def trace(
                 inside = [uncopied(each)[0] for each in one.get("operators", [name])]
                 instances[name] = {"gateway": gateway, "why": _why(name, inside, rules, stay), "operators": inside}
                 instances[name] |= _numbers(same.get(name), one)
+    at = rates.placement
     edges = [
         {"from": a.removeprefix(prefix), "to": b.removeprefix(prefix), "rows_s": rows, "bytes_s": size,
-         "link_s": _link_s(rates.placement[a], rates.placement[b], rtt_s)}
-        for (a, b), (rows, size) in rates.edges.items() if a in rates.placement and b in rates.placement
+         "link_s": 0.0 if at[a] == at[b] else rtt_s(at[a], at[b]) / 2}
+        for (a, b), (rows, size) in rates.edges.items() if a in at and b in at
     ]  # fmt: skip
     paths = sorted(_paths(instances, edges), key=lambda path: -path["total_s"])[:SHOWN_PATHS]
     boards = sorted({one["gateway"] for one in instances.values()})
@@ -89,10 +90,6 @@ def _why(name: str, inside: Sequence[str], rules: Rules, stay: Collection[str]) 
     if any(operator in stay for operator in inside):
         return "stays with its devices"
     return f"placed by {rules.heuristic}" if rules.heuristic else "as deployed, or handed over"
-
-
-def _link_s(start: str, end: str, rtt_s: Callable[[str, str], float]) -> float:
-    return 0.0 if start == end else rtt_s(start, end) / 2
 
 
 def _paths(instances: Mapping[str, Mapping[str, Any]], edges: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -85,10 +85,6 @@ Others = Callable[[str, tuple[int, ...]], Iterable[Route]]
 MQTT: a redelivery then has no identifiers though it had some, or has some though it had none."""
 
 
-def no_others(_topic: str, _ids: tuple[int, ...]) -> Iterable[Route]:
-    return ()
-
-
 def _digest(message: Publish, seed: int) -> int:
     digest = xxhash.xxh3_64_intdigest(message.payload, xxhash.xxh3_64_intdigest(message.topic.encode(), seed))
     return digest ^ 1 if message.qos == 2 else digest  # an entry of QoS 1 under the same id is of another message
@@ -173,7 +169,7 @@ class Inbox:
         wall: float,
         *,
         by_id: bool = True,
-        others: Others = no_others,
+        others: Others = lambda _topic, _ids: (),
     ) -> list[tuple[Route, RawBatch]]:
         """Sorts one read's messages by route; `Reader`s of a route all get its batch. Where messages that are owed an
         acknowledgement and others take turns, a route has several, in their order. `by_id`: whether messages with the

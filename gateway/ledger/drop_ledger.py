@@ -58,7 +58,8 @@ class DropLedger:
         """Returns the drops that the commit of the run's last capture reports; all that are left, if the run has ended.
         None for a flow that ships nothing: the tables do not know it."""
         said = self._said.setdefault(run, _Reported())
-        waits = self._clock.monotonic() < said.next_s or self._is_full()
+        is_full = self._database.outbox_size.bytes > _FULL * self._database.quota_bytes
+        waits = is_full or self._clock.monotonic() < said.next_s
         if run.schema is None or (waits and not (run.ended or self.ending)):
             return []
         found: Counter[tuple[str, str]] = Counter()
@@ -75,9 +76,6 @@ class DropLedger:
         if drops:
             self._said[run] = _Reported(run.dropped, self._clock.monotonic() + self._every_s)
             self._said_input[run.flow.name] = self.lost_input[run.flow.name]
-
-    def _is_full(self) -> bool:
-        return self._database.outbox_size.bytes > _FULL * self._database.quota_bytes
 
 
 def _text(text: str) -> str:
