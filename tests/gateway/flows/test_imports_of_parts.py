@@ -57,7 +57,7 @@ async def test_a_joining_board_that_cannot_store_its_part_keeps_no_run_for_it(
     def full(*_: Any) -> None:
         raise StoreError("no room")
 
-    monkeypatch.setattr(gateway.database, "put_prepared", full)
+    monkeypatch.setattr(gateway.database, "write", full)
     with pytest.raises(EdgertError, match="no room"):
         await parts.prepare(DOCUMENT, GUEST, 2, [export("g2", since="t")])
     assert parts.precopy.ready == {}
