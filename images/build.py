@@ -280,8 +280,10 @@ class Image:
 
     def _file_systems(self) -> None:
         data = self.work / "data"
-        shutil.rmtree(self.tree / "var/cache/apt", ignore_errors=True)
-        shutil.rmtree(self.tree / "var/lib/apt", ignore_errors=True)
+        for name in ("cache/apt", "cache/debconf", "lib/apt"):
+            shutil.rmtree(self.tree / "var" / name, ignore_errors=True)
+        (self.tree / "var/lib/dpkg").rename(self.work / "dpkg")  # on a board it would not change with updates
+        run("cp", "-a", self.tree / "var", self.tree / "opt/edgert/var")  # for the first script's factory reset
         (self.tree / "var").rename(data)
         (self.tree / "var").mkdir()
         ext4.write(data, self.out / "data.ext4", "edgert-data", layout.DATA_MIB, self.epoch)
@@ -295,7 +297,7 @@ class Image:
     def _list(self) -> None:
         """The packages, those of the boot loader among them."""
         name, lib = f"edgert-{self.board}", self.tree / "opt/edgert/lib"
-        document = sbom.bill(name, self.tree, self.archive.taken, self.work / "data/lib/dpkg", lib)
+        document = sbom.bill(name, self.tree, self.archive.taken, self.work / "dpkg", lib)
         (self.out / "sbom.json").write_text(json.dumps(document, indent=1))
 
     def _look_into(self) -> None:

@@ -47,6 +47,20 @@ mount_data() {
     /bin/busybox mount -t ext4 -o noatime "$data" /root/var
 }
 
+reset_data() { # to those of a new card; the mark goes last, so that after a power cut the next start begins again
+    say "factory reset: all data of this board are removed"
+    /bin/busybox find /root/var/edgert -type f -exec /bin/busybox shred -n 0 -z {} + # the keys, as far as a card obeys
+    for path in /root/var/lost+found/* /root/var/* /root/var/.[!.]*; do
+        case $path in "$reset" | */lost+found) continue ;; esac
+        /bin/busybox rm -rf "$path" || return 1
+    done
+    /bin/busybox cp -a /root/opt/edgert/var/. /root/var/ || return 1
+    /bin/busybox sync
+    /bin/busybox rm "$reset" || return 1
+    /bin/busybox sync
+    /bin/busybox fstrim /root/var || say "this card cannot be told which blocks are free"
+}
+
 keep_machine_id() { # the id is made at the first start and kept with the data, as the root is never written
     id=/root/var/edgert/machine-id
     if ! /bin/busybox grep -qxE '[0-9a-f]{32}' "$id" 2>/dev/null; then
@@ -58,7 +72,7 @@ keep_machine_id() { # the id is made at the first start and kept with the data, 
     /bin/busybox mount -o bind "$id" /root/etc/machine-id
 }
 
-slot= state= init=/sbin/init
+slot= state= init=/sbin/init reset=/root/var/factory-reset
 for argument in $(/bin/busybox cat /proc/cmdline); do
     case $argument in
     edgert.slot=*) slot=${argument#edgert.slot=} ;;
@@ -87,6 +101,7 @@ name_partitions
 /bin/busybox mount -o bind /dev /root/dev
 [ -z "$state" ] || name_boot_state || say "the boot state has no name: attempts of slots cannot be given back"
 mount_data || again "cannot mount the data partition $data"
+[ ! -e "$reset" ] || reset_data || again "the data cannot be removed"
 keep_machine_id || say "the machine's id is of this start only"
 for folder in proc sys dev; do /bin/busybox umount -l "/$folder"; done
 exec /bin/busybox switch_root /root "$init"

@@ -1,5 +1,7 @@
 """On the board, before network and broker: takes `edgert.toml` from the FAT partition once, applies what is stored.
 
+If `edgert-reset.txt` is there, the board is reset by a restart first.
+
     python3 -m provisioning.on_board
 
 Every partition labelled EDGERT is looked at: that of the card and that of a USB stick.
@@ -13,12 +15,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from edgert.boards import files
-from edgert.core.errors import DocumentError
+from edgert.boards import files, reset
+from edgert.core.errors import DocumentError, EdgertError
 from provisioning import grow
 from provisioning.document import (
     COMPLETE_FILE,
@@ -41,6 +43,7 @@ UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
+RESET_FILE: Final = "edgert-reset.txt"
 ROOT_ONLY: Final = tuple(Path(name).name for name in (IDENTITY["fleet_key"], TOKEN_FILE, WIFI_FILE))
 """The agent takes the fleet's key only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 20
@@ -55,17 +58,28 @@ def main() -> int:
     found = subprocess.run(
         ["blkid", "-t", f"LABEL={LABEL}", "-o", "device"], capture_output=True, text=True, check=False
     )
-    for device in found.stdout.split():
-        done = subprocess.run(["mount", "-t", "vfat", "-o", "umask=077,nosuid", device, MOUNTED], check=False)
-        if done.returncode == 0:
-            try:
-                take_untrusted(MOUNTED, STORED, own_name())
-            finally:
-                subprocess.run(["umount", MOUNTED], check=False)
+    devices = found.stdout.split()
+    asked = [_on(device, take_reset) for device in devices]
+    if any(asked):
+        subprocess.run(["systemctl", "--force", "reboot"], check=True)  # no service is to start before
+        return 0
+    for device in devices:
+        _on(device, lambda boot: take_untrusted(boot, STORED, own_name()))
     if not (STORED / "gateway.toml").exists():
         store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
     _apply(STORED)
     return 0
+
+
+def _on(device: str, take: Callable[[Path], bool]) -> bool:
+    """Returns what `take` returns for the folder of a partition; False for one that cannot be mounted."""
+    mounted = subprocess.run(["mount", "-t", "vfat", "-o", "umask=077,nosuid", device, MOUNTED], check=False)
+    if mounted.returncode:
+        return False
+    try:
+        return take(MOUNTED)
+    finally:
+        subprocess.run(["umount", MOUNTED], check=False)
 
 
 def _grow() -> None:
@@ -74,6 +88,26 @@ def _grow() -> None:
             print("edgert-provision: the data partition has grown to the end of its disk")
     except (OSError, subprocess.CalledProcessError) as error:  # with less room for data the board works, too
         print(f"edgert-provision: the data partition stays as it is: {error}", file=sys.stderr)
+
+
+def take_reset(boot: Path) -> bool:
+    """Orders a factory reset if folder `boot` has the file that asks for it, and removes the file: whether it did.
+
+    After a power cut between the two the board is reset, finds the file again, and is reset again.
+    """
+    asked = boot / RESET_FILE
+    if not asked.exists():
+        return False
+    try:
+        reset.order()
+        asked.unlink()
+        os.sync()
+    except (OSError, EdgertError) as error:  # a stick that cannot be written: each start would be a reset
+        reset.withdraw()
+        print(f"edgert-provision: no factory reset, as {RESET_FILE} cannot be removed: {error}", file=sys.stderr)
+        return False
+    print(f"edgert-provision: {RESET_FILE} is removed; the board restarts for its factory reset")
+    return True
 
 
 def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
@@ -87,6 +121,9 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
         return False
     with source.open("rb") as file:
         content = file.read(LIMIT_BYTES)
+    if content and not content.strip(b"\0"):  # it is stored: the power was cut while it was wiped
+        source.unlink()
+        return False
     try:
         made = files_untrusted(content.decode(errors="replace"), own_name=own_name)
     except DocumentError as error:

@@ -97,7 +97,11 @@ class Machine:
 
     def provision(self, text: str) -> None:
         """Lays an edgert.toml on the card of a board that is off."""
-        given = self._folder / "edgert.toml"
+        self.lay("edgert.toml", text)
+
+    def lay(self, name: str, text: str) -> None:
+        """Writes a file of the FAT partition of a board that is off."""
+        given = self._folder / name
         given.write_text(text)
         subprocess.run(["mcopy", "-o", "-i", self._fat, given, "::"], check=True)
 

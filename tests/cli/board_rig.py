@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgert.boards import reset
 from edgert.boards.board_state import BoardState, UpdateProgress, state_untrusted
 from edgert.boards.requests import UpdateRequest
 from edgert.cli.board import requests, slots, verb
@@ -87,6 +88,7 @@ def board_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     (tmp_path / "image.json").write_text('{"board": "virt", "version": "1", "updates": true}')
     monkeypatch.setattr(slots, "COMMAND_LINE", tmp_path / "cmdline")
     monkeypatch.setattr(slots, "NOTES", found.notes)
+    monkeypatch.setattr(reset, "MARK", tmp_path / "factory-reset")
     monkeypatch.setattr(slots, "IMAGE", tmp_path / "image.json")
     monkeypatch.setattr(requests, "REQUEST", found.request)
     monkeypatch.setattr(requests, "STATE", tmp_path / "told/state.json")

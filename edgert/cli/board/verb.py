@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from edgert.boards import reset
 from edgert.boards.requests import UpdateRequest
 from edgert.boards.slots import Pending, Trial, faults, lost
 from edgert.cli._control import add_socket, ask
@@ -19,6 +20,9 @@ HELP = "the two slots of a board that was made from an image: update, history"
 WITHIN_S: Final = 600.0
 STEADY_S: Final = 20.0
 POLL_S: Final = 2.0
+WOULD_BE_LOST: Final = (
+    "flows, their results, certificates, keys, network and all other settings of this board would be removed."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "store the list of revoked certificates that came over MQTT (edgert fleet crl); the board does it by itself"
     taken = actions.add_parser("revoked", help=text, description=text)
     taken.set_defaults(act=_revoked)
+    text = "factory reset: removes all data of the board, which restarts as from a newly written card"
+    again = actions.add_parser("reset", help=text, description=text)
+    again.add_argument("--yes", action="store_true", help="do it; without this option the command says what is lost")
+    again.set_defaults(act=_reset)
+    add_socket(again)
     text = "the slot that runs, its version, and what became of updates"
     status = actions.add_parser("status", help=text, description=text)
     status.add_argument("--json", action="store_true", help="as one JSON object")
@@ -81,6 +90,25 @@ def _revoked(args: argparse.Namespace) -> int:
 
     print(revoked.take(), file=sys.stderr)
     return 0
+
+
+def _reset(args: argparse.Namespace) -> int:
+    slot, update, status = slots.slot(), slots.pending(), _gateway(args)
+    if update:  # without its note the new slot would stay, however it is
+        raise EdgertError(f"version {update.version} in slot {update.target} is not decided: see edgert board status")
+    if not args.yes:
+        raise EdgertError(f"{WOULD_BE_LOST} {_of_flows(status)} Slot {slot} stays. Do it: edgert board reset --yes")
+    reset.order()
+    print("the board restarts for its factory reset", file=sys.stderr)
+    slots.restart()
+    return 0
+
+
+def _of_flows(status: Mapping[str, Any] | str) -> str:
+    if isinstance(status, str):
+        return f"How many results were not delivered is not known: {status}."
+    rows = status.get("central", {}).get("outbox_rows", 0)
+    return f"Flows: {len(status.get('flows', ()))}; rows of results that were not delivered: {rows:,}."
 
 
 def _confirm(args: argparse.Namespace) -> int:
