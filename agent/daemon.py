@@ -29,7 +29,7 @@ from agent.fleet.moves import SECTION as MOVES
 from agent.fleet.moves import FleetMoves
 from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
-from agent.fleet.requests import COORDINATE, GATEWAY, PASS_ON, FleetRequests
+from agent.fleet.requests import GATEWAY, PASS_ON, FleetRequests
 from agent.fleet.rings import SECTION, FleetRings
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
@@ -132,7 +132,7 @@ class Agent:
         self.transport.handlers["fleet.moves"] = self.moves.serve_moves
         self.transport.handlers[GATEWAY] = self.flows.serve_gateway
         self.transport.handlers[PASS_ON] = self.requests.serve
-        self.transport.handlers[COORDINATE] = self.flows.serve_coordinator
+        self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
         self.server = ControlServer(agent_socket(settings, env, root), self.control)
         self.metrics = MetricsServer(self._measured)
         self.stopping = asyncio.Event()

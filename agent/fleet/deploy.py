@@ -59,6 +59,7 @@ class FleetDeploy:
             check_links(self._roster, on)
             if before := _of(known, flow):
                 return await self._deploy_again(lease, document, on, before, rules)
+            flows.check_new(flow)
             free = {gateway for gateway in free & known.keys() if flow not in known[gateway]}
             self._check_given_up(flow, set(lease.record.boards) - free)
             await self._deploy_first(lease, document, on, fence, rules)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -17,7 +16,7 @@ from typing import Any, Final
 from agent.fleet.history import MoveHistory, Why
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.movable import with_keys
-from agent.fleet.requests import COORDINATE, GATEWAY
+from agent.fleet.requests import GATEWAY
 from agent.fleet.status import check_links, flows_untrusted, overview, section_untrusted
 from agent.lease.fences import next_fence
 from agent.lease.leases import AskBoard, Lease, Leases
@@ -52,8 +51,7 @@ AWAY_S: Final = 1.0
 """Longest wait for a gateway that is away, as its agent says. It may be back; one that hangs is not waited for."""
 STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
 AGAIN: Final = "try again in a moment"
-ANSWERS: Final = 16
-"""Requests of other agents that a coordinator knows again."""
+JOINS: Final = f"(there, but not in this fleet yet): {AGAIN}; if it stays so, stop the agent there"
 
 
 class FleetFlows:
@@ -71,8 +69,6 @@ class FleetFlows:
         """True if this board leaves the fleet: it takes no part of a flow any more."""
         self.taking = 0
         """Count of requests by which this board gets a part now."""
-        self._carried_out: dict[str, asyncio.Future[Any]] = {}
-        """Token of a request of another agent -> its answer, or the work that will give it."""
         self._busy: dict[str, asyncio.Lock] = {}
         """Flow → lock, held while this agent changes the flow."""
         self._held: dict[str, Lease] = {}
@@ -99,18 +95,11 @@ class FleetFlows:
         return await self._ask_own(verb, arguments, ASK_S)
 
     async def serve_coordinator(self, sender: str, args: Mapping[str, Any]) -> Any:
-        """Does what another agent asks, which takes this one for the coordinator of a flow. A request that comes again
-        by another way, with the token of the first, gets the answer of that one."""
-        verb, arguments, token, asked = args.get("verb"), args.get("args"), args.get("token"), self._carried_out
+        """Does what another agent asks, which takes this one for the coordinator of a flow."""
+        verb, arguments = args.get("verb"), args.get("args")
         if verb not in self._do or not isinstance(arguments, Mapping):
             raise EdgertError(f"expected one of {', '.join(self._do)} and its arguments, got {show(verb)}")
-        if not isinstance(token, str):
-            return await self._do[verb](arguments)
-        if token not in asked:
-            asked[token] = asyncio.ensure_future(self._do[verb](arguments))
-            for old in list(asked)[:-ANSWERS]:
-                del asked[old]
-        return await asked[token]
+        return await self._do[verb](arguments)
 
     async def ask(self, gateway: str, verb: str, args: Mapping[str, Any]) -> Any:
         """The answer of a gateway of the fleet. Raises `EdgertError`."""
@@ -138,10 +127,10 @@ class FleetFlows:
             if chosen == self.name:
                 return await self._do[verb](args)
             try:
-                told = {"verb": verb, "args": args, "token": secrets.token_hex(8)}
-                return await self._request(chosen, COORDINATE, told, 2 * ASK_S)
+                return await self._request(chosen, "fleet.coordinate", {"verb": verb, "args": args}, 2 * ASK_S)
             except UnansweredError as error:
-                raise UnansweredError(f"{error}. The request may still be carried out") from error
+                again = "The request may still be carried out; another board may reach the coordinator: ask there"
+                raise UnansweredError(f"{error}. {again}") from error
 
         return handler
 
@@ -348,13 +337,17 @@ class FleetFlows:
         if not parts:
             told = f"expected a flow of the fleet, got {show(flow)}"
             if joining := self.joining():
-                told += f"; a board that joins this fleet just now may have it ({listed(joining)}): {AGAIN}"
+                told += f". It may be on {listed(joining)} {JOINS}"
             raise EdgertError(told)
 
     def check_joined(self, flow: str, boards: Iterable[str]) -> None:
         """Raises `EdgertError` where one of the boards that have parts of a flow only joins this fleet."""
         if joining := self.joining().intersection(boards):
-            raise EdgertError(f"flow {flow} has a part on {listed(joining)}, which joins this fleet just now: {AGAIN}")
+            raise EdgertError(f"flow {flow} has a part on {listed(joining)} {JOINS}")
+
+    def check_new(self, flow: str) -> None:
+        """Raises `EdgertError` where a board that only joins this fleet tells that it has a part of the flow."""
+        self.check_joined(flow, (member.name for member in self._roster if flow in flows_untrusted(member)))
 
     def joining(self) -> set[str]:
         """The boards that are there and do not vote in this fleet yet."""

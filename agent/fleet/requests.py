@@ -3,8 +3,8 @@
 A connection whose other end lost its power, or the way there, says nothing for minutes, and a flow may stand still
 meanwhile. So a board from which an answer is awaited is pinged. Where it does not answer pings either, or has started
 anew, the answer is no more waited for, and other boards are asked to pass the request on: of two boards that do not
-reach each other both may reach a third one. All that gateways are asked for may be asked twice, and a coordinator
-carries out a request once (`agent.fleet.flows`). Each board may ask the others for all that is passed on.
+reach each other both may reach a third one. All that gateways are asked for may be asked twice. A command to a flow's
+coordinator may not, and is not passed on.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 
 GATEWAY: Final = "fleet.gateway"
-COORDINATE: Final = "fleet.coordinate"
 PASS_ON: Final = "fleet.pass-on"
-PASSED_ON: Final = (GATEWAY, COORDINATE)
 MOST_BY: Final = 3
 """Boards that are asked to pass a request on, one after the other."""
 PING_S: Final = 1.0
@@ -34,7 +32,7 @@ PING_S: Final = 1.0
 
 
 class FleetRequests:
-    """Asks as the transport does; requests `PASSED_ON` also through another board."""
+    """Asks as the transport does; `fleet.gateway` also through another board."""
 
     def __init__(
         self, name: str, roster: Roster, request: AskBoard, clock: Clock, random: Random, ping: Callable[[str], None]
@@ -46,16 +44,13 @@ class FleetRequests:
 
     async def request(self, board: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
         """The answer of the agent of `board`. Raises `RequestError`."""
-        life = self._life(board)
         try:
             return await self._directly(board, verb, args, timeout_s)
-        except UnansweredError as error:
-            ends, broke = self._clock.monotonic() + timeout_s, isinstance(error.__cause__, EOFError | ConnectionError)
-            for by in self._others(board) if verb in PASSED_ON else ():
-                if verb == COORDINATE and (broke or self._life(board) != life):
-                    break  # an agent that starts anew does not know the request again
+        except UnansweredError:
+            ends = self._clock.monotonic() + timeout_s
+            for by in self._others(board) if verb == GATEWAY else ():
                 left_s, answer = ends - self._clock.monotonic(), None
-                told = {"to": board, "verb": verb, "args": args, "timeout_s": left_s}
+                told = {"to": board, "args": args, "timeout_s": left_s}
                 with contextlib.suppress(RequestError):
                     answer = await self._directly(by, PASS_ON, told, left_s)
                 if isinstance(answer, Mapping) and "answer" in answer:
@@ -65,18 +60,16 @@ class FleetRequests:
             raise
 
     async def serve(self, sender: str, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Passes a request of another agent on: `{"to": board, "verb": one of PASSED_ON, "args": its arguments,
-        "timeout_s": s}`. The answer is empty where the board does not answer."""
-        board, verb, asked, timeout_s = args.get("to"), args.get("verb"), args.get("args"), args.get("timeout_s")
+        """Passes a request of another agent on: `{"to": board, "args": arguments of fleet.gateway, "timeout_s": s}`.
+        The answer is empty where the board does not answer."""
+        board, asked, timeout_s = args.get("to"), args.get("args"), args.get("timeout_s")
         if not (isinstance(board, str) and isinstance(asked, Mapping) and isinstance(timeout_s, int | float)):
             raise EdgertError(f"expected a board, arguments and a time, got {show(board)}, {show(timeout_s)}")
-        if verb not in PASSED_ON:
-            raise EdgertError(f"expected one of {', '.join(PASSED_ON)}, got {show(verb)}")
         member = self._roster.get(board)
         if member is None or not member.present:
             return {}
         try:
-            return {"answer": await self._directly(board, verb, asked, timeout_s)}
+            return {"answer": await self._directly(board, GATEWAY, asked, timeout_s)}
         except UnansweredError:
             return {}
         except RequestError as error:

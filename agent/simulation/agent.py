@@ -25,7 +25,7 @@ from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.mend import FleetMend
 from agent.fleet.plans import FleetPlans
 from agent.fleet.presence import FleetPresence
-from agent.fleet.requests import COORDINATE, GATEWAY, PASS_ON, FleetRequests
+from agent.fleet.requests import GATEWAY, PASS_ON, FleetRequests
 from agent.fleet.rings import REFERENCE_SPEED
 from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
@@ -105,7 +105,7 @@ class VirtualAgent:
         self._handlers = {
             GATEWAY: self.flows.serve_gateway,
             PASS_ON: self.requests.serve,
-            COORDINATE: self.flows.serve_coordinator,
+            "fleet.coordinate": self.flows.serve_coordinator,
             LEASE: memory.serve,
         }
         self._load_told = float("-inf")

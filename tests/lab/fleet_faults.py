@@ -69,7 +69,7 @@ class Outcome:
     def good(self) -> bool:
         in_time = max(self.runs_again_s, default=0.0) <= RUNS_AGAIN_S
         in_time &= max(self.handed_over_s, default=0.0) <= HANDED_OVER_S
-        owned = not self.two_owners and not self.stopped_wrongly
+        owned = self.looks > 0 and not self.two_owners and not self.stopped_wrongly
         return not self.lost and not self.doubled and self.sums_right and owned and in_time
 
     def plain(self) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         whole = not self.cut_short and not self.lost and not self.doubled and self.sums_right
-        return whole and not self.out_of_order and not self.two_owners
+        return whole and not self.out_of_order and self.looks > 0 and not self.two_owners
 
     @property
     def moves(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgert.core.errors import EdgertError
-from tests.lab import fleet_moves
+from tests.lab import fleet_faults, fleet_moves
 from tests.lab.fleet_moves import Moved
 from tests.lab.seeds import Summary
 
@@ -24,7 +24,7 @@ def test_a_seed_that_a_run_before_had_is_known(tmp_path: Path) -> None:
 
 def test_the_verdict_has_each_figure_and_the_seeds_that_are_bad() -> None:
     summary = Summary(None)
-    good = fleet_moves.Outcome(1, [Moved(0.0, {}, "none", "none", made=True)], sums_right=True)
+    good = fleet_moves.Outcome(1, [Moved(0.0, {}, "none", "none", made=True)], sums_right=True, looks=9)
     cut = fleet_moves.Outcome(2, [Moved(0.0, {}, "cut from a to b", "cut")], cut_short="waited 180 s")
     for outcome in (good, cut):
         summary.note(outcome.plain())
@@ -42,5 +42,11 @@ def test_another_file_is_not_taken_for_a_summary(tmp_path: Path) -> None:
 
 
 def test_a_seed_that_was_not_carried_through_is_not_good() -> None:
-    assert fleet_moves.Outcome(1, sums_right=True).good
-    assert not fleet_moves.Outcome(1, sums_right=True, cut_short="waited 180 s").good
+    assert fleet_moves.Outcome(1, sums_right=True, looks=9).good
+    assert not fleet_moves.Outcome(1, sums_right=True, looks=9, cut_short="waited 180 s").good
+
+
+def test_a_seed_in_which_nobody_looked_for_two_owners_is_not_good() -> None:
+    """It was."""
+    for module in (fleet_faults, fleet_moves):
+        assert not module.Outcome(1, sums_right=True).good

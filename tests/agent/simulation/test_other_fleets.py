@@ -207,15 +207,34 @@ def test_a_change_that_is_asked_for_while_the_boards_of_the_flow_join_says_that_
             except EdgertError as error:
                 told += [str(error)] if str(error) not in told else []
             if "part on e" in told[-1]:
-                with pytest.raises(EdgertError, match="air has a part on e, which joins this fleet just now: try"):
+                with pytest.raises(EdgertError, match=r"part on e \(there, but not in this fleet yet\): try again"):
                     await ask(fleet, "a", "remove", flow="air")
         unknown = "expected a flow of the fleet, got 'air'"
+        joins = f"(there, but not in this fleet yet): {again}; if it stays so, stop the agent there"
         assert told == [
             unknown,
-            unknown + "; a board that joins this fleet just now may have it (d, e): " + again,
-            "flow air has a part on e, which joins this fleet just now: " + again,
+            f"{unknown}. It may be on d, e {joins}",
+            f"flow air has a part on e {joins}",
             "the plan of flow air is being changed, or a part of it stands still: " + again,
             "made",
         ]
+
+    assert tell(story, 5).watch.violations == []
+
+
+def test_a_deployment_while_boards_join_that_have_a_flow_of_that_name_is_refused() -> None:
+    """Both ran, and that of the boards which joined was removed."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await two_sites(fleet)
+        await ask(fleet, "d", "deploy", document=FLOW, pins={"minute": "e"})
+        await asyncio.sleep(20)
+        _bring_together(fleet)
+        await asyncio.sleep(8)
+        assert fleet.agents["a"].flows.joining() == {"d", "e"}
+        with pytest.raises(EdgertError, match=r"air has a part on d, e \(there, but not in this fleet yet\): try"):
+            await ask(fleet, "a", "deploy", document=FLOW)
+        await asyncio.sleep(90)
+        assert on(fleet) == {"d": (1, False), "e": (1, False)}
 
     assert tell(story, 5).watch.violations == []
