@@ -9,6 +9,7 @@ Every partition labelled EDGERT is looked at: that of the card and that of a USB
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import shutil
@@ -44,6 +45,10 @@ NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
 ERRORS: Final = "edgert-errors.txt"
 RESET_FILE: Final = "edgert-reset.txt"
+RESET_FILES: Final = "edgert-reset*"
+"""Windows may add a second ending, which it does not show."""
+PENDING: Final = "update/pending.json"
+"""The note of an update on trial (edgert.cli.board.slots), below `STORED`."""
 ROOT_ONLY: Final = tuple(Path(name).name for name in (IDENTITY["fleet_key"], TOKEN_FILE, WIFI_FILE))
 """The agent takes the fleet's key only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 20
@@ -64,7 +69,7 @@ def main() -> int:
         subprocess.run(["systemctl", "--force", "reboot"], check=True)  # no service is to start before
         return 0
     for device in devices:
-        _on(device, lambda boot: take_untrusted(boot, STORED, own_name()))
+        _on(device, lambda boot: not _asks(boot) and take_untrusted(boot, STORED, own_name()))
     if not (STORED / "gateway.toml").exists():
         store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
     _apply(STORED)
@@ -90,20 +95,35 @@ def _grow() -> None:
         print(f"edgert-provision: the data partition stays as it is: {error}", file=sys.stderr)
 
 
+def _asks(boot: Path) -> list[Path]:
+    """The files that ask for a factory reset."""
+    return sorted(boot.glob(RESET_FILES))
+
+
 def take_reset(boot: Path) -> bool:
     """Orders a factory reset if folder `boot` has the file that asks for it, and removes the file: whether it did.
 
     After a power cut between the two the board is reset, finds the file again, and is reset again.
     """
-    asked = boot / RESET_FILE
-    if not asked.exists():
+    asked, ordered = _asks(boot), reset.MARK.exists()
+    if not asked:
+        return False
+    if (STORED / PENDING).exists():  # without this note nothing would send the board back from a broken slot
+        print("edgert-provision: no factory reset at this start, as an update is on trial", file=sys.stderr)
         return False
     try:
+        _made_untrusted(boot, "")
         reset.order()
-        asked.unlink()
+        for path in asked:
+            path.unlink()
         os.sync()
+    except DocumentError as error:  # else the board would have neither its old settings nor new ones
+        _tell(boot, error)
+        return False
     except (OSError, EdgertError) as error:  # a stick that cannot be written: each start would be a reset
-        reset.withdraw()
+        if not ordered:  # by another stick
+            with contextlib.suppress(OSError):  # data that cannot be written have no mark
+                reset.withdraw()
         print(f"edgert-provision: no factory reset, as {RESET_FILE} cannot be removed: {error}", file=sys.stderr)
         return False
     print(f"edgert-provision: {RESET_FILE} is removed; the board restarts for its factory reset")
@@ -116,25 +136,36 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
     `own_name` is the gateway's id where the file gives none. A faulty file stays, and a file with its errors is written
     beside it.
     """
+    try:
+        made = _made_untrusted(boot, own_name)
+    except DocumentError as error:
+        _tell(boot, error)
+        return False
+    if made is None:
+        return False
+    store(stored, made)
+    _wipe(boot / FILE)
+    (boot / ERRORS).unlink(missing_ok=True)
+    print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
+    return True
+
+
+def _made_untrusted(boot: Path, own_name: str) -> Mapping[str, str] | None:
+    """What the file in folder `boot` says; None where there is none. Raises `DocumentError`."""
     source = boot / FILE
     if not source.exists():
-        return False
+        return None
     with source.open("rb") as file:
         content = file.read(LIMIT_BYTES)
     if content and not content.strip(b"\0"):  # it is stored: the power was cut while it was wiped
         source.unlink()
-        return False
-    try:
-        made = files_untrusted(content.decode(errors="replace"), own_name=own_name)
-    except DocumentError as error:
-        print(f"edgert-provision: {error}", file=sys.stderr)
-        (boot / ERRORS).write_text(f"{error}\n")
-        return False
-    store(stored, made)
-    _wipe(source)
-    (boot / ERRORS).unlink(missing_ok=True)
-    print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
-    return True
+        return None
+    return files_untrusted(content.decode(errors="replace"), own_name=own_name)
+
+
+def _tell(boot: Path, error: DocumentError) -> None:
+    print(f"edgert-provision: {error}", file=sys.stderr)
+    (boot / ERRORS).write_text(f"{error}\n")
 
 
 def store(stored: Path, made: Mapping[str, str]) -> None:

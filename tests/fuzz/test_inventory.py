@@ -145,6 +145,7 @@ THROUGH: Final = {
     "agent/membership/protocol.py:merge_untrusted": "read_untrusted",
     "agent/membership/tables.py:read_untrusted": "decode_untrusted",
     "agent/fleet/status.py:flows_untrusted": "section_untrusted",
+    "provisioning/on_board.py:_made_untrusted": "files_untrusted",
     "agent/membership/keys.py:open_untrusted": "",
     "agent/metrics.py:_serve_untrusted": "_answer_untrusted",
     "agent/osched/cooperation/exchange.py:_read_untrusted": "unpack_untrusted",

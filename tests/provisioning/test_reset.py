@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from edgert.boards import reset
+from edgert.core.errors import EdgertError
 from provisioning import on_board
-from provisioning.on_board import FILE, RESET_FILE, main
+from provisioning.on_board import ERRORS, FILE, PENDING, RESET_FILE, main
 
 
 class PowerCut(BaseException):
@@ -172,3 +173,69 @@ def test_a_stick_that_cannot_be_written_resets_nothing(
     assert "cannot be removed" in capsys.readouterr().err
     assert not here.start()
     assert here.resets == 0
+
+
+def test_a_file_that_windows_gave_a_second_ending_resets_the_board(here: Here) -> None:
+    (here.stick / RESET_FILE).rename(here.stick / f"{RESET_FILE}.txt")
+    here.starts()
+    assert here.resets == 1
+    assert not list(here.stick.iterdir())
+
+
+def test_a_faulty_file_beside_it_resets_nothing(here: Here) -> None:
+    """The board had neither its old settings nor the new ones."""
+    (here.stick / FILE).write_text("[gateway\n")
+    assert not here.start()
+    assert 'id = "old"' in here.gateway
+    assert sorted(path.name for path in here.stick.iterdir()) == [ERRORS, RESET_FILE, FILE]
+    (here.stick / FILE).write_text('[gateway]\nid = "new"\n')
+    here.starts()
+    assert 'id = "new"' in here.gateway
+    assert here.resets == 1
+
+
+def test_while_an_update_is_on_trial_the_reset_waits_and_what_lies_beside_it(here: Here) -> None:
+    """A slot whose gateway does not come up was confirmed, as the note of its trial was gone."""
+    note = here.var / "edgert" / PENDING
+    note.parent.mkdir()
+    note.touch()
+    assert not here.start()
+    assert 'id = "old"' in here.gateway
+    note.unlink()
+    here.starts()
+    assert 'id = "new"' in here.gateway
+    assert here.resets == 1
+
+
+def test_a_second_stick_that_cannot_be_written_takes_back_no_reset_of_the_first(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here.card / RESET_FILE).touch()
+    refused, unlink = iter([False, True]), Path.unlink
+
+    def refuse(path: Path, **options: Any) -> None:
+        if path.name == RESET_FILE and next(refused, False):
+            raise OSError(30, "Read-only file system")
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert here.start()
+    assert reset.MARK.exists()
+    assert not (here.card / RESET_FILE).exists()
+
+
+def test_a_board_whose_data_cannot_be_written_goes_on(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name and network were not applied."""
+    unlink = Path.unlink
+
+    def refuse(path: Path, **options: Any) -> None:
+        if path == reset.MARK:
+            raise OSError(30, "Read-only file system")
+        unlink(path, **options)
+
+    def refused() -> None:
+        raise EdgertError("Read-only file system")
+
+    monkeypatch.setattr(reset, "order", refused)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert not here.start()
