@@ -151,7 +151,7 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
 
 
 def _made_untrusted(boot: Path, own_name: str) -> Mapping[str, str] | None:
-    """What the file in folder `boot` says; None where there is none. Raises `DocumentError`."""
+    """Returns what the file in folder `boot` says; None where there is none. Raises `DocumentError`."""
     source = boot / FILE
     if not source.exists():
         return None
