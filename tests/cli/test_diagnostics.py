@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import io
@@ -180,6 +181,57 @@ def test_a_key_file_that_cannot_be_read_is_named(machine: Machine) -> None:
     assert "expected a file, got something else" in missing(found)[f"secrets of {path}"]
 
 
+def test_a_password_where_the_path_of_its_file_belongs_is_a_secret(machine: Machine) -> None:
+    (machine.etc / "gateway.toml").write_text('[sensors]\npassword_file = "Hunter2zz"\n')
+    machine.log("Hunter2zz was refused")
+    for name, text in machine.run().items():
+        assert "Hunter2zz" not in text, name
+
+
+def test_private_files_beyond_the_most_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "MOST_FILES", 2)
+    assert "were not read" in missing(machine.run())["secrets of further files"]
+
+
+@pytest.mark.parametrize(
+    "data_dir", ["x" * 5000, "/a\\u0000b", "/proc/self/mem"], ids=["too long", "zero byte", "no folder"]
+)
+def test_a_data_folder_that_cannot_be_one_is_told(machine: Machine, data_dir: str) -> None:
+    (machine.etc / "gateway.toml").write_text(f'[gateway]\ndata_dir = "{data_dir}"\n')
+    found = machine.run()
+    assert [name for name in missing(found) if "fleet.key" in name]
+    assert "database.json" in missing(found)
+
+
+def test_a_data_folder_that_may_not_be_entered_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied, real = str(machine.folder / "data/fleet.key"), Path.stat
+
+    def stat(path: Path, **more: Any) -> os.stat_result:
+        if str(path) == denied:
+            raise PermissionError(13, "Permission denied", denied)
+        return real(path, **more)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert "Permission denied" in missing(machine.run())[f"secrets of {denied}"]
+
+
+def test_settings_in_a_folder_that_may_not_be_entered_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG", "AGENT_CONFIG"):
+        monkeypatch.setattr(parts, name, Path("x" * 5000))  # fails as such a folder does, for root, too
+    assert parts.Sources(argparse.Namespace(config=None, agent_config=None)).configs == []
+
+
+def test_settings_that_are_a_pipe_are_told_at_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gateway.toml", "agent.toml"):
+        (machine.etc / name).unlink()
+        os.mkfifo(machine.etc / name)
+    found = machine.run()
+    for name in ("settings-gateway", "status", "figures", "flow-parts", "metrics", "database", "settings-agent",
+                 "fleet", "sched"):  # fmt: skip
+        why = missing(found).get(f"{name}.json") or missing(found)[f"{name}.txt"]
+        assert "expected a file, got something else" in why
+
+
 def test_environment_of_the_service_names_key_files_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     (machine.folder / "handed").write_text("handed-over-by-systemd\n")
     machine.program("systemctl", f"echo 'EDGERT_COLLECTOR_MAC_KEY_FILE={machine.folder}/handed OTHER=\"a b\"'")
@@ -188,8 +240,9 @@ def test_environment_of_the_service_names_key_files_too(machine: Machine, monkey
 
 
 def test_journal_is_in_order_and_bounded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.log("newest\nolder\n      its second line\n      its third\noldest")
+    assert machine.run()["log-kernel.txt"] == "oldest\nolder\n      its second line\n      its third\nnewest\n"
     machine.log("newest\nolder\noldest")
-    assert machine.run()["log-kernel.txt"] == "oldest\nolder\nnewest\n"
     monkeypatch.setattr(commands, "MOST_BYTES", 15)
     monkeypatch.setattr(commands, "READ_BYTES", 3)
     assert machine.run()["log-kernel.txt"] == "older\nnewest\n", "a line that is cut could hold half a secret"
@@ -205,6 +258,7 @@ def test_database_is_read_without_a_trace_and_its_documents_have_no_secrets(mach
             """INSERT INTO flow VALUES ('f', 3, 'mqtt', 0, 7, 0, '{"operators": {"s": {"api_key": "k-4711"}}}')"""
         )
         db.execute("INSERT INTO stream VALUES ('f', 2, 20, 200), ('f', 1, 5, 50)")
+    (data / "dangling").symlink_to("nowhere")
     before = sorted(data.iterdir())
     found = json.loads(machine.run()["database.json"])
     assert found["flows"][0]["document"] == {"operators": {"s": {"api_key": "[redacted]"}}}
@@ -231,6 +285,21 @@ def test_standard_output_has_the_archive(machine: Machine, capfdbinary: pytest.C
 def test_a_file_that_cannot_be_written_is_an_error(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnostics", "-o", str(machine.folder / "none/made.tar.gz")]) == 1
     assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "folder"])
+def test_only_a_regular_file_is_replaced(machine: Machine, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = machine.folder / "there"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("etc/fleet.key" if kind == "link" else "nowhere")
+    before = path.lstat()
+    assert main(["diagnostics", "-o", str(path)]) == 1
+    assert "expected a regular file or none yet" in capsys.readouterr().err
+    assert path.lstat() == before
 
 
 def test_commands_are_bounded_in_time_and_bytes() -> None:

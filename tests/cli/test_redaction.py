@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
-from urllib.parse import quote
+from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -27,7 +29,7 @@ from gateway.status.all_dropped import AllDropped
 from tests.status_example import example_status
 
 KEY = bytes(range(200, 232))
-PASSWORD = 'hall "7" gräßlich\\'
+PASSWORD = 'hall "7" & gräßlich/way\\'
 PEM = f"-----BEGIN PRIVATE KEY-----\n{base64.b64encode(KEY * 3).decode()}\n-----END PRIVATE KEY-----\n"
 
 
@@ -47,7 +49,19 @@ def test_a_setting_with_the_name_of_a_secret_is_declared_as_one(settings: type) 
         json.dumps({"a": [PASSWORD]}),
         json.dumps({"a": [PASSWORD]}, ensure_ascii=False),
         f"expected a word, found {PASSWORD!r}",
+        f"https://host/?q={quote(PASSWORD, safe='')}",
         f"https://host/?q={quote(PASSWORD)}",
+        f"https://host/?q={quote_plus(PASSWORD)}",
+        f"https://host/?q={quote_plus(PASSWORD, safe='/')}",
+        f"https://host/?q={quote(PASSWORD, safe='').lower()}",
+        f"https://host/?q={quote_plus(PASSWORD).lower()}",
+        json.dumps(PASSWORD).replace("/", r"\/"),
+        json.dumps(PASSWORD, ensure_ascii=False).replace("/", r"\/"),
+        json.dumps(PASSWORD).replace("00e4", "00E4").replace("00df", "00DF"),
+        json.dumps(json.dumps({"a": PASSWORD})),
+        json.dumps(json.dumps({"a": PASSWORD}, ensure_ascii=False), ensure_ascii=False),
+        html.escape(PASSWORD),
+        html.escape(PASSWORD, quote=False),
         base64.b64encode(PASSWORD.encode()).decode(),
         base64.b64encode(f"g1:{PASSWORD}".encode()).decode(),
         base64.urlsafe_b64encode(f"g:{PASSWORD}?".encode()).decode(),
@@ -58,7 +72,7 @@ def test_a_setting_with_the_name_of_a_secret_is_declared_as_one(settings: type) 
 def test_a_known_secret_is_found_in_every_form(text: str) -> None:
     clean = Redactor({PASSWORD}).text(text)
     assert REDACTED in clean
-    for form in ("hall", "grä", "68616c6c", "dyIIG", "iNyIg", "aGFsbC"):
+    for form in ("hall", "lich", "way", "68616c6c", "d2F5", "aGFsbC"):
         assert form.lower() not in clean.lower()
 
 
@@ -79,7 +93,25 @@ def test_the_text_of_a_whole_key_file_is_found_in_hexadecimal_and_base64() -> No
     assert len(redactor.text(base64.b64encode(text.encode()).decode())) < 2 * len(REDACTED) + 8
 
 
-@pytest.mark.parametrize("text", [PEM, repr(PEM), json.dumps(PEM), PEM.replace("\n", " ⏎ "), PEM[:60]])
+def of_a_service(text: str) -> str:
+    """`text` as a journal shows it of a program that wrote it line by line."""
+    return "".join(f"\n2026-11-28T01:30:00+0000 g1 app[7]: {line}" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PEM,
+        repr(PEM),
+        json.dumps(PEM),
+        PEM.replace("\n", " ⏎ "),
+        PEM[:60],
+        PEM.replace("\n", "\n      "),
+        PEM.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,8D6A\n\n", 1),
+        of_a_service(PEM),
+        of_a_service(PEM[:100]),
+    ],
+)
 def test_a_private_key_is_cut_out_though_it_is_not_known(text: str) -> None:
     clean = Redactor(()).text(f"before: {text}, after")
     assert REDACTED in clean
@@ -87,6 +119,15 @@ def test_a_private_key_is_cut_out_though_it_is_not_known(text: str) -> None:
     assert clean.endswith(", after")
     assert "PRIVATE" not in clean
     assert base64.b64encode(KEY).decode()[:20] not in clean
+
+
+def test_a_private_key_whose_beginning_is_not_in_the_log_is_cut_out() -> None:
+    assert Redactor(()).text(f"{of_a_service(PEM)[90:]}\nthe next line") == f"{REDACTED}\nthe next line"
+
+
+def test_a_certificate_and_what_follows_the_name_of_a_private_key_stay() -> None:
+    text = "expected -----BEGIN PRIVATE KEY-----, got -----BEGIN CERTIFICATE-----\nnext\n"
+    assert Redactor(()).text(text) == text.replace("-----BEGIN PRIVATE KEY-----", REDACTED)
 
 
 def test_lines_of_a_private_key_are_secrets_and_those_of_every_key_are_not() -> None:
@@ -99,8 +140,24 @@ def test_lines_of_a_private_key_are_secrets_and_those_of_every_key_are_not() -> 
         ("amqp://g1:pa@ss@host/x", f"amqp://{REDACTED}@host/x"),
         ("see https://host/path and me@host", "see https://host/path and me@host"),
         ('password = "a b" # no', f'password = "{REDACTED}" # no'),
-        ("wpa: psk=ab12 ok", f"wpa: psk={REDACTED} ok"),
-        ("GET /x?token=abc&b=1", f"GET /x?token={REDACTED}&b=1"),
+        (f"amqp://g1:{'p' * 600}@host/x", f"amqp://{REDACTED}@host/x"),
+        ('amqp://g1:pa"ss@host/x', f"amqp://{REDACTED}@host/x"),
+        ("wpa: psk=ab12 ok", f"wpa: psk={REDACTED}"),
+        ("GET /x?token=abc&b=1", f"GET /x?token={REDACTED}"),
+        ("GET /x?sig=abc&b=1", f"GET /x?sig={REDACTED}"),
+        ("password=a,b\nnext", f"password={REDACTED}\nnext"),
+        ("token: Bearer x", f"token: {REDACTED}"),
+        ("Authorization: Bearer x", f"Authorization: {REDACTED}"),
+        ('["Authorization: Bearer x", 1]', f'["Authorization: {REDACTED}", 1]'),
+        ("db_pwd = x", f"db_pwd = {REDACTED}"),
+        (r'"{\"password\": \"x\\\"y\", \"a\": 1}"', rf'"{{\"password\": \"{REDACTED}\", \"a\": 1}}"'),
+        ('password = """x\ny""" # no', f'password = """{REDACTED}""" # no'),
+        ("password = '''x''' # no", f"password = '''{REDACTED}''' # no"),
+        ("{'password': b'x', 'a': 1}", f"{{'password': b'{REDACTED}', 'a': 1}}"),
+        ('password = "x', f'password = "{REDACTED}'),
+        ("password:\nnext", "password:\nnext"),
+        ('{"token": null, "a": 1}', '{"token": null, "a": 1}'),
+        ("signal: 3, design=4, signature: good", "signal: 3, design=4, signature: good"),
         ('"api_key": "abc",', f'"api_key": "{REDACTED}",'),
         ('password_file = "/etc/edgert/p"', 'password_file = "/etc/edgert/p"'),
         ("rauc: signature verification failed", "rauc: signature verification failed"),
@@ -120,8 +177,14 @@ def test_remarks_of_the_sample_of_a_settings_file_are_no_secrets(settings: type)
     }
 
 
+def test_values_without_quotes_are_secrets_with_and_without_the_rest_of_the_line() -> None:
+    assert named_secrets("PASSWORD=abc # of hall 7") == {"abc", "abc # of hall 7"}
+    assert named_secrets('password = """a"""\npsk = b\'c\'') == {"a", "c"}
+
+
 def test_a_short_secret_is_replaced_where_it_is_a_word() -> None:
     assert Redactor({"abc", "}"}).text("abc, abcd, {abc}") == f"{REDACTED}, abcd, {{{REDACTED}}}"
+    assert Redactor({"p#1"}).text("p#1, (p#1), p#12") == f"{REDACTED}, ({REDACTED}), p#12"
 
 
 def test_a_secret_in_another_leaves_nothing_of_the_longer_one() -> None:
@@ -129,9 +192,15 @@ def test_a_secret_in_another_leaves_nothing_of_the_longer_one() -> None:
 
 
 def test_documents_lose_the_values_of_parameters_with_the_name_of_a_secret() -> None:
-    document = {"operators": {"s": {"type": "http", "api_key": {"a": 1}, "key_file": "/k", "keys": ["source"]}}}
+    document: dict[str, Any] = {
+        "operators": {"s": {"type": "http", "api_key": {"a": 1}, "key_file": "/k", "keys": ["source"]}}
+    }
+    document["operators"]["h"] = {"headers": {"Authorization": "Bearer x"}, "signal": 1}
     assert without_secrets(document) == {
-        "operators": {"s": {"type": "http", "api_key": REDACTED, "key_file": "/k", "keys": ["source"]}}
+        "operators": {
+            "s": {"type": "http", "api_key": REDACTED, "key_file": "/k", "keys": ["source"]},
+            "h": {"headers": {"Authorization": REDACTED}, "signal": 1},
+        }
     }
 
 
@@ -179,7 +248,11 @@ def test_a_status_loses_results_and_samples_and_nothing_else() -> None:
         "all of its last ",
         'token="',
         "token='",
+        'token="""',
+        r"token=\"",
+        'token="\\',
         "-----BEGIN PRIVATE KEY-----",
+        "-----END PRIVATE KEY",
         "⏎ a: '",
         "psk \t",
         "got",

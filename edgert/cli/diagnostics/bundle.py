@@ -45,7 +45,8 @@ def collect(args: argparse.Namespace) -> tuple[dict[str, bytes], dict[str, str]]
             found[name] = _cut(redactor.text(within(PART_S, make))).encode(*ENCODING)
         except EdgertError as error:
             missing[name] = redactor.text(str(error))
-    missing |= {f"secrets of {path}": f"{why}; they were not looked for" for path, why in known.unread.items()}
+    unread = {redactor.text(path): why for path, why in known.unread.items()}
+    missing |= {f"secrets of {path}": f"{why}; they were not looked for" for path, why in unread.items()}
     about = {"version": edgert.__version__, "made": datetime.now(UTC).isoformat(timespec="seconds")}
     sizes = {name: len(content) for name, content in found.items()}
     manifest = json.dumps({"edgert": about, "bytes": sizes, "missing": missing}, indent=1)

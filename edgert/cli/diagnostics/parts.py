@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shlex
 import sqlite3
 import sys
@@ -51,8 +52,8 @@ class Sources:
         self._args = args
         self._environments: dict[str, dict[str, str]] = {}
         self._configs = {
-            "gateway": args.config or (CONFIG if CONFIG.exists() else None),
-            "agent": args.agent_config or (AGENT_CONFIG if AGENT_CONFIG.exists() else None),
+            "gateway": args.config or (CONFIG if os.path.exists(CONFIG) else None),
+            "agent": args.agent_config or (AGENT_CONFIG if os.path.exists(AGENT_CONFIG) else None),
         }
 
     @property
@@ -84,9 +85,9 @@ class Sources:
             "slots.json": lambda: _json(without_payloads(_slots())),
             "settings-gateway.json": lambda: _json(self._settings("gateway", GatewaySettings)),
             "settings-agent.json": lambda: _json(self._settings("agent", AgentSettings)),
-            "status.json": lambda: _json(without_payloads(ask(self._args, "status", timeout_s=ANSWER_S))),
-            "figures.json": lambda: _json(without_payloads(ask(self._args, "figures", timeout_s=ANSWER_S))),
-            "flow-parts.json": lambda: _json(ask(self._args, "part.status", timeout_s=ANSWER_S)),
+            "status.json": lambda: _json(without_payloads(self._gateway("status"))),
+            "figures.json": lambda: _json(without_payloads(self._gateway("figures"))),
+            "flow-parts.json": lambda: _json(self._gateway("part.status")),
             "metrics.txt": self._metrics,
             "fleet.json": lambda: _json(self._agent("fleet.status")),
             "sched.json": lambda: _json(self._agent("sched.status")),
@@ -98,12 +99,23 @@ class Sources:
         }
 
     def _load(self, program: str, cls: type[Any]) -> Any:
-        return load(cls, self._configs[program], self.environment(program))
+        return load(cls, self._config(program), self.environment(program))
+
+    def _config(self, program: str) -> Path | None:
+        path = self._configs[program]
+        if path and os.path.exists(path) and not path.is_file():  # reading a pipe would not end
+            raise EdgertError(f"{path}: expected a file, got something else")
+        return path
 
     def _settings(self, program: str, cls: type[Any]) -> Mapping[str, Any]:
         return {"file": str(self._configs[program] or ""), **asdict(self._load(program, cls))}
 
+    def _gateway(self, verb: str) -> Any:
+        self._config("gateway")
+        return ask(self._args, verb, timeout_s=ANSWER_S)
+
     def _agent(self, verb: str) -> Any:
+        self._config("agent")
         return ask_agent(verb, timeout_s=ANSWER_S, socket=self._args.agent_socket, config=self._args.agent_config)
 
     def _metrics(self) -> str:
@@ -119,7 +131,7 @@ class Sources:
     def _database(self) -> dict[str, Any]:
         settings, root = self._load("gateway", GatewaySettings), os.geteuid() == 0
         folder = Path(settings.gateway.data_dir or data_folder(os.environ, root))
-        found: dict[str, Any] = {"folder": str(folder), "files": {p.name: p.stat().st_size for p in folder.iterdir()}}
+        found: dict[str, Any] = {"folder": str(folder), "files": {p.name: p.lstat().st_size for p in folder.iterdir()}}
         try:
             found |= _tables(folder / DATABASE)
         except (sqlite3.Error, ValueError) as error:
@@ -188,7 +200,8 @@ def _journal(chosen: str) -> str:
     said = output("journalctl", "--boot", "--no-pager", "--quiet", "--reverse", f"--lines={LOG_LINES}", chosen)
     if not said:
         raise EdgertError("no entry in this start's journal (a program that is no service has its log elsewhere)")
-    return "".join(reversed(said.splitlines(keepends=True)))
+    entries = re.split(r"\n(?![ \t])", said.removesuffix("\n"))  # further lines of an entry are indented
+    return "\n".join(reversed(entries)) + "\n"
 
 
 def _json(value: Any) -> str:

@@ -50,6 +50,8 @@ class KnownSecrets:
         for folder in FOLDERS:
             for inner, _, names in os.walk(folder, onerror=self._not_read):
                 found += [path for path in (Path(inner, name) for name in names) if self._may_hold_secrets(path)]
+        if len(found) > MOST_FILES:
+            self.unread["further files"] = f"{len(found) - MOST_FILES} were not read"
         return found[:MOST_FILES]
 
     def _may_hold_secrets(self, path: Path) -> bool:
@@ -71,22 +73,24 @@ class KnownSecrets:
         if entry.about.secret:
             self.found |= secrets_in(value)
         elif entry.about.secret_file and value:
+            if "/" not in value and not os.path.exists(value):  # a password where the path of its file belongs
+                self.found.add(value)
             self.found |= secrets_in(self._text(Path(value)))
         elif entry.name == "data_dir" and value:
             self._default_key(value)
 
     def _default_key(self, folder: str) -> None:
-        if (path := Path(folder, "fleet.key")).exists():
-            self.found |= secrets_in(self._text(path))
+        self.found |= secrets_in(self._text(Path(folder, "fleet.key"), may_be_missing=True))
 
-    def _text(self, path: Path) -> str:
+    def _text(self, path: Path, may_be_missing: bool = False) -> str:
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would not end
                 raise OSError(0, "expected a file, got something else", str(path))
             with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
                 return file.read(MOST_BYTES)
-        except OSError as error:
-            self.unread[str(path)] = error.strerror or str(error)
+        except (OSError, ValueError) as error:
+            if not (may_be_missing and isinstance(error, FileNotFoundError)):
+                self.unread[str(path)] = getattr(error, "strerror", None) or str(error)
             return ""
 
     def _not_read(self, error: OSError) -> None:

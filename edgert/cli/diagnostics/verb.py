@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import sys
 import time
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     path = args.output or f"edgert-diagnostics-{socket.gethostname()}-{now}.tar.gz"
     if path == "-" and sys.stdout.isatty():
         raise EdgertError("expected a file or a program behind -o -, got a terminal: edgert diagnostics -o - > FILE")
+    if path != "-" and os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        raise EdgertError(f"{path}: expected a regular file or none yet; -o - writes to standard output")
     found, missing = collect(args)
     content = packed(found)
     if path == "-":
