@@ -80,7 +80,6 @@ class Collector:
         self._turns = Turns()
         self.late = False
         """True if the last call ended since its time was over: the next one may follow at once."""
-        """True if the last call ended since its time was over."""
         self._left: set[str] = set()
         """Gateways of which something was taken that the landing did not come to."""
         self._openings_of_flow = HourlyBudget(OPENINGS_OF_FLOW, MOST_STREAMS)

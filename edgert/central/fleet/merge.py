@@ -133,7 +133,7 @@ class WindowMerge:
         self._table.refresh()
         names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
         keys = _keys(found, names)
-        there = [_keys(batch, names) for batch in self._table.batches(names, within)]
+        there = (_keys(batch, names) for batch in self._table.batches(names, within))  # all at once have no room
         among = [some.filter(pc.is_in(some, keys)) for some in there]
         known = pc.is_in(keys, pa.chunked_array(among, pa.string()))
         changed, new = found.filter(known), found.filter(pc.invert(known))

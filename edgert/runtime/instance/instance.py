@@ -98,7 +98,7 @@ class Instance:
             if watermarks and entry.source in watermarks and entry.producer != MERGED:
                 assert isinstance(batch, Batch)
                 merged = watermarks[entry.source].merged(batch, entry.producer)
-                if merged is None:
+                if merged is None:  # it only told of time, which another producer still holds back
                     continue
                 batch = merged
             before = region.left if region else 0
@@ -108,7 +108,7 @@ class Instance:
                     self._give_out(emissions, turn.out)
             except Exception as error:  # noqa: BLE001 - a row that cannot be divided; or a fault of our own
                 self._count_failed(error, len(batch))
-            held = self._held(entry) if receiver.held else ()
+            held = self._held(entry) if receiver.held else ()  # rows that are tried again later
             rows = 0
             if region:
                 rows = region.left - before
@@ -121,7 +121,7 @@ class Instance:
                 for boundary in self.boundaries:
                     turn.wait_s, boundary.wait_s = max(turn.wait_s, boundary.wait_s), 0.0
                 break
-            if self.errors and self.boundaries[0].late(now):
+            if self.errors and self.boundaries[0].late(now):  # errors are costly, and others wait for the thread
                 turn.back = entries[at + 1 :]
                 break
         if outputs:

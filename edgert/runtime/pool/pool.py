@@ -7,7 +7,8 @@ An instance with rows is not chosen while it runs, or while `Backpressure` has i
 removal stops it), the `resting` (a row is tried again later) or the stalled (it feeds an instance in `over`: one whose
 queue is over its budget). `Schedule.freed` is the end of the last turn, from which idle time counts. `Schedule.ready`
 is when the last reason not to run ended, from which the wait for a worker counts. A `fast` instance had twenty short
-turns in a row, and no operator of it waits: the thread that feeds the pool may run it (`lend`).
+turns in a row, and no operator of it waits: the thread that feeds the pool may run it (`lend`). `ThreadRoles.since` is
+when the turn of such a thread began; None while none is lent.
 """
 
 from __future__ import annotations
