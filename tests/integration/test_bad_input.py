@@ -75,7 +75,7 @@ def test_bad_payloads_are_counted_dead_lettered_and_cost_nothing_else(rig: Rig) 
     for row in rig.table("drops"):
         dropped[row["reason"]] += row["count"]
     assert dropped == {reason: reasons[reason] for reason in ("bad_payload", "bad_value (values)")}
-    assert "malformed payload on 'city/a/sense'" in gateway.text()
+    wait_until(lambda: "malformed payload on 'city/a/sense'" in gateway.text(), "the log")
     assert gateway.terminate() == 0
 
 

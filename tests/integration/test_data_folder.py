@@ -141,7 +141,7 @@ def test_a_folder_that_is_gone_as_a_whole_is_said_for_a_flow_that_ships_nothing(
     assert status["ingest"]["unknown_sessions"] == 1
     assert [flow["gap"] for flow in status["flows"]] == [status["database"]["lost"]]
     assert "of which the data folder knows nothing" in status["database"]["lost"]
-    assert status["database"]["lost"] in gateway.text()
+    wait_until(lambda: status["database"]["lost"] in gateway.text(), "the log")
     gateway.kill()
     gateway.start_ready()
     again = gateway.wait_anew(lambda s: s["ingest"]["connected"], "the broker")

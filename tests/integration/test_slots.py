@@ -112,7 +112,7 @@ def test_kill_9_of_slots_under_load_changes_nothing_in_the_results(rig: Rig, poo
     status = gateway.status()
     assert status["drops"] == []
     assert sum(slot["restarts"] for slot in status["slots"]) == kills
-    assert "fed" in gateway.text()
+    wait_until(lambda: "fed" in gateway.text(), "the log")
 
 
 def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
@@ -130,7 +130,7 @@ def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == counted(packs)
     assert gateway.status()["drops"] == []
-    assert f"has not reported for {impatient.SILENT_S:.0f} s and is killed" in gateway.text()
+    wait_until(lambda: f"has not reported for {impatient.SILENT_S:.0f} s and is killed" in gateway.text(), "the log")
 
 
 def test_a_slot_that_is_away_for_long_under_load_costs_nothing(rig: Rig) -> None:

@@ -96,7 +96,7 @@ def test_forbidden_topics_at_one_message_a_second_and_a_forbidden_filter_stop_no
     assert "hangs up" in status["ingest"]["refused"]["closed/+"]
     drops = {(d["flow"], d["operator"]): d["rows"] for d in status["drops"] if d["reason"] == "not sent"}
     assert drops == {("bad", "tell"): sent}
-    assert "hung up at a message of flow bad (operator tell)" in gateway.text()
+    wait_until(lambda: "hung up at a message of flow bad (operator tell)" in gateway.text(), "the log")
 
 
 def test_a_forbidden_topic_on_the_central_connection_stops_no_other(rig: Rig, hop: Hop) -> None:

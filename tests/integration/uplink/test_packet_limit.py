@@ -83,7 +83,7 @@ def test_results_above_the_limit_land_in_pieces_and_a_row_that_no_collector_take
         assert (gap["rows"], gap["reason"]) == (1, "row too large")
         assert f"{TOO_LONG:,} bytes" in gap["text"]
         assert dropped(status, "row too large") == 1
-        assert "flow f: results are dropped from now on (row too large)" in gateway.text()
+        wait_until(lambda: "flow f: results are dropped from now on (row too large)" in gateway.text(), "the log")
     finally:
         rig.close()
 
@@ -107,7 +107,7 @@ def test_a_birth_above_an_unstated_limit_is_published_without_the_names_of_flows
         gateway.start_ready()
         wait_until(lambda: births and births[-1]["state"] == "online", "a birth")
         assert births[-1].keys() == {"state", "version"}
-        assert "published without the names of its flows" in gateway.text()
+        wait_until(lambda: "published without the names of its flows" in gateway.text(), "the log")
         status = gateway.wait_anew(lambda s: s["central"]["connected"], "the connection")
         assert 1 <= status["central"]["hung_up"] <= 3  # one for each connection until then
     finally:
