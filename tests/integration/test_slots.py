@@ -171,7 +171,9 @@ def test_a_flow_that_ends_its_slot_again_and_again_is_stopped_and_no_other(rig: 
     publisher = rig.publishing(TWENTY_MEGABYTES, rate=40.0)
     gateway.wait(lambda s: running(s) and s["ingest"]["messages"], "input")
     rig.publish([("t/d", b'{"time": 1700000000, "crash": true}')])
+    gateway.progress = lambda: gateway.text().count("slot 0 died")  # each start takes seconds on a busy machine
     gateway.wait(lambda s: state(s, "crashing") == "failed", "the end of the flow that is to blame", 90.0)
+    gateway.progress = None
     publisher.join()
     status = gateway.wait(running, "the slot")
     assert (state(status, "counting"), state(status, "beside")) == ("running", "running")
