@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -111,13 +110,20 @@ def _check_card(card: Path, spec: dict[str, Any], work: Path) -> str:
     with parts["b"].open("rb") as slot:
         if any(any(block) for block in iter(lambda: slot.read(1 << 20), b"")):
             raise BuildError("expected an empty slot B")
-    listed = subprocess.run(
-        ["mdir", "-b", "-i", parts["fat"]], capture_output=True, text=True, check=True
-    ).stdout.split()
-    there = {name.removeprefix("::/") for name in listed}
+    there = check_fat(parts["fat"], work / "fat")
     if missing := sorted(on_fat(spec) - there):
         raise BuildError(f"missing on the FAT partition: {missing}")
     return f"card.img: FAT with {len(there)} files, slot A and data are whole, slot B is empty"
+
+
+def check_fat(partition: Path, folder: Path) -> set[str]:
+    """Names of files and folders on a FAT partition, which are copied into `folder`. Raises `BuildError` for a secret
+    one."""
+    folder.mkdir()
+    run("mcopy", "-s", "-i", partition, "::/*", folder)
+    if found := identities(folder):
+        raise BuildError("expected no secret and no identity on the FAT partition, got:\n" + "\n".join(found))
+    return {path.name for path in folder.iterdir()}
 
 
 def on_fat(spec: dict[str, Any]) -> set[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from images.build import OWN_UNITS
-from images.check import SYSTEM_UNITS, check, identities, not_started, partitions
+from images.check import SYSTEM_UNITS, check, check_fat, identities, not_started, partitions
 from images.programs import BuildError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -75,6 +76,19 @@ def test_an_image_that_was_built(board: str) -> None:
         pytest.skip(f"no image was built: make image BOARD={board}")
     said = check(board, built)
     assert "no secret or identity" in said[0]
+
+
+@pytest.mark.skipif(not shutil.which("mcopy"), reason="needs mtools")
+@pytest.mark.parametrize(("name", "content"), [("edgert.toml", "x"), ("notes.txt", PEM)])
+def test_a_secret_on_the_fat_partition_is_found(tmp_path: Path, name: str, content: str) -> None:
+    """A provisioning file that was left there went out with each card."""
+    fat, folder = tmp_path / "fat", tmp_path / "files"
+    subprocess.run(["mformat", "-C", "-i", fat, "-f", "1440", "::"], check=True)
+    for file, text in (("config.txt", "x"), (name, content)):
+        (tmp_path / file).write_text(text)
+        subprocess.run(["mcopy", "-i", fat, tmp_path / file, "::/"], check=True)
+    with pytest.raises(BuildError, match=f"on the FAT partition, got:\n{name}"):
+        check_fat(fat, folder)
 
 
 def test_partitions_of_a_card() -> None:
