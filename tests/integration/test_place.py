@@ -142,7 +142,8 @@ def test_kill_9_of_gateway_and_slots_at_any_moment_of_a_place_changes_nothing(ri
     assert placed
     rig.finish(gateway, "city-air", 0)
     assert rig.counts("city-air") == counted(packs)
-    assert gateway.status()["drops"] == []
+    # what was committed right before a kill comes again where its PUBACKs did not reach the broker
+    assert {drop["reason"] for drop in gateway.status()["drops"]} <= {"redelivery, ambiguous"}
 
 
 def place_somehow(gateway: Gateway, draw: random.Random, kills: bool) -> bool:
