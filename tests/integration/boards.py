@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from agent.fleet.flows import ASK_S
 from benchmarks.ports import free_port
 from edgert.control.client import BlockingClient
 from tests.integration.rig import Gateway, Rig
@@ -43,7 +44,7 @@ class LinkedGateways:
         self.tell_peers(name)
 
     def ask(self, name: str, verb: str, args: Mapping[str, Any]) -> Any:
-        with BlockingClient(self.gateways[name].data / "control.sock") as client:
+        with BlockingClient(self.gateways[name].data / "control.sock", ASK_S) as client:
             return client.call(verb, args)
 
     def deploy(self, document: Mapping[str, Any], on: Mapping[str, str], plan: int = 1) -> None:

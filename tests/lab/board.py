@@ -16,6 +16,7 @@ from tests.brokers import Broker, mosquitto
 from tests.integration.rig import FLEET, Gateway, Process, Rig
 from tests.lab.cgroups import Group
 from tests.lab.namespaces import Namespace
+from tests.waiting import DEADLINE_S
 
 MQTT_PORT, WEB_PORT, LINK_PORT, AGENT_PORT = 1883, 8080, 7844, 7946
 BROKER_SETTINGS: Final = "max_queued_messages 0\nmax_inflight_messages 0"
@@ -151,7 +152,7 @@ class Board(Place):
 
     def ask(self, verb: str, args: Mapping[str, Any] | None = None) -> Any:
         """Of the gateway, over its control socket."""
-        return call(self.gateway.data / "control.sock", verb, args)
+        return call(self.gateway.data / "control.sock", verb, args, DEADLINE_S)
 
     def ask_agent(self, verb: str, args: Mapping[str, Any] | None = None, timeout_s: float = 10.0) -> Any:
         return call(self.gateway.data / "agent.sock", verb, args, timeout_s)
