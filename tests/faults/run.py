@@ -118,7 +118,7 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
             outcome.problems.append(
                 f"doubled: {outcome.difference.doubled} messages, and {most} at most were foreseen ({foreseen} rows)"
             )
-    status, landing = path.status(), path.tables_of("landing")
+    status, landing = path.daemon.now(), path.tables_of("landing")
     ingest = status["ingest"]
     outcome.told += [f"place: {answer}" for answer in path.placed]
     outcome.told += [f"counted as dropped: {drop}" for drop in status["drops"]]
@@ -157,12 +157,12 @@ def _judge(plan: Plan, path: WholePath, outcome: Outcome) -> None:
     gaps, quarantined = _said(path, "gaps"), _said(path, "quarantine")
     if plan.scene == "harmed":
         texts = [row["text"] for row in gaps]
-        outcome.problems += path.harms.problems(path.status(), path.daemon.text(), outcome.difference, texts)
+        outcome.problems += path.harms.problems(path.daemon.now(), path.daemon.text(), outcome.difference, texts)
         outcome.figures |= {"lost": outcome.difference.lost, "said": messages_said(texts)}
         outcome.figures |= {"dropped": path.harms.dropped}
         outcome.difference, gaps = Difference(), []
     if path.heard is not None:
-        outcome.problems += path.heard.problems(path.publisher, path.status(), path.daemon.text())
+        outcome.problems += path.heard.problems(path.publisher, path.daemon.now(), path.daemon.text())
         outcome.figures |= {f"hang-ups, {name}": hop.hung_up for name, hop in path.hops.items() if hop.hung_up}
     if plan.scene == "hostile":
         outcome.problems += path.peer.problems()

@@ -157,11 +157,15 @@ class Gateway(Process):
             raise AssertionError(f"{error}; ingest: {ingest}; log: {self.text()[-1500:]}") from None
         return seen[0]
 
+    def now(self) -> dict[str, Any]:
+        """What its page shows; the page of a running gateway is waited for."""
+        return self.wait(lambda s: s, "any status")
+
     def wait_anew(
         self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:
         """The same of a status that is younger than this call: what the page shows may be a second old."""
-        now = self.wait(lambda s: s, "any status")["uptime_s"]
+        now = self.now()["uptime_s"]
         return self.wait(lambda s: s["uptime_s"] > now + 1 and holds(s), what, deadline_s)
 
     def start_ready(self) -> None:
@@ -217,8 +221,9 @@ class Rig:
             if rate and (ahead := sent / rate - (time.monotonic() - started)) > 0.01:
                 time.sleep(ahead)
         if last is not None:
-            wait_until(lambda: not client._out_messages, "the broker's PUBACKs")
-            last.wait_for_publish(10.0)
+            left = client._out_messages
+            wait_until(lambda: not left, "the broker's PUBACKs", progress=lambda: len(left))
+            last.wait_for_publish(DEADLINE_S)
         client.disconnect()
         client.loop_stop()
         return sent
@@ -254,7 +259,7 @@ class Rig:
                 sent_at = time.monotonic()
             return bool(answers)
 
-        wait_until(answered, f"an answer on {answer}; log: {gateway.text()[-1500:]}", 30.0, gateway.progress)
+        wait_until(answered, f"an answer on {answer}; log: {gateway.text()[-1500:]}", DEADLINE_S, gateway.progress)
         client.disconnect()
         client.loop_stop()
         return answers[0]

@@ -105,7 +105,7 @@ def test_a_flow_goes_on_after_a_stop_with_its_open_windows(rig: Rig) -> None:
     gateway.wait(lambda s: s["ingest"]["messages"] >= 300, "the first part")
     assert gateway.terminate() == 0
     gateway.start_ready()
-    assert [f["name"] for f in gateway.status()["flows"]] == ["city-air"]
+    assert [f["name"] for f in gateway.now()["flows"]] == ["city-air"]
     rig.publish(truth.as_messages(packs[300:]))
     rig.finish(gateway, "city-air", 700)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 3600.0).items()}

@@ -132,7 +132,7 @@ def test_a_folder_that_is_gone_as_a_whole_is_said_for_a_flow_that_ships_nothing(
     assert rig.deploy(gateway, shipless)["accepted"]
     rig.publish(messages(FIRST, 0))
     taken(gateway, FIRST)
-    assert gateway.status()["ingest"]["unknown_sessions"] == 0
+    assert gateway.now()["ingest"]["unknown_sessions"] == 0
     gateway.kill()
     shutil.rmtree(gateway.data)
     gateway.start_ready()

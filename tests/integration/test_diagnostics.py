@@ -74,7 +74,7 @@ def test_status_metrics_and_fleet_are_what_gateway_and_agent_say(gateway: Gatewa
         found = diagnosed(gateway, tmp_path, "--agent-config", str(agent.config))
     finally:
         agent.kill()
-    told, now = json.loads(found["status.json"]), gateway.status()
+    told, now = json.loads(found["status.json"]), gateway.now()
     assert "malformed payload on 's/b'" in found["log-edgert.txt"]
     assert "malformed" in gateway.text()
     assert PAYLOAD in gateway.text()

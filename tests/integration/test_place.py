@@ -87,7 +87,7 @@ def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, caps
     publishing.join()
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == counted(packs)
-    assert gateway.status()["drops"] == []
+    assert gateway.now()["drops"] == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_kill_9_of_gateway_and_slots_at_any_moment_of_a_place_changes_nothing(ri
     rig.finish(gateway, "city-air", 0)
     assert rig.counts("city-air") == counted(packs)
     # what was committed right before a kill comes again where its PUBACKs did not reach the broker
-    assert {drop["reason"] for drop in gateway.status()["drops"]} <= {"redelivery, ambiguous"}
+    assert {drop["reason"] for drop in gateway.now()["drops"]} <= {"redelivery, ambiguous"}
 
 
 def place_somehow(gateway: Gateway, draw: random.Random, kills: bool) -> bool:

@@ -78,7 +78,7 @@ def test_a_flow_in_slots_gives_what_it_gives_in_one_process(rig: Rig, pool: dict
     assert {slot["restarts"] for slot in status["slots"]} == {0}
     rig.finish(gateway, "city-air", 0)
     assert rig.counts("city-air") == counted(packs, 60.0)
-    assert gateway.status()["drops"] == []
+    assert gateway.now()["drops"] == []
     pids = [slot["pid"] for slot in status["slots"]]
     assert gateway.terminate() == 0
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")], "slots end with their daemon"
@@ -129,7 +129,7 @@ def test_a_slot_that_hangs_is_ended_and_costs_nothing(rig: Rig) -> None:
     gateway.wait(lambda s: s["slots"][1]["restarts"], "the end of the slot that hangs")
     rig.finish(gateway, "city-air", len(packs))
     assert rig.counts("city-air") == counted(packs)
-    assert gateway.status()["drops"] == []
+    assert gateway.now()["drops"] == []
     wait_until(lambda: f"has not reported for {impatient.SILENT_S:.0f} s and is killed" in gateway.text(), "the log")
 
 
@@ -152,7 +152,7 @@ def test_a_slot_that_is_away_for_long_under_load_costs_nothing(rig: Rig) -> None
     publisher.join()
     rig.finish(gateway, "counting", len(padded))
     assert sum(rig.counts("counting").values()) == len(padded)
-    assert gateway.status()["drops"] == []
+    assert gateway.now()["drops"] == []
 
 
 @pytest.mark.long

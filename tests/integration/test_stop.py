@@ -58,7 +58,7 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
         publisher.join()
         wait_until(lambda: len(came) == MESSAGES, f"all of {MESSAGES} messages")
         assert came.total() == MESSAGES, "nothing comes twice"
-        assert gateway.status()["drops"] == []
+        assert gateway.now()["drops"] == []
     finally:
         listener.disconnect()
         listener.loop_stop()
@@ -80,7 +80,7 @@ def test_nothing_is_lost_where_a_checkpoint_waits_for_a_turn_in_that_moment(rig:
         first, second = packs[200 * stop - 200 : 200 * stop - 100], packs[200 * stop - 100 : 200 * stop]
         rig.publish(truth.as_messages(first))
         wait_until(lambda: gateway.text().count("flow stuck has no checkpoint") == stop, "one that waits")  # noqa: B023
-        came = gateway.status()["ingest"]["messages"]
+        came = gateway.now()["ingest"]["messages"]
         rig.publish(truth.as_messages(second))
         gateway.wait(lambda s: s["ingest"]["messages"] >= came + 100, "what comes meanwhile")  # noqa: B023
         began = time.monotonic()
@@ -97,7 +97,7 @@ def test_nothing_is_lost_where_a_checkpoint_waits_for_a_turn_in_that_moment(rig:
     wanted = Counter({key: row["n"] for key, row in truth.expected(packs, 3600.0).items()})
     assert rig.counts("free") == wanted
     assert rig.counts("stuck") == wanted
-    assert gateway.status()["drops"] == []
+    assert gateway.now()["drops"] == []
 
 
 def test_the_end_waits_for_no_thread_that_waits_for_the_system(rig: Rig) -> None:

@@ -31,7 +31,7 @@ def test_a_flow_over_three_gateways_gives_what_it_gives_on_one(rig: Rig, slots: 
     truth_of = {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
     assert rig.counts("city-air") == truth_of
     for gateway in boards.gateways.values():
-        status = gateway.status()
+        status = gateway.now()
         assert status["drops"] == []
         assert status["links"]["drops"] == []
         assert gateway.terminate() == 0
@@ -95,7 +95,7 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
     boards.end(rig, "city-air", len(packs), ORDER)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
     for gateway in boards.gateways.values():
-        status = gateway.status()
+        status = gateway.now()
         assert (status["drops"], status["links"]["drops"], status["links"]["gaps"]) == ([], [], {})
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 
 
 def taken(gateway: Gateway) -> dict[str, int]:
-    return {flow["name"]: flow["operators"][0]["rows_in"] for flow in gateway.status()["flows"]}
+    return {flow["name"]: flow["operators"][0]["rows_in"] for flow in gateway.now()["flows"]}
 
 
 def settled(gateway: Gateway, rig: Rig) -> None:
