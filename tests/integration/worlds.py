@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.integration import truth
-from tests.integration.rig import Gateway
+from tests.integration.rig import Gateway, Message
 
 AIR: dict[str, Any] = {
     "name": "air",
@@ -47,6 +50,17 @@ def document(name: str, *, retained: bool, qos: int = 1) -> dict[str, Any]:
 
 def message(device: str) -> tuple[str, bytes]:
     return f"city/{device}/sense", json.dumps({"time": NOW, "v": 1.0}).encode()
+
+
+def messages_until(ended: threading.Event, packs: list[dict[str, Any]]) -> Iterator[Message]:
+    """Messages until that is set, so that all that is done before is done under load. `packs` takes what they hold."""
+    base = truth.packs()
+    for n in itertools.count():
+        for pack in truth.shifted(base, 120 * n):
+            if ended.is_set():
+                return
+            packs.append(pack)
+            yield from truth.as_messages([pack])
 
 
 def counted(packs: list[dict[str, Any]], size_s: float = 10.0) -> dict[tuple[float, str], int]:

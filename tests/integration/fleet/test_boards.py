@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.integration.boards import Boards, CoordinatorDied
 from tests.integration.rig import Rig
+from tests.integration.worlds import messages_until
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -73,23 +76,21 @@ PLANS = [
 
 @pytest.mark.parametrize("slots", [pytest.param((0, 0, 0), marks=pytest.mark.long), (2, 0, 2)], ids=str)
 def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: Rig, slots: tuple[int, ...]) -> None:
-    base = truth.packs()
-    packs = [pack for n in range(5) for pack in truth.shifted(base, 120 * n)]
+    ended, packs = threading.Event(), list[dict[str, Any]]()
     boards, collector = Boards(rig, 3, slots), rig.collector()
     collector.start()
     boards.start()
     document = truth.document(interval_s=0.3)
     boards.deploy(document, APART)
-    publishing = rig.publishing(truth.as_messages(packs), rate=300)
-    plan, at, pauses = 1, APART, []
-    while publishing.is_alive():
+    publishing = rig.publishing(messages_until(ended, packs), rate=300)
+    at, pauses = APART, []
+    for plan in range(2, 2 + 2 * len(PLANS)):
         time.sleep(1.0)
-        plan += 1
         on = PLANS[plan % len(PLANS)]
         pauses.append(boards.move(document, at, on, plan))
         at = on
+    ended.set()
     publishing.join()
-    assert len(pauses) >= len(PLANS)
     print(f"{len(pauses)} moves, pauses {[round(1e3 * pause) for pause in pauses]} ms")
     boards.move(document, at, APART, plan + 1)
     boards.end(rig, "city-air", len(packs), ORDER)
@@ -102,14 +103,14 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
 def test_between_two_commits_nothing_goes_the_old_way(rig: Rig) -> None:
     """A batch that waits for another board is exported for the next plan. Its board is told to commit a moment after
     the other one, which takes batches again: it must not get it once more."""
-    packs = truth.packs()
+    ended, packs = threading.Event(), list[dict[str, Any]]()
     boards, collector = Boards(rig, 2), rig.collector()
     collector.start()
     boards.start()
     document = truth.document(interval_s=0.3)
     on = {**dict.fromkeys(APART, "g1"), "readings": "g2", "valid": "g2"}
     boards.deploy(document, on)
-    publishing = rig.publishing(truth.as_messages(packs), rate=300)
+    publishing = rig.publishing(messages_until(ended, packs), rate=300)
     steps = iter(("stop g1", "stop g2", "export g1", "export g2", "prepare g1", "prepare g2", "commit g1", "commit g2"))
 
     def step() -> None:
@@ -120,6 +121,7 @@ def test_between_two_commits_nothing_goes_the_old_way(rig: Rig) -> None:
                 time.sleep(1.5)  # as a board that is slow, or that was killed and starts
 
     boards.move(document, on, {**on, "central": "g2"}, 2, step)
+    ended.set()
     publishing.join()
     boards.gateways["g2"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
     boards.move(document, {**on, "central": "g2"}, on, 3)
