@@ -67,7 +67,7 @@ def _began(gate: Gate, requests: int) -> bool:
 def raw(path: Path) -> socket.socket:
     """A client that does as the test says."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(10.0)
+    sock.settimeout(60.0)
     sock.connect(str(path))
     return sock
 

@@ -19,7 +19,7 @@ from tests.demo.worlds import children_of, fleet_rows, missing, windows_are_whol
 
 START_S = 240.0
 """Spark's first session may fetch its jars, and other tests may have the cores."""
-STOP_S = 60.0
+STOP_S = 120.0
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(700)]
 
@@ -95,7 +95,7 @@ def test_without_what_it_needs_the_demo_says_what_to_install(tmp_path: Path) -> 
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['amqtt'] = None; sys.modules['rich'] = None\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
     command = [sys.executable, "-m", "edgert.cli.main", "demo", "--data", str(tmp_path / "data")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_S, check=False)
     assert done.returncode == 1
     assert re.search(r"-m pip install '.*\[demo\]'", done.stderr)
     assert json.dumps("Traceback") not in done.stderr

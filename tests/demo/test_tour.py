@@ -20,7 +20,7 @@ from tests.demo.worlds import children_of, fleet_rows, missing, windows_are_whol
 
 ROOT = Path(__file__).parents[2]
 HEADING = "Five-minute tour"
-UP_S, ROWS_S, BLOCK_S, STOP_S = 60.0, 420.0, 90.0, 40.0
+UP_S, ROWS_S, BLOCK_S, STOP_S = 240.0, 420.0, 180.0, 90.0
 """Longest waits: for the demo's flow, for rows in a table, for one block, for the end of the demo."""
 
 pytestmark = [
@@ -122,7 +122,7 @@ class Reader:
     def flows(self) -> list[str]:
         """What the page shows."""
         url = self.found(r"page on (http://\S+/)$")
-        with urllib.request.urlopen(f"{url}api/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}api/status", timeout=60) as answer:
             return [flow["name"] for flow in json.load(answer)["flows"]]
 
 

@@ -43,7 +43,7 @@ def test_kill_9_of_gateway_and_collector_in_mid_stream_changes_nothing_in_the_ta
     assert rig.deploy(gateway, truth.document(interval_s=0.2))["accepted"]
     publisher = rig.publishing(truth.as_messages(packs), rate=600.0)
     kills = {"gateway": 0, "collector": 0}
-    while publisher.is_alive():
+    while publisher.is_alive() or not all(kills.values()):
         # in the very middle of the work: some time after input flows, or while the landing table grows; by turns at
         # first, so that a slow machine, which comes to few kills, kills both
         if draw.random() < 0.6 if min(kills.values()) else not kills["gateway"]:
@@ -57,8 +57,6 @@ def test_kill_9_of_gateway_and_collector_in_mid_stream_changes_nothing_in_the_ta
             collector.start()
             kills["collector"] += 1
     publisher.join()
-    assert kills["gateway"] >= 1
-    assert kills["collector"] >= 1
     gateway.wait(lambda s: s["ingest"]["connected"], "the connection")
     gateway.wait(
         # killed at the very end it may have acknowledged everything before, and gets nothing more

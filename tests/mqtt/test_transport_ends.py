@@ -164,7 +164,7 @@ async def test_stopping_while_there_is_no_broker_ends_at_once(mosquitto: MakeBro
     receiver = Recorder(mosquitto(start=False))
     await receiver.client.start()
     await until(lambda: receiver.client.status.error, "a first attempt")
-    await asyncio.wait_for(receiver.client.stop(), 10.0)
+    await asyncio.wait_for(receiver.client.stop(), 60.0)
     assert receiver.disconnected == []
 
 

@@ -234,7 +234,7 @@ def test_metrics_tell_streams_restarts_and_alerts(tmp_path: Path) -> None:
         "ahead": {"quiet": 4},
     }
     with served(0, dict), served(port, lambda: found):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         with pytest.raises(EdgertError, match=f"expected a free port, got {port}"), served(port, dict):
             pass

@@ -49,7 +49,7 @@ def test_killed_in_mid_write_again_and_again_each_result_lands_once(
         collector.wait()
         outbox.status.clear()
     start(port)
-    wait_until(lambda: resend(outbox), "all acknowledgements")
+    wait_until(lambda: resend(outbox), "all acknowledgements", progress=lambda: len(outbox.waiting))
     rows = query(DeltaTable(str(log.parent)), ["sequence", "source"])
     pairs = [(r["sequence"], r["source"]) for r in rows]
     assert len(pairs) == len(set(pairs)) == 1 + 600 * 20

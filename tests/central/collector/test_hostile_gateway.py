@@ -23,8 +23,8 @@ from tests.central.results_examples import Gateway, contribution
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-WITHIN_S = 1.0
-"""Of the collector's CPU: half of the 2 s, since as much again goes to brokers and disks."""
+WITHIN_S = 2.0
+"""Of the collector's CPU. What it does while this process stands still counts, too."""
 WITHIN_WALL_S = 10.0
 """By the clock, on a machine with a core for each process that wants one. The attacks made it 82, 109 and 120 s."""
 MOST_MB = 256
