@@ -93,7 +93,7 @@ class Gateway:
         command = [sys.executable, "-m", "gateway", "--config", str(self._folder / "gateway.toml")]
         with (self._folder / "gateway.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=env)
-        wait_for(self._is_ready, 20, f"the gateway is ready; see {self._folder}/gateway.log")
+        wait_for(self._is_ready, DEADLINE_S, f"the gateway is ready; see {self._folder}/gateway.log")
 
     def _is_ready(self) -> bool:
         try:
@@ -194,7 +194,7 @@ def test_a_board_with_an_agent_has_a_card_of_os_scheduling(page: Browser, gatewa
     with (tmp_path / "agent.log").open("wb") as log:
         agent = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, cwd=ROOT)
     try:
-        wait_for((data / "agent.sock").exists, 20, f"the agent's socket; see {tmp_path}/agent.log")
+        wait_for((data / "agent.sock").exists, DEADLINE_S, f"the agent's socket; see {tmp_path}/agent.log")
         page.open(gateway.url)
         page.wait_for("return document.querySelectorAll('#scheduling-table tbody tr').length >= 1")
         assert not page.run("return document.querySelector('#scheduling').hidden")

@@ -23,7 +23,7 @@ from tests.brokers import Broker
 from tests.gateway.web import webdriver
 from tests.gateway.web.webdriver import Browser, browser, wait_for
 from tests.gateway.worlds import ARTEFACTS, ROOT
-from tests.integration.rig import Rig
+from tests.integration.rig import Process, Rig
 
 pytestmark = [
     pytest.mark.browser,
@@ -79,9 +79,21 @@ def gateway_of(folder: Path, broker: Broker, flows: int, flow: str = FLOW) -> It
         process.wait(60.0)
 
 
+@contextmanager
+def collector_of(folder: Path, broker: Broker) -> Iterator[Process]:
+    """Acknowledges results: a flow whose results wait is no good one."""
+    rig = Rig(folder, broker)
+    collector = rig.collector()
+    collector.start()
+    try:
+        yield collector
+    finally:
+        rig.close()
+
+
 def get(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
@@ -147,9 +159,10 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
     messages = [("room/3/shelf", b"21.5 C")]
     messages += [(f"room/{n}/{place}", b'{"temperature": 21}') for n in (0, 1) for place in range(KEYS)]
     with (
+        browser() as page,
+        collector_of(tmp_path, broker),
         gateway_of(tmp_path, broker, 12) as url,
         publishing(broker, messages, every_s=0.4),
-        browser() as page,
     ):
         page.open(url)
         page.wait_for("return document.querySelectorAll('#index li').length === 12")
@@ -159,7 +172,7 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         assert "21.5 C" in card
         assert "room/3/shelf" in card
         assert re.search(r"[1-9][\d,]* dropped", card), card
-        assert page.run("return document.querySelector('#flow-room-0 .badge').className") == "badge good"
+        page.wait_for("return document.querySelector('#flow-room-0 .badge').className === 'badge good'")
         assert page.run("return document.querySelector('#flow-room-7 .badge').textContent") == "no input yet"
         assert "flow room-3: refuses all" in page.run("return document.querySelector('#problems').textContent")
 
@@ -192,9 +205,9 @@ def test_all_keys_of_the_newest_window_are_on_the_page(tmp_path: Path, mosquitto
     broker, keys = mosquitto(), 611
     readings = json.dumps([{"place": place, "temperature": 21} for place in range(keys)]).encode()
     with (
+        browser() as page,
         gateway_of(tmp_path, broker, 1, FLOW.replace("/{{place}}", "")) as url,
         publishing(broker, [("room/0", readings)], every_s=0.4),
-        browser() as page,
     ):
         page.open(url)
         pager = "document.querySelector('#flow-room-0 .pager')"
@@ -210,30 +223,29 @@ def test_all_keys_of_the_newest_window_are_on_the_page(tmp_path: Path, mosquitto
 
 def test_a_collector_that_was_killed_is_red_after_a_minute(tmp_path: Path, mosquitto: Callable[..., Broker]) -> None:
     broker = mosquitto()
-    rig = Rig(tmp_path, broker)
-    collector = rig.collector()
-    collector.start()
     messages = [("room/0/shelf", b'{"temperature": 21}')]
-    try:
-        with gateway_of(tmp_path, broker, 1) as url, publishing(broker, messages, every_s=0.4), browser() as page:
-            page.open(url)
-            page.wait_for("return document.querySelector('#link-central').className === 'good'")
-            collector.kill()
-            page.wait_for("return document.querySelector('#link-central').className === 'bad'", 90)
-            assert page.run("return document.querySelector('#link-central .value').textContent") == "no collector"
-            problem = page.run("return document.querySelector('#problems').textContent")
-            assert re.search(
-                r"no collector has acknowledged a result for (\d\d s|1 min); [1-9]\d* result rows? in the outbox",
-                problem,
-            )
-            code, health = get(f"{url}healthz")
-            assert (code, health.splitlines()[0]) == (503, "not ready")
-            assert "is edgert-collector running there, for fleet test?" in health
-            assert_readable(page, dark=False)
-            assert page.violations() == []
-            page.screenshot(ARTEFACTS / "page-dead-collector.png")
-            assert_fits_a_phone(page, "page-dead-collector")
-            collector.start()
-            page.wait_for("return document.querySelector('#link-central').className === 'good'")
-    finally:
-        rig.close()
+    with (
+        browser() as page,
+        collector_of(tmp_path, broker) as collector,
+        gateway_of(tmp_path, broker, 1) as url,
+        publishing(broker, messages, every_s=0.4),
+    ):
+        page.open(url)
+        page.wait_for("return document.querySelector('#link-central').className === 'good'")
+        collector.kill()
+        page.wait_for("return document.querySelector('#link-central').className === 'bad'", 180)
+        assert page.run("return document.querySelector('#link-central .value').textContent") == "no collector"
+        problem = page.run("return document.querySelector('#problems').textContent")
+        assert re.search(
+            r"no collector has acknowledged a result for (\d\d s|1 min); [1-9]\d* result rows? in the outbox",
+            problem,
+        )
+        code, health = get(f"{url}healthz")
+        assert (code, health.splitlines()[0]) == (503, "not ready")
+        assert "is edgert-collector running there, for fleet test?" in health
+        assert_readable(page, dark=False)
+        assert page.violations() == []
+        page.screenshot(ARTEFACTS / "page-dead-collector.png")
+        assert_fits_a_phone(page, "page-dead-collector")
+        collector.start()
+        page.wait_for("return document.querySelector('#link-central').className === 'good'")
