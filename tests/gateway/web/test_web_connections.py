@@ -42,22 +42,21 @@ def test_events_bring_a_new_status_again_and_again() -> None:
     serve(check, lambda: judged(status))
 
 
-def test_a_stop_ends_open_event_streams_instead_of_waiting_for_them() -> None:
-    async def main() -> float:
+def test_a_stop_ends_open_event_streams_instead_of_waiting_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.server.STOP_S", 10 * TIMEOUT_S)
+
+    async def main() -> None:
         server = WebServer("127.0.0.1", 0, example_status)
         assert await server.start()
         reader, writer = await connect(server)
         writer.write(request("/api/events", "localhost"))
         await read_head(reader)
         await next_event(reader)
-        began = asyncio.get_running_loop().time()
         await asyncio.wait_for(server.stop(), TIMEOUT_S)
-        took = asyncio.get_running_loop().time() - began
         assert b"data" not in await asyncio.wait_for(reader.read(), TIMEOUT_S)
         writer.close()
-        return took
 
-    assert asyncio.run(main()) < 2.0
+    asyncio.run(main())
 
 
 async def silent(server: WebServer, count: int) -> list[asyncio.StreamWriter]:
@@ -69,11 +68,13 @@ async def silent(server: WebServer, count: int) -> list[asyncio.StreamWriter]:
     return writers
 
 
-def test_silent_connections_do_not_keep_anybody_from_health_metrics_and_page() -> None:
+def test_silent_connections_do_not_keep_anybody_from_health_metrics_and_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_S", 10 * TIMEOUT_S)  # none of them ends by itself
+
     async def check(server: WebServer) -> None:
         writers = await silent(server, 3 * PLACES)
         for path in ("/healthz", "/metrics", "/"):
-            assert (await asyncio.wait_for(get(server, path), 8.0)).status == 200
+            assert (await get(server, path)).status == 200
         for writer in writers:
             writer.close()
 
@@ -88,7 +89,7 @@ def test_open_event_streams_do_not_keep_this_machine_from_health() -> None:
             writer.write(request("/api/events", "localhost"))
             await read_head(reader)
             streams.append(writer)
-        assert (await asyncio.wait_for(get(server, "/healthz"), 8.0)).status == 200
+        assert (await get(server, "/healthz")).status == 200
         for writer in streams:
             writer.close()
 
