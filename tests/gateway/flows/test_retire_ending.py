@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from edgert.core.clock import VirtualClock
 from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.flow_run import FlowRun
@@ -29,9 +30,10 @@ def gaps(gateway: Gateway) -> list[str]:
 
 
 class Stands:
-    """In the place of what runs flow f to its end: does not go on until it may."""
+    """In the place of what runs flow f to its end: does not go on until it may. `turn`: of which it makes one after the
+    other meanwhile."""
 
-    def __init__(self, gateway: Gateway, patch: pytest.MonkeyPatch, *, turning: bool = False) -> None:
+    def __init__(self, gateway: Gateway, patch: pytest.MonkeyPatch, turn: Callable[[], None] | None = None) -> None:
         self.began, self.may = threading.Event(), threading.Event()
         self.threads: list[threading.Thread] = []
         run_out = gateway.host.checkpoints.run_out
@@ -42,7 +44,8 @@ class Stands:
             def stand() -> Iterator[Said]:
                 self.threads.append(threading.current_thread())
                 self.began.set()
-                while turning and not self.may.is_set():
+                while turn and not self.may.is_set():
+                    turn()
                     yield run.all[0], ()
                 assert self.may.wait(DEADLINE_S)
                 yield from turns
@@ -66,9 +69,11 @@ async def test_while_a_flow_is_brought_to_its_end_the_others_are_checkpointed(
     gateway = Gateway(tmp_path / "db")
     await both(gateway)
     gateway.flows.retirement.still_s = 0.2  # turns end all the time: it is not given up
-    stands = Stands(gateway, monkeypatch, turning=True)
+    clock = VirtualClock()  # of the turns alone, for a busy machine may stand still for so long
+    monkeypatch.setattr("gateway.flows.retire.time", clock)
+    stands = Stands(gateway, monkeypatch, lambda: clock.advance(0.02))
     change = asyncio.ensure_future(gateway.flows.deploy(document(description="new"), "mqtt"))
-    assert await asyncio.to_thread(stands.began.wait, 10.0)
+    assert await asyncio.to_thread(stands.began.wait, DEADLINE_S)
     gateway.ingest.feed([Publish("y/a", b"{}", 1, False, False, 2)])
     commits = gateway.checkpointer.status.commits
     ends = time.monotonic() + 2 * gateway.flows.retirement.still_s
@@ -95,7 +100,7 @@ async def test_a_flow_that_is_blocked_on_its_way_to_its_end_is_given_up(
     (gap,) = gaps(gateway)
     assert "flow f was stuck when it was brought to its end" in gap
     stands.may.set()
-    await asyncio.to_thread(stands.threads[0].join, 10.0)
+    await asyncio.to_thread(stands.threads[0].join, DEADLINE_S)
     assert not stands.threads[0].is_alive()
     assert gateway.shipped() == 0, "nobody waits for it any more"
     gateway.crash()
@@ -108,14 +113,14 @@ async def test_a_gateway_that_ends_meanwhile_does_not_wait(tmp_path: Path, monke
     await both(gateway)
     stands = Stands(gateway, monkeypatch)
     change = asyncio.ensure_future(gateway.flows.deploy(document(description="new"), "mqtt"))
-    assert await asyncio.to_thread(stands.began.wait, 10.0)
+    assert await asyncio.to_thread(stands.began.wait, DEADLINE_S)
     change.cancel()
     with pytest.raises(asyncio.CancelledError):
         await change
     assert not gateway.flow_registry.busy.locked()
     assert await gateway.checkpoint()
     stands.may.set()
-    await asyncio.to_thread(stands.threads[0].join, 10.0)
+    await asyncio.to_thread(stands.threads[0].join, DEADLINE_S)
     gateway.crash()
     again = Gateway(tmp_path / "db")
     assert again.flows.version("f") == 1
