@@ -65,7 +65,7 @@ class RealAgent:
     def status(self) -> dict[str, Any]:
         """`fleet.status`; empty while the agent does not answer."""
         try:
-            found: dict[str, Any] = call(self.folder / "agent.sock", "fleet.status", timeout_s=5)
+            found: dict[str, Any] = call(self.folder / "agent.sock", "fleet.status", timeout_s=60)
         except ControlError:
             return {}
         return found

@@ -19,6 +19,7 @@ from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.membership.transport import Transport
 from edgert.core.system_clock import SystemClock
+from tests.waiting import DEADLINE_S
 
 
 async def started(
@@ -29,6 +30,7 @@ async def started(
     membership = Membership(name, ("127.0.0.1", 1), epoch, Parameters(), random, clock.monotonic())
     sealer = Sealer(name, "f", epoch, KeyRing([key]), random.randbytes, HelloMemory(folder))
     transport = Transport(membership, sealer, clock, lambda _: None)
+    transport.first_s = DEADLINE_S  # a machine that stands still makes nobody silent
     address = await transport.start(at)
     membership.move(address, clock.monotonic())
     return transport
