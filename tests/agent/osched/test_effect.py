@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,21 +12,26 @@ from agent.osched.kernel.door import Door
 from agent.osched.kernel.grouping import incomparable
 from agent.osched.kernel.rights import abilities
 from tests.agent.osched.worlds import BUSY, PROC, Worker, needs_nice, worker
+from tests.waiting import wait_until
 
 pytestmark = [needs_nice, pytest.mark.integration]
-SECONDS = 3.0
+ENOUGH_S = 0.3
 
 
 def shares(*processes: Worker) -> list[float]:
-    """Part of their CPU time that each process gets."""
+    """Part of their CPU time that each process gets, until each has run for `ENOUGH_S`: others may want the core."""
 
     def ran() -> list[float]:
         return [times.ran_s if (times := PROC.times(p.threads()[0])) else 0.0 for p in processes]
 
     before = ran()
-    threading.Event().wait(SECONDS)
-    got = [after - then for after, then in zip(ran(), before, strict=True)]
-    return [each / sum(got) for each in got]
+
+    def got() -> list[float]:
+        return [after - then for after, then in zip(ran(), before, strict=True)]
+
+    wait_until(lambda: min(got()) >= ENOUGH_S, "CPU time of each", progress=got, poll_s=0.05)
+    found = got()
+    return [each / sum(found) for each in found]
 
 
 def test_nice_0_against_10_is_about_10_to_1(tmp_path: Path) -> None:
