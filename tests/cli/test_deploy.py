@@ -23,7 +23,7 @@ from edgert.mqtt.clients.control_plane import ControlConnection
 from edgert.operators.registry import REGISTRY
 from tests.brokers import Broker
 from tests.integration.rig import FLEET, ROOT, Rig
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 MakeBroker = Callable[..., Broker]
 Run = Callable[..., tuple[int, str, str]]
@@ -64,8 +64,9 @@ def flow(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deploy(capsys: pytest.CaptureFixture[str]) -> Run:
+def deploy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `edgert deploy ...` and returns (status, standard output, standard error)."""
+    monkeypatch.setattr("edgert.cli.deploy.QUIET_S", 2.0)  # a busy broker says later which gateways there are
 
     def run(*arguments: object) -> tuple[int, str, str]:
         status = main(["deploy", *map(str, arguments)])
@@ -173,9 +174,9 @@ def test_without_a_broker_it_says_so_at_once_and_only_that(flow: Path) -> None:
         "--broker",
         f"127.0.0.1:{port}",
         "--timeout-s",
-        "60",
+        "600",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"edgert: no connection to 127.0.0.1:{port}: Connection refused; nothing was sent\n"
 
@@ -242,7 +243,7 @@ def test_when_no_gateway_answers_its_last_status_is_told(
     states: dict[str, str], expected: str, flow: Path, deploy: Run, mosquitto: MakeBroker
 ) -> None:
     broker = mosquitto()
-    where = ("--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 1)
+    where = ("--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 5)
     with births(broker.port, **states):
         status, _, err = deploy(flow, *where)
     assert status == 1
@@ -257,7 +258,7 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     gateway = rig.gateway()
     gateway.start_ready()
     gateway.wait(lambda s: s["central"]["connected"], "the control connection")
-    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET)
+    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET, "--timeout-s", 60)
     assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
     status, out, _ = deploy(flow, *where, "--json")
     facts = {"flow": "warm", "fleet": FLEET, "gateway": "g1", "version": 1}
@@ -266,7 +267,10 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     assert deploy(flow, *where, "--gateway", "g1")[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
     settings = rig.folder / "of-the-gateway.toml"
     settings.write_text(f'[gateway]\nid = "g1"\nfleet = "{FLEET}"\n[central]\nport = {rig.broker.port}\n')
-    assert deploy(flow, "--config", settings)[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
+    assert deploy(flow, "--config", settings, "--timeout-s", 60)[:2] == (
+        0,
+        "flow warm on gateway g1: accepted, version 2\n",
+    )
     assert deploy("--remove", "warm", *where)[:2] == (0, "flow warm on gateway g1: version 2 is removed\n")
     status, _, error = deploy("--remove", "warm", *where)
     assert status == 1
@@ -281,7 +285,7 @@ def test_a_loop_that_there_may_be_is_said_to_who_deploys(rig: Rig, flow: Path, d
     gateway = rig.gateway()
     gateway.start_ready()
     gateway.wait(lambda s: s["central"]["connected"], "the control connection")
-    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET)
+    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET, "--timeout-s", 60)
     assert deploy(flow, *where)[2] == ""
     back = flow.with_name("back.toml")
     back.write_text(BACK)
@@ -320,7 +324,7 @@ def test_a_refusal_names_every_error_and_what_becomes_of_the_document(
     try:
         assert subscribed.wait(60.0)
         status, out, err = deploy(
-            flow, "--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 20
+            flow, "--broker", f"127.0.0.1:{broker.port}", "--fleet", FLEET, "--gateway", "g1", "--timeout-s", 60
         )
     finally:
         fake.stop()
