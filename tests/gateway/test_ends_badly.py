@@ -46,7 +46,7 @@ def test_it_says_why_with_a_status_and_waits_for_no_thread(tmp_path: Path, error
     config.write_text(f'[gateway]\nid = "g1"\ndata_dir = "{tmp_path}"\n')
     os.mkfifo(pipe)
     command = [sys.executable, "-c", FAILING.format(error=error), str(config), str(pipe)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert ended.stderr.endswith(said)
     assert ("Traceback" in ended.stderr) == ("MemoryError" in error)

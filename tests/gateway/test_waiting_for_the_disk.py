@@ -69,7 +69,7 @@ async def starting(folder: Path, disk: FullDisk, files_s: float = 0.0) -> AsyncI
         yield daemon
     finally:
         daemon.stop()
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(DEADLINE_S):
             await running
 
 

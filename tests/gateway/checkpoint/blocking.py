@@ -43,7 +43,7 @@ class Blocking:
         self.free.clear()
         self._entered.clear()  # of a turn before
         self.feed(1)
-        assert await asyncio.to_thread(self._entered.wait, 10.0)
+        assert await asyncio.to_thread(self._entered.wait, 60.0)
         self.feed(2)
 
     async def checkpoint(self, later_s: float = 0.0) -> list[tuple[int, int]]:
@@ -57,7 +57,7 @@ class Blocking:
     async def go_on(self) -> None:
         self.free.set()
         runs = self.gateway.flows.runs.values()
-        assert await asyncio.to_thread(self.gateway.pool.wait_empty, [i for r in runs for i in r.all], 10.0)
+        assert await asyncio.to_thread(self.gateway.pool.wait_empty, [i for r in runs for i in r.all], 60.0)
 
     def die(self) -> None:
         """What the blocked operator does from now on is in vain."""

@@ -79,7 +79,7 @@ async def test_what_keeps_a_flow_s_last_results_from_being_written_is_said(
         write(self, db, commit)
 
     monkeypatch.setattr(Database, "_write", damaged)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
         await asyncio.gather(*gateway.flows.losses.telling.running)
     assert "could not be written (the database could not be written: expected a map)" in gaps(gateway)[0].text

@@ -72,7 +72,7 @@ async def test_a_flow_that_does_not_stop_stays_as_it_is(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(run.stages["minute"].logic, "process", block)
     gateway.ingest.feed([Publish("x/a", b'{"time": 1700000000}', 1, False, False, 1)])
-    assert await asyncio.to_thread(entered.wait, 10.0)
+    assert await asyncio.to_thread(entered.wait, 60.0)
     with pytest.raises(EdgertError, match="does not stop"):
         await gateway.flows.deploy(document(description="new"), "mqtt")
     with pytest.raises(EdgertError, match="does not stop"):
@@ -249,7 +249,7 @@ async def test_a_flow_is_deployed_when_the_broker_has_answered_to_its_subscripti
     ingest = gateway.ingest
     ingest.subscriber.open, ingest.subscriber.client = True, AgreeingClient()
     deploying = asyncio.ensure_future(gateway.flows.deploy(document(), "mqtt"))
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while not ingest.subscriber.unanswered:  # noqa: ASYNC110 - nothing says when
             await asyncio.sleep(0)
     assert not deploying.done()

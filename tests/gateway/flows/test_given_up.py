@@ -193,7 +193,7 @@ async def test_a_damaged_opening_holds_up_no_removal(tmp_path: Path, monkeypatch
     with sqlite3.connect(tmp_path / "db") as db:
         db.execute("UPDATE opening SET payload = x'c1'")
     monkeypatch.setattr(gateway.host.checkpoints, "run_out", mock.Mock(side_effect=RuntimeError("an operator's fault")))
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         assert await gateway.flows.remove("f")
     (gap,) = gaps(gateway)
     assert "could not be brought to its end" in gap.text
@@ -274,7 +274,7 @@ async def test_nobody_waits_for_a_database_that_is_known_to_be_damaged(
     refused = StoreError("nothing is written any more")
     monkeypatch.setattr(gateway.database, "go_back", mock.Mock(side_effect=refused))
     monkeypatch.setattr(gateway.host.checkpoints, "run_out", mock.Mock(side_effect=refused))
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         with pytest.raises(DamagedError, match="nothing is written"):
             async with gateway.flow_registry.last_checkpoint("f"):
                 pytest.fail("expected no restore")

@@ -260,7 +260,7 @@ async def test_a_flow_that_starts_while_a_model_is_checked_gets_it(
 
     monkeypatch.setattr(Predictions, "checked_untrusted", slow)
     offer = asyncio.create_task(gateway.flows.models.offer_untrusted("air", model(3)))
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, 60.0)
     await gateway.flows.deploy(document("late"), "file")
     may_end.set()
     assert await offer == ["f/p", "late/p"]
