@@ -21,7 +21,7 @@ from gateway.hosts.slot_deaths import MOST_DEATHS
 from tests.integration import truth
 from tests.integration.rig import Gateway, Rig
 from tests.integration.worlds import COUNTING, counted, messages_until
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -40,10 +40,15 @@ def socket_of(gateway: Gateway) -> Path:
     return gateway.data / "control.sock"
 
 
+def figures(gateway: Gateway, flow: str = "city-air") -> dict[str, Any]:
+    """The raw figures of a flow."""
+    found: dict[str, Any] = call(socket_of(gateway), "figures", timeout_s=DEADLINE_S)["flows"][flow]
+    return found
+
+
 def slots_of(gateway: Gateway) -> dict[str, int]:
-    """The slot of each operator, as the raw figures say."""
-    found = call(socket_of(gateway), "figures")["flows"]["city-air"]["instances"]
-    return {operator: one["slot"] for one in found.values() for operator in one["operators"]}
+    """The slot of each operator."""
+    return {operator: one["slot"] for one in figures(gateway)["instances"].values() for operator in one["operators"]}
 
 
 def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,9 +73,9 @@ def test_operators_move_by_hand_and_by_both_schedulers_under_load(rig: Rig, caps
     assert "plan 2, exactly-once, 4 instances on gateway g1" in explained(capsys, at)
     assert main(["place", "city-air", "--by", "locality", *at]) == 0
     assert len(set(slots_of(gateway).values())) == 1
-    plan = call(socket_of(gateway), "figures")["flows"]["city-air"]["plan"]
+    plan = figures(gateway)["plan"]
     assert main(["place", "city-air", "--by", "locality", *at]) == 0, "where they are already"
-    assert call(socket_of(gateway), "figures")["flows"]["city-air"]["plan"] == plan
+    assert figures(gateway)["plan"] == plan
     placed.set()
     publishing.join()
     rig.finish(gateway, "city-air", len(packs))
@@ -103,7 +108,7 @@ def test_what_cannot_be_placed_is_refused_with_the_reason(
     assert rig.deploy(gateway, COUNTING)["accepted"]
     assert main(["place", *arguments, "--socket", str(socket_of(gateway))]) == 1
     assert why in capsys.readouterr().err
-    assert call(socket_of(gateway), "figures")["flows"]["counting"]["plan"] == 0
+    assert figures(gateway, "counting")["plan"] == 0
 
 
 def test_kill_9_of_gateway_and_slots_at_any_moment_of_a_place_changes_nothing(rig: Rig) -> None:
