@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
+from edgert.cli.main import main
 from edgert.control.client import call
+from edgert.control.messages import ControlError
 from tests.agent.rig import RealAgent
 from tests.integration import truth
 from tests.integration.boards import Boards
 from tests.integration.rig import FLEET, Rig
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 KEY = bytes(range(32))
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 STILL = "[moves]\nenabled = false\n"
 """The boards share a machine, and each would take the others for load of its own."""
+MISSED = re.compile("again|answer|reach")
+"""In refusals that a board causes which stood still for seconds, and is a suspect for the others."""
 
 
 class Fleet:
@@ -63,6 +71,36 @@ class Fleet:
     def close(self) -> None:
         for agent in self.agents.values():
             agent.kill()
+
+
+def until_done(do: Callable[[], Any], holds: Callable[[Any], object] = lambda _: True) -> Any:
+    """The result of what is asked for again, as a user would, while a board is missed or the result does not hold."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            found: Any = do()
+            if holds(found):
+                return found
+        except ControlError as error:
+            if not MISSED.search(str(error)):
+                raise
+            found = error
+        assert time.monotonic() < end, f"asked for {DEADLINE_S:g} s, last: {found}"
+        time.sleep(0.5)
+
+
+def told(capsys: pytest.CaptureFixture[str], *command: str, holds: Callable[[str], object] = lambda _: True) -> str:
+    """What a command of `edgert` says in the end: see `until_done`."""
+
+    def once() -> str:
+        capsys.readouterr()
+        failed, said = main(list(command)), capsys.readouterr()
+        if failed:
+            raise ControlError(said.err)
+        return said.out
+
+    said: str = until_done(once, holds)
+    return said
 
 
 def counts_of(packs: list[dict[str, Any]]) -> dict[tuple[float, str], int]:
