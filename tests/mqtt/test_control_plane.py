@@ -288,10 +288,11 @@ def test_after_a_loss_5_is_tried_again_unless_the_broker_said_lately_that_it_kno
     monkeypatch: pytest.MonkeyPatch, first: str, remember_s: float, then: int
 ) -> None:
     monkeypatch.setattr(versions, "REMEMBER_S", remember_s)
-    soon: Any = {"reconnect": SOON, "probe_timeout_s": 0.1}
+    soon: Any = {"reconnect": SOON, "probe_timeout_s": 0.1 if first == "silent" else 10 * DEADLINE_S}
     with fake_broker(first, "serve") as broker, connection(broker.port, **soon) as made:
         wait_until(lambda: made.connects == 1, "the first connection")
         assert (broker.levels, made.protocol) == ([5, 4], "3.1.1")
+        made.probe_timeout_s = 10 * DEADLINE_S
         broker.drop()
         wait_until(lambda: made.connects == 2, "the next connection")
         assert (broker.levels, made.protocol) == ([5, 4, then], "5" if then == 5 else "3.1.1")

@@ -126,7 +126,7 @@ async def test_a_slot_that_dies_while_its_flow_stands_still_for_a_plan_gives_it_
         process.start()
     walk.feed()
     async with walk.busy:
-        assert await walk.while_it_waits(lambda: walk.slots.checkpoints.stop_for_plan(walk.run, walk.feeding, 1.0))
+        assert await walk.while_it_waits(lambda: walk.slots.checkpoints.stop_for_plan(walk.run, walk.feeding, 60.0))
         walk.processes[1].die()
         walk.processes[1].start()
         await asyncio.sleep(0)
