@@ -26,7 +26,7 @@ def test_the_fleet_table_of_the_real_trace_equals_plain_python(rig: Rig) -> None
     rig.finish(gateway, "city-air", sent)
     rig.run_fleet_job()
     truth.assert_equal(rig.table("fleet/city-air"), truth.expected(packs, 60.0))
-    assert gateway.status()["drops"] == []
+    assert gateway.now()["drops"] == []
     assert gateway.terminate() == 0
     assert collector.terminate() == 0
 
