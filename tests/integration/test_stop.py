@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Broker
-from tests.integration import truth
+from tests.integration import patient, truth
 from tests.integration.rig import Rig
 from tests.integration.worlds import package, with_waiting
 from tests.waiting import wait_until
@@ -41,6 +41,7 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
     listener = rig.client()
     try:
         gateway = rig.gateway(pool={"slots": slots})
+        gateway.arguments[gateway.arguments.index("gateway")] = patient.__name__
         gateway.start_ready()
         assert rig.deploy(gateway, ECHO)["accepted"]
         listener.on_message = lambda _client, _data, message: came.update([json.loads(message.payload)["x"]])
@@ -52,7 +53,7 @@ def test_what_waits_for_the_brokers_small_window_is_published_before_the_end(
         publisher = rig.publishing(messages, rate=2_500.0)
         for part in (1, 2):
             wait_until(lambda: len(came) > part * MESSAGES // 4, "a part of it")  # noqa: B023
-            assert gateway.terminate() == 0
+            assert gateway.terminate(3 * patient.END_S) == 0
             assert "were not acknowledged by the broker" not in gateway.text()
             gateway.start_ready()
         publisher.join()
