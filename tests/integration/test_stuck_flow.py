@@ -69,11 +69,13 @@ def test_alarms_beside_it_go_out_though_its_queue_is_full(rig: Rig, slots: int) 
     }
     assert rig.deploy(gateway, {"name": "fork", "operators": operators})["accepted"]
     long = json.dumps({"v": 1, "text": "x" * 50_000}).encode()
-    sent = 0
+    rig.publish([("s/d0", long)], qos=0)  # what comes after it needs another worker, which is started as input comes
+    sent = 1
     try:
-        for _ in range(3):  # of 5 MB each, so slowly that what comes while a checkpoint is tried (2 s) has room
-            rig.publish([(f"s/d{n}", long) for n in range(100)], qos=0, rate=25.0)
-            sent += 100
+        wait_until(there.with_suffix(".begun").exists, "the turn that does not end")
+        for _ in range(15):  # of 1 MB each: what comes while a checkpoint is tried has room in the queue, of 4 MB
+            rig.publish([(f"s/d{n}", long) for n in range(20)], qos=0, rate=50.0)
+            sent += 20
             status = gateway.wait(lambda s: _rows_in(s, "alarm") == sent, "the alarms")  # noqa: B023 - called here
     finally:
         there.unlink()

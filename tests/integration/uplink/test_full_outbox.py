@@ -67,7 +67,7 @@ def test_after_an_outage_one_flow_has_all_and_the_other_states_what_is_missing(r
     gateway.wait(lambda s: s["ingest"]["unacknowledged"] >= SENSORS, "input that is not acknowledged")
     assert status["central"]["outbox_bytes"] <= status["central"]["outbox_quota_bytes"] == 1_048_576
     gateway.wait(lambda s: any(d["operator"] == "outbox" and d["flow"] == "shed" for d in s["drops"]), "what is shed")
-    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics", timeout=60) as answer:
         metrics = answer.read().decode()
     assert 'edgert_flow_blocked{flow="keep"} 1.0' in metrics
     assert 'edgert_flow_blocked{flow="shed"} 0.0' in metrics
