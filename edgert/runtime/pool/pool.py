@@ -7,8 +7,7 @@ An instance with rows is not chosen while it runs, or while `Backpressure` has i
 removal stops it), the `resting` (a row is tried again later) or the stalled (it feeds an instance in `over`: one whose
 queue is over its budget). `Schedule.freed` is the end of the last turn, from which idle time counts. `Schedule.ready`
 is when the last reason not to run ended, from which the wait for a worker counts. A `fast` instance had twenty short
-turns in a row, and no operator of it waits: the thread that feeds the pool may run it (`lend`). `ThreadRoles.since` is
-when the turn of such a thread began; None while none is lent.
+turns in a row, and no operator of it waits: the thread that feeds the pool may run it (`lend`).
 """
 
 from __future__ import annotations
@@ -217,10 +216,9 @@ class Pool:
     def _add_worker(self, now: float) -> None:
         """Starts one more worker if all are in long turns, and an instance waits for one."""
         if self.roles.all_in_long_turns(now) and self.policy.waiting and self.roles.workers < MOST_WORKERS:
+            log.warning("all %d workers are in turns that take long: another one is started", self.roles.workers)
             self.roles.workers += 1
-            number = self.roles.workers
-            log.warning("all %d workers are in turns that take long: another one is started", number - 1)
-            self._threads.append(self._new_thread(number))
+            self._threads.append(self._new_thread(self.roles.workers))
             self._threads[-1].start()
 
     def _new_thread(self, number: int) -> threading.Thread:
@@ -366,12 +364,14 @@ class Pool:
     # -- the policy and full queues
 
     def profile(self) -> None:
-        """Tells the policy what rows have cost and given since the last call, and lets queues shed that hang. To be
-        called every second or so."""
+        """Tells the policy what rows have cost and given since the last call, and lets queues shed that hang; another
+        worker begins if all hang. To be called every second or so."""
+        now = self._clock.monotonic()
         with self.lock:
             self.backpressure.profile()
-            if (freed := self.backpressure.look(self._clock.monotonic())) and self._asleep:
+            if (freed := self.backpressure.look(now)) and self._asleep:
                 self._work.notify(freed)
+            self._add_worker(now)
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
         """Gives each of the pool's `instances` this weight (1 at first): while the workers cannot keep up, the time of

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from edgert.core.batch import Batch
 from edgert.core.clock import VirtualClock
 from edgert.core.system_clock import SystemClock
@@ -79,18 +81,29 @@ def test_a_lent_thread_gives_the_rest_to_the_workers_when_its_time_is_over() -> 
     assert only.counters.rows_in == 50
 
 
-def test_where_all_workers_wait_for_something_another_one_is_started() -> None:
-    leave, done = threading.Event(), threading.Event()
-    blocks = instance("blocks", Pass(lambda batch: leave.wait(DEADLINE_S)))
+@pytest.mark.parametrize("comes", [True, False], ids=["input comes", "nothing comes"])
+def test_where_all_workers_wait_for_something_another_one_is_started(comes: bool) -> None:
+    leave, begun, done = threading.Event(), threading.Event(), threading.Event()
+
+    def block(batch: Batch) -> None:
+        begun.set()
+        leave.wait(DEADLINE_S)
+
+    blocks = instance("blocks", Pass(block))
     waits = instance("waits", Pass(lambda batch: done.set()))
     blocks.schedule.waits = waits.schedule.waits = True  # nothing for a thread that is lent
     pool = Pool(SystemClock(), workers=1)
     pool.add([blocks, waits])
     pool.start()
     pool.put([(blocks, 0, rows(1))])
+    assert begun.wait(DEADLINE_S)
+    pool.put([(waits, 0, rows(1))])
     ends = time.monotonic() + DEADLINE_S
     while not done.is_set() and time.monotonic() < ends:
-        pool.put([(waits, 0, rows(1))])
+        if comes:
+            pool.put([(waits, 0, rows(1))])
+        else:
+            pool.profile()
         done.wait(SLOW_S)
     leave.set()
     assert done.is_set()
