@@ -24,7 +24,7 @@ from edgert.runtime.instance.latency import quantile_s
 from gateway.hosts.slot_process import SlotProcess
 from gateway.hosts.slots import Slots
 
-STARTED_S = 30.0
+STARTED_S = 60.0
 REPORTED_S = 1.0
 """Slots report once a second."""
 

@@ -26,7 +26,10 @@ def test_results_come_back_under_the_plain_os_and_under_a_policy(tmp_path: Path)
     seen = {}
     with board(tmp_path, 3) as world:
         for policy in ("none", "qs"):
-            seen[policy] = {"0.1": [world.run(policy, 60.0, 0.5, 1.0)]}
+            for seconds in (1.0, 5.0, 20.0):  # on a busy machine nothing may have come back by then
+                seen[policy] = {"0.1": [world.run(policy, 60.0, 0.5, seconds)]}
+                if seen[policy]["0.1"][0]["results"] > 0:
+                    break
             assert seen[policy]["0.1"][0]["results"] > 0
             assert seen[policy]["0.1"][0]["p99_ms"] > 0
         status = world.use("qs")
@@ -41,6 +44,6 @@ def test_results_come_back_under_the_plain_os_and_under_a_policy(tmp_path: Path)
 @pytest.mark.skipif(lacks() is not None, reason=str(lacks()))
 def test_the_cost_of_the_agent_is_measured_at_a_hundred_operators() -> None:
     report = Report("osched_cost", "x", {}, 1)
-    measure_cost(Options(quick=True, repetitions=1, say=lambda text: None), report, seconds=8.0)
+    measure_cost(Options(quick=True, repetitions=1, say=lambda text: None), report, seconds=16.0)
     assert report.notes == ["100 operators, a period of 1 s"]
     assert all(figure.median > 0 for figure in report.figures.values())
