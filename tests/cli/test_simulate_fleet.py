@@ -26,7 +26,7 @@ def flow(tmp_path: Path) -> Path:
 
 def edgert(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "edgert", "simulate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
 
 
 def test_the_laboratorys_eleven_boards_with_faults_end_with_a_summary(flow: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from tests.demo.worlds import children_of, fleet_rows, missing, windows_are_whole
 
 START_S = 240.0
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(70
 def demo(data: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "edgert.cli.main", "demo", "--plain", "--data", str(data)]
     out = (data.parent / "demo.out").open("a")
-    ports = ("--web-port", "0", "--broker-port", "0")
+    ports = ("--web-port", str(free_port()), "--broker-port", str(free_port()))
     process = subprocess.Popen([*command, *ports, *options], stdout=out, stderr=subprocess.STDOUT, text=True)
     try:
         yield process

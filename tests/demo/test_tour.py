@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from tests.demo.worlds import children_of, fleet_rows, missing, windows_are_whole
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,8 @@ class Reader:
 
     def start(self) -> None:
         """`make demo`, on ports that are free. Returns when its flow runs."""
-        command = [sys.executable, "-m", "edgert", "demo", "--plain", "--web-port", "0", "--broker-port", "0"]
+        ports = ["--web-port", str(free_port()), "--broker-port", str(free_port())]
+        command = [sys.executable, "-m", "edgert", "demo", "--plain", *ports]
         with self.out.open("wb") as out:
             self.demo = subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=out, stderr=out)
         wait_for(lambda: "sensors: ready" in self.said(), self.said, UP_S)

@@ -13,6 +13,7 @@ import pytest
 
 from images.qemu.__main__ import SCENES, _scenes
 from images.qemu.machine import FIRST_S, BootError, Machine
+from tests.waiting import DEADLINE_S
 
 
 def test_scenes_are_chosen_by_name() -> None:
@@ -82,5 +83,5 @@ def test_a_board_that_starts_again_while_it_owes_an_answer_is_asked_again(
     probe.look_s = 0.01
     monkeypatch.setattr(probe, "_process", SimpleNamespace(poll=lambda: None))
     shell = Shell(probe, tmp_path)
-    assert probe.ask("echo here", within_s=20.0) == (0, "here\n")
+    assert probe.ask("echo here", within_s=DEADLINE_S) == (0, "here\n")
     assert len(shell.commands) == 2

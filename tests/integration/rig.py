@@ -210,6 +210,13 @@ class Rig:
         client.loop_start()
         return client
 
+    def subscribe(self, client: paho.Client, topic: str) -> None:
+        """Returns when the broker has taken it: what comes from then on is heard."""
+        armed = threading.Event()
+        client.on_subscribe = lambda *_: armed.set()
+        client.subscribe(topic, 1)
+        assert armed.wait(DEADLINE_S), f"waited {DEADLINE_S:g} s for the broker to take a subscription"
+
     def publish(self, messages: Iterable[Message], qos: int = 1, rate: float = 0.0, retain: bool = False) -> int:
         """Returns when the broker has all of them; `rate` in messages/s (0: as fast as it goes)."""
         client = self.client()
@@ -238,7 +245,6 @@ class Rig:
         base = f"edgert/v1/{FLEET}/{gateway.name}"
         answers: list[dict[str, Any]] = []
         client = self.client()
-        armed = threading.Event()
 
         def on_message(_client: Any, _data: Any, message: paho.MQTTMessage) -> None:
             state = json.loads(message.payload)
@@ -247,9 +253,7 @@ class Rig:
                 answers.append(state)
 
         client.on_message = on_message
-        client.on_subscribe = lambda *_: armed.set()
-        client.subscribe(f"{base}/{answer}", 1)
-        assert armed.wait(60.0), "waited a minute for the central broker to take a subscription"
+        self.subscribe(client, f"{base}/{answer}")
         sent_at = -AGAIN_S
 
         def answered() -> bool:

@@ -54,7 +54,7 @@ def test_results_land_long_before_the_checkpoint_and_a_kill_loses_none(rig: Rig,
     assert repeated(gateway) >= len(early)
     rig.publish(truth.as_messages(packs[500:]))
     gateway.wait(lambda s: s["ingest"]["unacknowledged"] == 1000, "all input")
-    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/metrics", timeout=60) as answer:
         assert f'edgert_flow_repeated_rows_total{{flow="city-air"}} {repeated(gateway)}.0' in answer.read().decode()
     assert rig.tell(gateway, "flows/city-air", b"", "flows/city-air/state")["accepted"]
     rig.drained(gateway)

@@ -49,7 +49,7 @@ def test_bad_payloads_are_counted_dead_lettered_and_cost_nothing_else(rig: Rig) 
     letters: list[bytes] = []
     client = rig.client()
     client.on_message = lambda _c, _d, message: letters.append(bytes(message.payload))
-    client.subscribe("lost/letters", 1)
+    rig.subscribe(client, "lost/letters")
     huge = b"[" + b" " * 10_000_000 + b"]"
     messages: list[Message] = []
     for payload in [*BAD_PAYLOADS.values(), *BAD_VALUES.values(), huge]:
@@ -274,7 +274,7 @@ def test_a_row_that_gives_a_topic_at_which_the_broker_would_hang_up_costs_no_oth
     got: list[str] = []
     client = rig.client()
     client.on_message = lambda _c, _d, message: got.append(message.topic)
-    client.subscribe("out/#", 1)
+    rig.subscribe(client, "out/#")
     names = ["line 1", "line 1\t", "line\u0085", "line\ufffe", "line 2"]
     rig.publish([("lines/a", json.dumps({"name": name, "v": 2}).encode()) for name in names])
     wait_until(lambda: len(got) >= 2, "what can be published")

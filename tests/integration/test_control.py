@@ -31,7 +31,7 @@ def _listen(rig: Rig, topic: str) -> tuple[paho.Client, queue.Queue[paho.MQTTMes
     inbox: queue.Queue[paho.MQTTMessage] = queue.Queue()
     client = rig.client()
     client.on_message = lambda _c, _d, message: inbox.put(message)
-    client.subscribe(topic, 1)
+    rig.subscribe(client, topic)
     return client, inbox
 
 

@@ -60,7 +60,7 @@ def test_kill_9_of_gateway_and_collector_in_mid_stream_changes_nothing_in_the_ta
     gateway.wait(lambda s: s["ingest"]["connected"], "the connection")
     gateway.wait(
         # killed at the very end it may have acknowledged everything before, and gets nothing more
-        lambda s: (s["ingest"]["messages"] or s["uptime_s"] > 10) and not s["ingest"]["unacknowledged"],
+        lambda s: (s["ingest"]["messages"] or s["uptime_s"] > 30) and not s["ingest"]["unacknowledged"],
         "the acknowledgements",
     )
     rig.finish(gateway, "city-air", 0)

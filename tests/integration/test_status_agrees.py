@@ -47,7 +47,7 @@ def printed(*arguments: str) -> tuple[int, str]:
 
 def healthz(gateway: Gateway) -> tuple[int, list[str]]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/healthz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{gateway.port}/healthz", timeout=60) as answer:
             return answer.status, answer.read().decode().splitlines()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode().splitlines()

@@ -16,6 +16,7 @@ from edgert.control.messages import ControlError
 from tests.integration import truth
 from tests.integration.boards import CoordinatorDied
 from tests.lab.lab import Lab
+from tests.waiting import DEADLINE_S
 
 BOARDS: Final = ("g1", "g2", "g3")
 KEYED: Final = ("by-device", "tracked", "by-sensor", "window")
@@ -291,7 +292,7 @@ def inject(lab: Lab, faults: Sequence[Fault], placed: Placed) -> None:
 def landed(lab: Lab, messages: int) -> tuple[Mapping[Any, int], Mapping[Any, float]]:
     """(window start, source) → count, and → sum, of the table. The collector may be a moment behind: waits for it."""
     rig = lab.central.rig
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE_S
     while sum(rig.counts(FLOW).values()) < messages and time.monotonic() < deadline:
         time.sleep(0.2)
     return rig.counts(FLOW), rig.counts(FLOW, "total")

@@ -87,7 +87,7 @@ def test_steered_by_hand_until_ctrl_c(
     started = psutil.Process(up.pid).children(recursive=True)
     up.send_signal(signal.SIGINT)
     assert up.wait(60.0) == 0
-    assert not any(process.is_running() for process in started)
+    wait_until(lambda: not any(process.is_running() for process in started), "the end of all its processes")
     assert not (tmp_path / "run").exists()
     assert not list(Path("/sys/fs/cgroup").glob(f"*/edgert-lab-{up.pid}-*"))
 

@@ -159,7 +159,10 @@ def test_alerts_are_raised_and_cleared_once_whatever_happens_to_the_streams(worl
         cleared = {(rule, k, CLEARED) for rule, k, _ in raised}
         wait_until(lambda: world.said() == cleared, "two alerts cleared", PATIENCE_S, poll_s=0.1)
         assert {a["cleared"] for a in world.alerts()} == {world.end(6)}
-        assert [job.streams.restarts[f"alert:{rule}", NEW_COLUMNS] for rule in ("quiet", "odd")] == [1, 1]
+        restarts = job.streams.restarts  # one that fails meanwhile knows the new columns at its next start
+        assert all(
+            restarts[f"alert:{r}", NEW_COLUMNS] == 1 or restarts[f"alert:{r}", FAILURE] for r in ("quiet", "odd")
+        )
         assert job.counts == {(rule, s): 1 for rule in ("quiet", "odd") for s in (RAISED, CLEARED)}
 
         # c has gone to the other gateway, where it is heard.
@@ -198,7 +201,7 @@ def test_a_gateway_that_is_away_is_told_and_a_rule_that_fits_no_column_stops_no_
         ):
             wait_until(lambda text=text: text in caplog.text, text, PATIENCE_S, poll_s=0.1)  # type: ignore[misc]
         assert {name for name, why in job.streams.restarts if why == FAILURE} >= {"alert:odd", "alert:quiet"}
-        assert list(job.streams.running()) == ["alert:lost"]
+        wait_until(lambda: list(job.streams.running()) == ["alert:lost"], "its stream alone", PATIENCE_S, poll_s=0.1)
         time.sleep(AFTER_S)
         world.land(world.rows(g1, [1, 2], a=1.0))
         lost = ("lost", key(gateway="g2"))

@@ -134,7 +134,10 @@ def test_a_forged_acknowledgement_empties_no_outbox_and_the_collectors_own_does(
     signed, bare = fleet.gateway("g1", gateway_key(CENTRAL, FLEET, "g1")), fleet.gateway("g3", None)
     signed.start_ready()
     fleet.measure(range(10))
-    before = signed.wait(lambda s: s["central"]["acknowledged"] >= 2 and not s["central"]["outbox_batches"], "landing")
+    signed.wait(lambda s: s["ingest"]["messages"] == 10 and not s["ingest"]["unacknowledged"], "all minutes")
+    before = signed.wait_anew(
+        lambda s: s["central"]["acknowledged"] >= 2 and not s["central"]["outbox_batches"], "landing"
+    )
     collector.kill()
     forger = Forger(fleet.rig)
     bare.start_ready()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.central.spark.install import folder_of, secret_of
 from tests.central.fleet_world import World
 from tests.central.results_examples import FLOW, Gateway
@@ -25,9 +25,7 @@ PATIENCE_S = 400.0
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "edgert", "central", "cluster", "--port", str(port), "--workers", "2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout

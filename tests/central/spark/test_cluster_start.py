@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.ports import free_port
 from edgert.central.spark import cluster as clusters
 from edgert.central.spark.cluster import Cluster
 from edgert.central.spark.install import folder_of, secret_of
@@ -34,9 +35,7 @@ sys.exit(3)
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

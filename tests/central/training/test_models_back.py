@@ -50,7 +50,7 @@ def rig(tmp_path: Path, mosquitto: Callable[..., Broker]) -> Iterator[Rig]:
 def publication(rig: Rig) -> Iterator[Publication]:
     made = Publication(Connection(port=rig.broker.port), FLEET)
     made.start()
-    made.wait()
+    made.wait(60.0)
     yield made
     made.close()
 

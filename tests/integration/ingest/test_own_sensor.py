@@ -88,7 +88,7 @@ class Reader:
 
     def paste(self, line: str) -> tuple[int, str]:
         done = subprocess.run(
-            ["sh", "-c", self.moved(line)], cwd=self.folder, env=self.env, timeout=60, check=False, text=True,
+            ["sh", "-c", self.moved(line)], cwd=self.folder, env=self.env, timeout=300, check=False, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         return done.returncode, done.stdout
