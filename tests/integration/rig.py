@@ -112,7 +112,7 @@ class Gateway(Process):
     ) -> None:
         self.name = name
         self.progress: Callable[[], object] | None = None
-        """What shows that it moves on, where a busy machine is to be waited for: see `wait_until`."""
+        """What shows that it moves on, where a busy machine is to be waited for, if not `_work`: see `wait_until`."""
         self.port = free_port()
         self.data = folder / name
         document: dict[str, dict[str, Any]] = {
@@ -136,6 +136,11 @@ class Gateway(Process):
         except OSError:
             return {}
 
+    def _work(self) -> object:
+        """What changes while it works off a backlog."""
+        status = self.status()
+        return status and (status["ingest"]["messages"], status.get("central", {}).get("outbox_batches"))
+
     def wait(
         self, holds: Callable[[dict[str, Any]], object], what: str, deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:
@@ -151,7 +156,7 @@ class Gateway(Process):
             return bool(seen)
 
         try:
-            wait_until(look, f"{what} of gateway {self.name}", deadline_s, self.progress, poll_s=0.05)
+            wait_until(look, f"{what} of gateway {self.name}", deadline_s, self.progress or self._work, poll_s=0.05)
         except AssertionError as error:
             ingest = self.status().get("ingest")
             raise AssertionError(f"{error}; ingest: {ingest}; log: {self.text()[-1500:]}") from None
