@@ -22,7 +22,7 @@ SPARK_SEEDS = (254,)
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path: Path) -> None:
     outcome = run(plan.make(seed), tmp_path)
@@ -32,7 +32,7 @@ def test_nothing_is_lost_or_doubled_up_to_the_landing_table(seed: int, tmp_path:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_rows_without_a_time_survive_a_clock_that_is_wrong_for_a_moment(tmp_path: Path) -> None:
     outcome = run(plan.make_untimed(UNTIMED_SEED), tmp_path)
     print(outcome.plan, *outcome.told, outcome, sep="\n")
@@ -41,7 +41,7 @@ def test_rows_without_a_time_survive_a_clock_that_is_wrong_for_a_moment(tmp_path
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("faults", [1, pytest.param(99, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("scene", "seed"), SCENE_SEEDS.items())
 def test_hang_ups_harmed_files_and_a_hostile_peer_cost_only_what_is_said(
@@ -57,7 +57,7 @@ def test_hang_ups_harmed_files_and_a_hostile_peer_cost_only_what_is_said(
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_an_at_least_once_flow_loses_nothing_and_what_is_doubled_is_foreseen(tmp_path: Path) -> None:
     outcome = run(plan.make(AT_LEAST_ONCE_SEED, delivery="at-least-once"), tmp_path)
     print(outcome.plan, *outcome.told, outcome, sep="\n")

@@ -15,6 +15,7 @@ import pytest
 
 from hardware.serial_line import Login, serial
 from hardware.shell import NoBoard, Shell, answered, as_typed, local, ssh, ssh_command
+from tests.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -106,8 +107,10 @@ def carry(ends: dict[int, int], stop: int) -> None:
 
 
 @pytest.fixture
-def console() -> Iterator[Path]:
-    """The other end of the line is a board that asks for a name and a password, on a terminal of its own."""
+def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The other end of the line is a board that asks for a name and a password, on a terminal of its own. Where it
+    is slow it would take one more empty line for a name or a password."""
+    monkeypatch.setattr("hardware.serial_line.QUIET_S", DEADLINE_S)
     near, line = pty.openpty()
     tty.setraw(line)
     far, terminal = pty.openpty()

@@ -326,7 +326,7 @@ def test_where_the_turns_of_all_take_long_only_the_published_policy_looks_at_the
     name: str, least: float, most: float
 ) -> None:
     """Eight that always have rows, with turns of 8 ms; the first has by far the most."""
-    policy = filled(POLICIES[name](random.random), {0: 100_000} | dict.fromkeys(range(1, 8), 200))
+    policy = filled(POLICIES[name](random.Random(1).random), {0: 100_000} | dict.fromkeys(range(1, 8), 200))
     first = 0
     for turn in range(400):
         chosen = policy.choose(turn * 0.008)
@@ -341,7 +341,7 @@ def test_where_the_turns_of_all_take_long_only_the_published_policy_looks_at_the
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_the_bookkeeping_stays_small_however_long_it_runs(name: str) -> None:
-    policy = filled(POLICIES[name](random.random), dict.fromkeys(range(3), 1))
+    policy = filled(POLICIES[name](random.Random(1).random), dict.fromkeys(range(3), 1))
     policy.connect({0: [1], 1: [2], 2: []})
     for _ in range(2_000):
         served(policy, 1)

@@ -22,7 +22,7 @@ from tests.central.collector_rig import Outbox, Start, resend
 from tests.central.results_examples import FLOW, Gateway, contribution
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 LEASE_S = 12.0
 GATEWAYS = [f"g{i}" for i in range(8)]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [
-    pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("spark"),
+    pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.xdist_group("spark"),
 ]  # fmt: skip
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 FEATURES = ("temperature", "humidity", "wind")

@@ -21,7 +21,7 @@ from tests.central.worlds import START, line, write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
 NOW = START + dt.timedelta(days=10)
 BASE = (
     'name = "m"\nkind = "linear_regression"\ntable = "fleet/air"\nlabel = "y"\nfeatures = ["a", "b"]\nleast_rows = 5\n'
