@@ -105,10 +105,13 @@ class LinkedGateways:
 
     def end(self, rig: Rig, flow: str, sent: int, order: Sequence[str]) -> None:
         """Ends a flow from its source, on the first gateway of `order`, on, so that nothing stays on the way; `rig` has
-        the table of its results. `sent`: messages that the source takes in first."""
+        the table of its results. `sent`: messages that the source takes in first; 0: all, however many."""
         first = self.gateways[order[0]]
-        first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages")
-        first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+        if sent:
+            first.wait(lambda s: s["ingest"]["messages"] >= sent, f"{sent} messages")
+            first.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+        else:
+            first.settle()
         for name, after in zip(order, (*order[1:], ""), strict=True):
             self.remove(name, flow)
             if after:

@@ -173,6 +173,18 @@ class Gateway(Process):
         now = self.now()["uptime_s"]
         return self.wait(lambda s: s["uptime_s"] > now + 1 and holds(s), what, deadline_s)
 
+    def settle(self) -> None:
+        """Waits until all that the sensors' broker has for it is in, however much, and is acknowledged: a moment with
+        nothing unacknowledged comes before, too, at a restart or where it lags behind."""
+        before = -1
+        while before != (before := self._acknowledged()):
+            pass
+
+    def _acknowledged(self) -> int:
+        """Messages that had come, of which none waits for its acknowledgement."""
+        status = self.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+        return int(status["ingest"]["messages"])
+
     def start_ready(self) -> None:
         self.start()
         self.wait(lambda s: s["ingest"]["subscribed"], "the subscriptions at the sensors' broker")
@@ -279,10 +291,13 @@ class Rig:
         return self.tell(gateway, f"flows/{name}", text.encode(), f"flows/{name}/state")
 
     def finish(self, gateway: Gateway, flow: str, messages: int) -> None:
-        """Waits until `gateway` took in `messages` and committed them, removes the flow (its open windows are
-        shipped) and waits until the collector has everything."""
-        gateway.wait(lambda s: s["ingest"]["messages"] >= messages, f"{messages} messages")
-        gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+        """Waits until `gateway` took in `messages` (0: all, however many) and committed them, removes the flow (its
+        open windows are shipped) and waits until the collector has everything."""
+        if messages:
+            gateway.wait(lambda s: s["ingest"]["messages"] >= messages, f"{messages} messages")
+            gateway.wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+        else:
+            gateway.settle()
         assert self.tell(gateway, f"flows/{flow}", b"", f"flows/{flow}/state")["accepted"]
         self.drained(gateway)
 

@@ -59,7 +59,7 @@ def test_kill_9_of_any_gateway_in_mid_stream_changes_nothing_in_the_results(rig:
         boards.gateways[name].kill()
         boards.restart(name)
     publishing.join()
-    boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    boards.gateways["g1"].settle()
     boards.end(rig, "city-air", 0, ORDER)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
 
@@ -123,7 +123,7 @@ def test_between_two_commits_nothing_goes_the_old_way(rig: Rig) -> None:
     boards.move(document, on, {**on, "central": "g2"}, 2, step)
     ended.set()
     publishing.join()
-    boards.gateways["g2"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    boards.gateways["g2"].settle()
     boards.move(document, {**on, "central": "g2"}, on, 3)
     boards.end(rig, "city-air", len(packs), ("g2", "g1"))
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}
@@ -171,7 +171,7 @@ def test_a_change_of_plan_that_is_cut_short_anywhere_is_finished_or_undone(rig: 
     publishing.join()
     print(f"{len(made)} changes of plan, {sum(made)} made")
     assert any(made)
-    boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    boards.gateways["g1"].settle()
     boards.move(document, at, APART, plan + 1)
     boards.end(rig, "city-air", 0, ORDER)
     assert rig.counts("city-air") == {key: row["n"] for key, row in truth.expected(packs, 10.0).items()}

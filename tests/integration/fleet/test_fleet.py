@@ -42,7 +42,7 @@ def test_a_flow_is_deployed_for_the_fleet_moved_and_removed_by_the_command_line(
     moved = "flow city-air runs by plan N: g1: readings, valid; g3: by-sensor, window, central; it stood"
     assert _plan_in(said, moved) > first
     publishing.join()
-    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    fleet.boards.gateways["g1"].settle()
     wait_until(lambda: len(fleet.ask("g2", "fleet.rings", {})["boards"]) == 3, "a prediction of each board")
     said = told(capsys, "fleet", "rings", *asked, holds=lambda said: said.count("\n") == 4)
     assert [line.split()[0] for line in said.splitlines()] == ["board", "g1", "g2", "g3"]
@@ -106,7 +106,7 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
         until_done(lambda: fleet.ask("g1", "fleet.plan", {"flow": "city-air", "heuristic": "best"}))
     ended.set()
     publishing.join()
-    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    fleet.boards.gateways["g1"].settle()
     until_done(lambda: fleet.ask("g1", "fleet.remove", {"flow": "city-air"}))
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)
@@ -137,7 +137,7 @@ def test_a_flow_is_replaced_by_its_next_version_and_placed_anew_by_itself(fleet:
     assert (on["window"], on["central"]) == ("g3", "g3"), "the pin is kept, and the sink has come to it"
     ended.set()
     publishing.join()
-    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    fleet.boards.gateways["g1"].settle()
     print(fleet.where("g1"))
     until_done(lambda: fleet.ask("g1", "fleet.remove", {"flow": "city-air"}))
     for gateway in fleet.boards.gateways.values():
@@ -171,7 +171,7 @@ def test_a_coordinator_that_dies_in_the_midst_of_a_change_is_followed_by_another
         wait_until(lambda: fleet.sees_all(fleet.agents[asked]), "all boards")  # noqa: B023
     print(f"plan {plan}")
     publishing.join()
-    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    fleet.boards.gateways["g1"].settle()
     until_done(lambda: fleet.ask("g1", "fleet.remove", {"flow": "city-air"}))
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)

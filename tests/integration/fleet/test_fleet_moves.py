@@ -38,7 +38,7 @@ def _drained(fleet: Fleet) -> dict[str, Any]:
 
 
 def _end(fleet: Fleet, packs: list[dict[str, Any]]) -> None:
-    fleet.boards.gateways["g1"].wait(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
+    fleet.boards.gateways["g1"].settle()
     until_done(lambda: fleet.ask("g1", "fleet.remove", {"flow": "city-air"}))
     for gateway in fleet.boards.gateways.values():
         fleet.rig.drained(gateway)
