@@ -79,6 +79,7 @@ def harmed(rig: Rig, harm: Harm, name: str) -> tuple[int, list[str], dict[str, A
     gateway.wait(lambda s: any(flow["state"] == "running" for flow in s["flows"]), "its flow")
     gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
     rig.publish(messages(1, FIRST + SECOND + THIRD))
+    gateway.settle()
     status = gateway.wait_anew(lambda s: not s["ingest"]["unacknowledged"], "the acknowledgements")
     assert rig.tell(gateway, "flows/f", b"", "flows/f/state")["accepted"]
     rig.drained(gateway)
