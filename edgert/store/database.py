@@ -41,6 +41,14 @@ WRITE_BACK_S = 600.0
 """The log is written back into the database at least so often, and with each flow that is deployed."""
 
 
+class _NoRoom(Exception):
+    """The rows of `flow` have no room, and it keeps all of them."""
+
+    def __init__(self, flow: str) -> None:
+        super().__init__(flow)
+        self.flow = flow
+
+
 class Database(OutboxTables):
     """Opens, checks and if need be upgrades the file. Raises `StoreError` saying what to do."""
 
@@ -56,6 +64,8 @@ class Database(OutboxTables):
         self.again: Mapping[str, int] = {}
         """Rows, of these, that are made again since this start, by flow."""
         self._written_back = -math.inf
+        self._without_room: set[str] = set()
+        """Flows whose last part had no room."""
         try:
             self._begin()
         except BaseException:
@@ -111,11 +121,13 @@ class Database(OutboxTables):
         the current id table.
 
         Returns the flows of which nothing was written: those that keep all, and whose results have no room."""
-        with self._transaction() as db:
-            refused = {commit.flow for commit in commits if not self._fits(db, commit, self._write)}
+
+        def rest(db: sqlite3.Connection) -> None:
             for spilled in spills:
                 spill.put(db, spilled, self.spill_quota_bytes)
             self._write_table(db, pages, next_index)
+
+        refused = self._write_fitting(commits, self._write, rest)
         if self._monotonic() - self._written_back >= WRITE_BACK_S:
             self._write_back_now()
         return refused
@@ -127,8 +139,7 @@ class Database(OutboxTables):
     def put_early(self, results: Sequence[FlowResults]) -> set[str]:
         """Numbers what these flows have made and puts it into the outbox, ahead of their checkpoints: nothing else
         changes. Returns the flows of which nothing was written, as `commit` does."""
-        with self._transaction() as db:
-            return {result.flow for result in results if not self._fits(db, result, self._put_early)}
+        return self._write_fitting(results, self._put_early)
 
     def go_back(self, flow: str) -> int:
         """The flow goes on from its last checkpoint: so many rows that had left ahead of the next are made again."""
@@ -139,19 +150,40 @@ class Database(OutboxTables):
         self.repeated.update(found)
         return found[flow]
 
-    def _fits(self, db: sqlite3.Connection, commit: ToOutbox, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
-        """True if there was room for the rows of `commit`; if not, nothing of it is written."""
-        before = self._change, len(self._shedding)
-        db.execute("SAVEPOINT flow")
-        write(db, commit)
-        fits = not commit.rows or self._make_room(db, commit, self._change.bytes - before[0].bytes)
-        fits = fits and self._links_fit(db, commit.flow)
-        if not fits:
-            db.execute("ROLLBACK TO flow")
-            self._change = before[0]
-            del self._shedding[before[1] :]
-        db.execute("RELEASE flow")
-        return fits
+    def _write_fitting(
+        self, parts: Sequence[ToOutbox], write: Callable[[sqlite3.Connection, Any], None],
+        rest: Callable[[sqlite3.Connection], None] = lambda db: None,
+    ) -> set[str]:  # fmt: skip
+        """Writes those of `parts` that have room, and `rest`, in one transaction. Returns the flows of the others.
+
+        For a part without room the transaction is taken back, and begun anew without it. ROLLBACK TO would be less
+        work, but where undone pages had been written to the log twice, SQLite (seen with 3.40 and 3.46) goes on with a
+        wrong checksum there, and a crash loses what is committed after that. Flows that had no room the last time come
+        first, so that little is written twice."""
+        refused: set[str] = set()
+        ordered = sorted(parts, key=lambda part: part.flow not in self._without_room)
+        while True:
+            try:
+                with self._transaction() as db:
+                    for part in ordered:
+                        if part.flow not in refused:
+                            self._write_if_room(db, part, write)
+                    rest(db)
+                break
+            except _NoRoom as full:
+                refused.add(full.flow)
+        self._without_room = self._without_room.difference(part.flow for part in parts) | refused
+        return refused
+
+    def _write_if_room(
+        self, db: sqlite3.Connection, part: ToOutbox, write: Callable[[sqlite3.Connection, Any], None]
+    ) -> None:
+        """Raises `_NoRoom`."""
+        before = self._change.bytes
+        write(db, part)
+        fits = not part.rows or self._make_room(db, part, self._change.bytes - before)
+        if not (fits and self._links_fit(db, part.flow)):
+            raise _NoRoom(part.flow)
 
     def _write(self, db: sqlite3.Connection, commit: Checkpoint) -> None:
         flow = commit.flow

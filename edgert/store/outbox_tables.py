@@ -59,8 +59,13 @@ class OutboxTables(Transactions):
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         self._change, self._shedding, self._fresh = OutboxSize(0, 0, 0), [], {}
-        with super()._transaction() as db:
-            yield db
+        link_bytes = self._link_bytes
+        try:
+            with super()._transaction() as db:
+                yield db
+        except BaseException:
+            self._link_bytes = link_bytes
+            raise
         self.outbox_size = self.outbox_size.plus(self._change)
         for shed in self._shedding:
             self.shed[shed.flow, shed.reason] += shed.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch, unpack_result_untrusted
 from edgert.store.database import Database
 from edgert.store.outbox import quota
+from edgert.store.outbox.outbox import BatchLimits
 from edgert.store.outbox.quota import FULL, TOO_OLD
 from edgert.store.state.records import StoredFlow
 from tests.store.quota_world import COLUMNS, E1, E2, KEEPS, SCHEMA, Clock, numbers, results, stored
@@ -127,6 +129,25 @@ def test_a_flow_that_keeps_all_is_refused_whole_and_the_others_go_on(make: Calla
     assert database.commit([commit], {}, 1) == set()
     assert numbers(batches(database)) == [3, 4]
     assert database.shed == {}
+
+
+def test_what_is_committed_beside_a_large_refused_part_and_after_it_survives_a_crash(tmp_path: Path) -> None:
+    """SQLite itself loses it where the refused part is undone by ROLLBACK TO, once it has spilled its page cache."""
+    one_per_batch = BatchLimits(rows=1)
+    database = Database(tmp_path / "gateway.db", "g1", 300_000, Clock(), batch_limits=one_per_batch)
+    for name in ("f", "g"):
+        database.put_flow(stored(name, document=KEEPS), SCHEMA, None, {}, 1)
+    put(database, "f", 0)
+    large = results("f", *range(1, 3_000), size=1_000)
+    assert database.commit([large, results("g", 1)], {}, 1) == {"f"}
+    assert put(database, "g", 2, 3)
+    (tmp_path / "crashed").mkdir()
+    for file in tmp_path.glob("gateway.db*"):
+        if not file.name.endswith("-shm"):
+            shutil.copy(file, tmp_path / "crashed")
+    found = Database(tmp_path / "crashed/gateway.db", "g1", 300_000, Clock(), batch_limits=one_per_batch)
+    assert found.lost == ""
+    assert numbers(batches(found, "g")) == [1, 2, 3]
 
 
 def test_a_flow_that_keeps_all_takes_room_from_larger_ones_only(make: Callable[..., Database]) -> None:
