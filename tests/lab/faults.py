@@ -278,7 +278,9 @@ def inject(lab: Lab, faults: Sequence[Fault], placed: Placed) -> None:
     """Returns after the last fault's end."""
     began = time.monotonic()
     for at, begins, fault in timeline(faults):
-        time.sleep(max(0.0, began + at - time.monotonic()))
+        early = began + at - time.monotonic()
+        began += max(0.0, -early)  # a step that takes long delays all others, so that each fault lasts as planned
+        time.sleep(max(0.0, early))
         if fault.kind == "move":
             window, sink = fault.places
             placed.move({**APART, **dict.fromkeys(KEYED, window), "central": sink})
