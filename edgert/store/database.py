@@ -41,12 +41,8 @@ WRITE_BACK_S = 600.0
 """The log is written back into the database at least so often, and with each flow that is deployed."""
 
 
-class _NoRoom(Exception):
-    """The rows of `flow` have no room, and it keeps all of them."""
-
-    def __init__(self, flow: str) -> None:
-        super().__init__(flow)
-        self.flow = flow
+class _Trial(Exception):
+    """A transaction that is to be taken back."""
 
 
 class Database(OutboxTables):
@@ -64,8 +60,6 @@ class Database(OutboxTables):
         self.again: Mapping[str, int] = {}
         """Rows, of these, that are made again since this start, by flow."""
         self._written_back = -math.inf
-        self._without_room: set[str] = set()
-        """Flows whose last part had no room."""
         try:
             self._begin()
         except BaseException:
@@ -156,34 +150,38 @@ class Database(OutboxTables):
     ) -> set[str]:  # fmt: skip
         """Writes those of `parts` that have room, and `rest`, in one transaction. Returns the flows of the others.
 
-        For a part without room the transaction is taken back, and begun anew without it. ROLLBACK TO would be less
-        work, but where undone pages had been written to the log twice, SQLite (seen with 3.40 and 3.46) goes on with a
-        wrong checksum there, and a crash loses what is committed after that. Flows that had no room the last time come
-        first, so that little is written twice."""
+        A transaction in which some had no room is a trial: it is taken back, and made anew without them. Where ROLLBACK
+        TO undoes pages that had been written to the log twice, SQLite (seen with 3.40 and 3.46) goes on with a wrong
+        checksum until the transaction ends, and a crash loses what is committed from there on."""
         refused: set[str] = set()
-        ordered = sorted(parts, key=lambda part: part.flow not in self._without_room)
         while True:
             try:
                 with self._transaction() as db:
-                    for part in ordered:
-                        if part.flow not in refused:
-                            self._write_if_room(db, part, write)
+                    left = [part for part in parts if part.flow not in refused]
+                    if more := {part.flow for part in left if not self._fits(db, part, write)}:
+                        refused |= more
+                        raise _Trial
                     rest(db)
-                break
-            except _NoRoom as full:
-                refused.add(full.flow)
-        self._without_room = self._without_room.difference(part.flow for part in parts) | refused
-        return refused
+                return refused
+            except _Trial:
+                continue
 
-    def _write_if_room(
-        self, db: sqlite3.Connection, part: ToOutbox, write: Callable[[sqlite3.Connection, Any], None]
-    ) -> None:
-        """Raises `_NoRoom`."""
-        before = self._change.bytes
+    def _fits(self, db: sqlite3.Connection, part: ToOutbox, write: Callable[[sqlite3.Connection, Any], None]) -> bool:
+        """True if there was room for the rows of `part`; if not, nothing of it is written, and the transaction must not
+        be committed."""
+        before, link_bytes = (self._change, len(self._shedding)), self._link_bytes
+        db.execute("SAVEPOINT flow")
         write(db, part)
-        fits = not part.rows or self._make_room(db, part, self._change.bytes - before)
-        if not (fits and self._links_fit(db, part.flow)):
-            raise _NoRoom(part.flow)
+        fits = not part.rows or self._make_room(db, part, self._change.bytes - before[0].bytes)
+        if self._link_bytes > link_bytes:
+            fits = fits and self._links_fit(db, part.flow)
+        if not fits:
+            db.execute("ROLLBACK TO flow")
+            self._change = before[0]
+            del self._shedding[before[1] :]
+            self._link_bytes = link_bytes
+        db.execute("RELEASE flow")
+        return fits
 
     def _write(self, db: sqlite3.Connection, commit: Checkpoint) -> None:
         flow = commit.flow

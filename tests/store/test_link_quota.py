@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
+from edgert.core.errors import StoreError
 from edgert.core.ids import make_epoch
 from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.links.messages import NOTHING, Number
@@ -83,6 +85,28 @@ def test_a_flow_that_keeps_all_stops_instead_and_others_make_way_for_it(tmp_path
         assert database.shed["k", LINKS_FULL] == 0
         database.write(link_outbox.delete_to, "k", "g2", Number(EPOCH, 5))
         assert send(database, "k", "g2", 2_000)
+
+
+def test_a_flow_that_keeps_all_and_sends_nothing_there_does_not_wait_for_others_batches(tmp_path: Path) -> None:
+    with closing(opened(tmp_path, "a", "k", keeps="k")) as database:
+        assert send(database, "k", "g2", 9_000)
+    with closing(opened(tmp_path)) as database:
+        database.link_quota_bytes = 5_000
+        assert not database.commit([Checkpoint("k", Position(), [b"delta"], b"", COLUMNS)], {}, 1)
+        assert not send(database, "k", "g2", 100)
+
+
+def test_what_a_failed_commit_shed_waits_again_and_counts(tmp_path: Path) -> None:
+    with closing(opened(tmp_path, "f")) as database:
+        for _ in range(33):
+            send(database, "f", "g2", 300)
+        too_much = Checkpoint("f", Position(), [], b"", COLUMNS, links=[("g2", 1, bytes(200))])
+        unwritable: Any = {0: object()}
+        with pytest.raises(StoreError):
+            database.commit([too_much], unwritable, 1)
+        assert waiting(database) == {("f", "g2"): (33, 9_900)}
+        send(database, "f", "g2", 900)
+        assert sum(size for _, size in waiting(database).values()) <= QUOTA
 
 
 def test_what_waits_counts_across_a_restart(tmp_path: Path) -> None:
