@@ -213,13 +213,13 @@ class Pool:
         """True if the instance has the next turn, without a choice: it gave nothing, and no other could be chosen."""
         return not turn.out and not turn.back and self._goes_first(instance)
 
-    def _add_worker(self, now: float) -> None:
-        """Starts one more worker if all are in long turns, and an instance waits for one."""
-        if self.roles.all_in_long_turns(now) and self.policy.waiting and self.roles.workers < MOST_WORKERS:
+    def _add_worker(self, now: float, long_s: float = SLOW_S) -> None:
+        """Starts one more worker if all are in turns that long, and an instance waits for one."""
+        if self.roles.all_in_long_turns(now, long_s) and self.policy.waiting and self.roles.workers < MOST_WORKERS:
             log.warning("all %d workers are in turns that take long: another one is started", self.roles.workers)
+            (thread := self._new_thread(self.roles.workers + 1)).start()
+            self._threads.append(thread)
             self.roles.workers += 1
-            self._threads.append(self._new_thread(self.roles.workers))
-            self._threads[-1].start()
 
     def _new_thread(self, number: int) -> threading.Thread:
         return threading.Thread(target=self._worker, name=f"worker-{number}", daemon=True)
@@ -366,12 +366,12 @@ class Pool:
     def profile(self) -> None:
         """Tells the policy what rows have cost and given since the last call, and lets queues shed that hang; another
         worker begins if all hang. To be called every second or so."""
-        now = self._clock.monotonic()
         with self.lock:
             self.backpressure.profile()
-            if (freed := self.backpressure.look(now)) and self._asleep:
+            if (freed := self.backpressure.look(now := self._clock.monotonic())) and self._asleep:
                 self._work.notify(freed)
-            self._add_worker(now)
+            if self.roles.since is None and not self._stopping:  # a thread that is lent looks by itself
+                self._add_worker(now, self._look_s)
 
     def weigh(self, instances: Sequence[Instance], weight: float) -> None:
         """Gives each of the pool's `instances` this weight (1 at first): while the workers cannot keep up, the time of

@@ -44,10 +44,10 @@ class ThreadRoles:
         """Notes that the caller's turn has ended."""
         self._began.pop(threading.get_ident(), None)
 
-    def all_in_long_turns(self, now: float) -> bool:
-        """True if every worker is in a turn that has taken long already."""
+    def all_in_long_turns(self, now: float, long_s: float = SLOW_S) -> bool:
+        """True if every worker is in a turn that has taken so long already."""
         began = self._began
-        return len(began) == self.workers > 0 and now - max(began.values()) >= SLOW_S
+        return len(began) == self.workers > 0 and now - max(began.values()) >= long_s
 
     def lendable(self, now: float) -> MayRun:
         """The test for instances that a lent thread may run now."""
