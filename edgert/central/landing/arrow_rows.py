@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -145,16 +145,13 @@ def gap_rows(gaps: Sequence[GapBatch], wall: float) -> pa.Table:
 
 def drop_rows(batches: Sequence[DropsBatch], wall: float) -> pa.Table:
     """Rows of `drops`, one for each entry. `wall`: seconds since the epoch."""
-    return pa.concat_tables(_drops_part(b, _received(wall)) for b in batches) if batches else _DROPS.empty_table()
-
-
-def _drops_part(batch: DropsBatch, received: Mapping[str, Any]) -> pa.Table:
-    """Made by columns: a dictionary for each row takes as much memory again as its texts."""
-    operators, reasons, counts = zip(*batch.drops, strict=True)
-    columns: dict[str, Sequence[Any]] = {"operator": operators, "reason": reasons, "count": counts}
-    for name, value in {**_number(batch), **received}.items():
-        columns[name] = [value] * len(counts)
-    return pa.table([pa.array(columns[f.name], f.type) for f in _DROPS], schema=_DROPS)
+    columns: dict[str, list[Any]] = {name: [] for name in _DROPS.names}  # less memory than a dictionary for each row
+    for batch in batches:
+        for name, value in {**_number(batch), **_received(wall)}.items():
+            columns[name] += [value] * len(batch.drops)
+        for name, values in zip(("operator", "reason", "count"), zip(*batch.drops, strict=True), strict=True):
+            columns[name] += values
+    return pa.table(columns, schema=_DROPS)
 
 
 def refused_rows(refused: Sequence[tuple[LandingBatch, Any, str]], wall: float) -> pa.Table:
