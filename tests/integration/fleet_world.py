@@ -90,7 +90,7 @@ def until_done(do: Callable[[], Any], holds: Callable[[Any], object] = lambda _:
 
 
 def told(capsys: pytest.CaptureFixture[str], *command: str, holds: Callable[[str], object] = lambda _: True) -> str:
-    """What a command of `edgert` says in the end: see `until_done`."""
+    """Returns the output of a command of `edgert`, which is run again as `until_done` says."""
 
     def once() -> str:
         capsys.readouterr()

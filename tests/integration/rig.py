@@ -112,7 +112,7 @@ class Gateway(Process):
     ) -> None:
         self.name = name
         self.progress: Callable[[], object] | None = None
-        """What shows that it moves on, where a busy machine is to be waited for, if not `_work`: see `wait_until`."""
+        """Returns a value that changes while the gateway makes progress, see `wait_until`; None: `_work` does."""
         self.port = free_port()
         self.data = folder / name
         document: dict[str, dict[str, Any]] = {
@@ -137,7 +137,7 @@ class Gateway(Process):
             return {}
 
     def _work(self) -> object:
-        """What changes while it works off a backlog."""
+        """Returns figures that change while the gateway works off a backlog."""
         status = self.status()
         return status and (status["ingest"]["messages"], status.get("central", {}).get("outbox_batches"))
 
@@ -163,7 +163,7 @@ class Gateway(Process):
         return seen[0]
 
     def now(self) -> dict[str, Any]:
-        """What its page shows; the page of a running gateway is waited for."""
+        """Returns the status, and waits for a page that does not answer at once."""
         return self.wait(lambda s: s, "any status")
 
     def wait_anew(
@@ -174,8 +174,8 @@ class Gateway(Process):
         return self.wait(lambda s: s["uptime_s"] > now + 1 and holds(s), what, deadline_s)
 
     def settle(self) -> None:
-        """Waits until all that the sensors' broker has for it is in, however much, and is acknowledged: a moment with
-        nothing unacknowledged comes before, too, at a restart or where it lags behind."""
+        """Waits until the gateway has taken in and acknowledged all messages of the sensors' broker. One look is not
+        enough: at a restart, or while the gateway lags behind, nothing is unacknowledged for a moment either."""
         before = -1
         while before != (before := self._acknowledged()):
             pass

@@ -179,7 +179,7 @@ class AnyOutbox(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What a kill leaves: the files as they are, of which SQLite finds out by itself how far they had got."""
+        """The process is killed: its files stay as they are, and SQLite recovers from them."""
         for (flow, _), rows in self.database.shed.items():
             self.shed_before[flow] += rows
         before, quota = self.recount(), self.database.quota_bytes

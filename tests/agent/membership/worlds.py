@@ -30,7 +30,7 @@ async def started(
     membership = Membership(name, ("127.0.0.1", 1), epoch, Parameters(), random, clock.monotonic())
     sealer = Sealer(name, "f", epoch, KeyRing([key]), random.randbytes, HelloMemory(folder))
     transport = Transport(membership, sealer, clock, lambda _: None)
-    transport.first_s = DEADLINE_S  # a machine that stands still makes nobody silent
+    transport.first_s = DEADLINE_S  # on a busy machine a peer may answer late
     address = await transport.start(at)
     membership.move(address, clock.monotonic())
     return transport

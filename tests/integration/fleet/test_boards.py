@@ -85,7 +85,8 @@ def test_a_window_moves_between_gateways_under_load_with_all_that_it_holds(rig: 
     publishing = rig.publishing(messages_until(ended, packs), rate=300)
     at, pauses = APART, []
     for plan in range(2, 2 + 2 * len(PLANS)):
-        time.sleep(1.0)
+        came = boards.gateways["g1"].now()["ingest"]["messages"]
+        boards.gateways["g1"].wait(lambda s: s["ingest"]["messages"] > came + 200, "load")  # noqa: B023
         on = PLANS[plan % len(PLANS)]
         pauses.append(boards.move(document, at, on, plan))
         at = on

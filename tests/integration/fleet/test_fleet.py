@@ -79,7 +79,7 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     document = truth.document(interval_s=0.3)
     deployed = until_done(lambda: fleet.ask("g1", "fleet.deploy", {"document": document, "pins": PLACE}))
     publishing = fleet.rig.publishing(messages_until(ended, packs), rate=150)
-    time.sleep(2.0)
+    fleet.boards.gateways["g1"].wait(lambda s: s["ingest"]["messages"] > 300, "load")
     asked = ["--config", str(fleet.agents["g2"].config)]
     assert STAYS in told(capsys, "fleet", "plan", "city-air", *asked), "all is pinned"
     said = told(capsys, "fleet", "trace", "city-air", *asked)
@@ -123,7 +123,7 @@ def test_a_flow_is_replaced_by_its_next_version_and_placed_anew_by_itself(fleet:
     first = truth.document(interval_s=0.3)
     until_done(lambda: fleet.ask("g1", "fleet.deploy", {"document": first, "pins": PLACE}))
     publishing = fleet.rig.publishing(messages_until(ended, packs), rate=150)
-    time.sleep(2.0)
+    fleet.boards.gateways["g1"].wait(lambda s: s["ingest"]["messages"] > 300, "load")
     second = {**first, "description": "the next version"}
     pins = {"readings": "g1", "window": "g3", **SINK}
     found = until_done(lambda: fleet.ask("g2", "fleet.deploy", {"document": second, "pins": pins}))
