@@ -69,7 +69,10 @@ MASKED: Final = (
 )  # fmt: skip
 """Units that are masked: they would write to the root file system, offer a login to no one, or make each start longer
 for no use."""
-CLOSED: Final = "# The board's broker and page are for the board alone, until a provisioning file says otherwise.\n"
+CLOSED: Final = (
+    "# The board's broker and page are for the board alone, until a provisioning file says otherwise.\n"
+    '[broker]\nlisten = ""\n'
+)
 OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.0.0.0"\n'
 UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")
 """A gateway has no screen, camera or loudspeaker."""

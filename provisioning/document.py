@@ -46,7 +46,8 @@ SECRETS: Final = frozenset((*(IDENTITY[name] for name in ("key", "fleet_key", "m
 
 
 def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -> dict[str, str]:
-    """Path below the board's /var/edgert -> content, for each file that a provisioning file stands for.
+    """Path below the board's /var/edgert -> content, for each file that a provisioning file stands for. A file without
+    a setting is an error: the defaults would replace name, network and broker of a board.
 
     `own_name` is the gateway's id where the file gives none; without both, the gateway makes it from its machine id.
     Raises `DocumentError` with every fault in it.
@@ -78,6 +79,8 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
     parts = (settings, agent_settings, board)
     if faults := [part.problems for part in parts if isinstance(part, DocumentError)]:
         raise DocumentError(where, dict.fromkeys(problem for problems in faults for problem in problems))
+    if not any(document.values()):
+        raise DocumentError(where, [Problem("file", 'a setting at least, such as id = "g1" below [gateway]', "none")])
     assert isinstance(board, BoardSettings)
     assert isinstance(settings, GatewaySettings)
     hostname = board.network.hostname or settings.gateway.id or "edgert"

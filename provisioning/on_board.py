@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from edgert.boards import files, reset
-from edgert.core.errors import DocumentError, EdgertError
+from edgert.core.errors import DocumentError, EdgertError, Problem
+from edgert.core.text_files import text_untrusted
 from provisioning import grow
 from provisioning.document import (
     COMPLETE_FILE,
@@ -43,10 +44,16 @@ UNTOLD: Final = Path("/etc/edgert/unprovisioned.toml")
 """Settings of the image that hold as long as no file was found."""
 NETWORKS: Final = Path("/run/systemd/network")
 FILE: Final = "edgert.toml"
+SAME_FILE: Final = (FILE, f"{FILE}.txt")
+"""Windows adds the second ending and does not show it."""
+MEANT: Final = (".toml", ".txt", ".docx")
+"""Endings of a file that was meant to be the provisioning file, if its name begins like that."""
+SAMPLE: Final = "edgert.sample.toml"
+TAKEN: Final = "edgert.taken"
+"""Name of the provisioning file once it is stored, until it is overwritten."""
 ERRORS: Final = "edgert-errors.txt"
 RESET_FILE: Final = "edgert-reset.txt"
 RESET_FILES: Final = "edgert-reset*"
-"""Windows may add a second ending, which it does not show."""
 PENDING: Final = "update/pending.json"
 """The note of an update on trial (edgert.cli.board.slots), below `STORED`."""
 ROOT_ONLY: Final = tuple(Path(name).name for name in (IDENTITY["fleet_key"], TOKEN_FILE, WIFI_FILE))
@@ -80,6 +87,7 @@ def _on(device: str, take: Callable[[Path], bool]) -> bool:
     """Returns what `take` returns for the folder of a partition; False for one that cannot be mounted."""
     mounted = subprocess.run(["mount", "-t", "vfat", "-o", "umask=077,nosuid", device, MOUNTED], check=False)
     if mounted.returncode:
+        print(f"edgert-provision: {device}: expected a FAT file system, got another or a damaged one", file=sys.stderr)
         return False
     try:
         return take(MOUNTED)
@@ -112,7 +120,8 @@ def take_reset(boot: Path) -> bool:
         print("edgert-provision: no factory reset at this start, as an update is on trial", file=sys.stderr)
         return False
     try:
-        _made_untrusted(boot, "")
+        if source := _source(boot):
+            _made_untrusted(source, "")
         reset.order()
         for path in asked:
             path.unlink()
@@ -136,36 +145,58 @@ def take_untrusted(boot: Path, stored: Path, own_name: str = "") -> bool:
     `own_name` is the gateway's id where the file gives none. A faulty file stays, and a file with its errors is written
     beside it.
     """
+    taken = boot / TAKEN
     try:
-        made = _made_untrusted(boot, own_name)
+        source = _source(boot)
+        made = _made_untrusted(source, own_name) if source else None
     except DocumentError as error:
         _tell(boot, error)
         return False
+    if made is not None and source:
+        store(stored, made)
+        source.replace(taken)
+        os.sync()
+    if taken.exists():  # of this start, or of one that was cut off
+        _wipe(taken)
     if made is None:
         return False
-    store(stored, made)
-    _wipe(boot / FILE)
     (boot / ERRORS).unlink(missing_ok=True)
     print(f"edgert-provision: {FILE} is stored on the board and wiped from its partition")
     return True
 
 
-def _made_untrusted(boot: Path, own_name: str) -> Mapping[str, str] | None:
-    """Returns what the file in folder `boot` says; None where there is none. Raises `DocumentError`."""
-    source = boot / FILE
-    if not source.exists():
-        return None
+def _source(boot: Path) -> Path | None:
+    """The provisioning file in folder `boot`. Raises `DocumentError` if there are two, or one of a similar name."""
+    names = sorted(path.name for path in boot.iterdir() if path.is_file())
+    found = [name for name in names if name.lower() in SAME_FILE]
+    if len(found) > 1:
+        raise DocumentError(FILE, [Problem("file", "one file", " and ".join(found))])
+    if found:
+        return boot / found[0]
+    known = (SAMPLE, ERRORS, *(path.name.lower() for path in _asks(boot)))
+    similar = (name for name in names if name.lower().startswith("edgert") and name.lower().endswith(MEANT))
+    if meant := [name for name in similar if name.lower() not in known]:
+        raise DocumentError(FILE, [Problem("file", f"the name {FILE}", name) for name in meant])
+    return None
+
+
+def _made_untrusted(source: Path, own_name: str) -> Mapping[str, str]:
+    """Returns what the provisioning file `source` says. Raises `DocumentError`."""
     with source.open("rb") as file:
-        content = file.read(LIMIT_BYTES)
-    if content and not content.strip(b"\0"):  # it is stored: the power was cut while it was wiped
-        source.unlink()
-        return None
-    return files_untrusted(content.decode(errors="replace"), own_name=own_name)
+        content = file.read(LIMIT_BYTES + 1)
+    if len(content) > LIMIT_BYTES:
+        raise DocumentError(FILE, [Problem("file", f"at most {LIMIT_BYTES} bytes", "more")])
+    if content and not content.strip(b"\0"):
+        raise DocumentError(FILE, [Problem("file", "text", "zero bytes only: the copy was cut off, copy it again")])
+    return files_untrusted(text_untrusted(content, FILE), own_name=own_name)
 
 
 def _tell(boot: Path, error: DocumentError) -> None:
+    """Says what is wrong beside the file, too; a text that stands there already spares the card a write."""
     print(f"edgert-provision: {error}", file=sys.stderr)
-    (boot / ERRORS).write_text(f"{error}\n")
+    path, text = boot / ERRORS, f"{error}\n"
+    if not path.exists() or path.read_text(errors="replace") != text:
+        path.write_text(text)
 
 
 def store(stored: Path, made: Mapping[str, str]) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
-from edgert.core.text_files import ENCODING
+from edgert.core.text_files import text_untrusted
 from edgert.core.toml import literal
 
 S = TypeVar("S")
@@ -124,12 +124,9 @@ def load(cls: type[S], path: Path | str | None, env: Mapping[str, str]) -> S:
     if path is None:
         return parse(cls, "", env)
     try:
-        text = Path(path).read_bytes().decode(ENCODING)
+        text = text_untrusted(Path(path).read_bytes(), str(path))
     except OSError as error:
         raise EdgertError(f"{path}: expected a readable configuration file: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        problem = Problem(f"byte {error.start}", "UTF-8 text", error.reason)
-        raise DocumentError(str(path), [problem]) from error
     return parse(cls, text, env, where=str(path))
 
 

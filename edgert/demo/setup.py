@@ -20,7 +20,7 @@ from typing import IO
 
 import edgert
 from edgert.core.errors import EdgertError
-from edgert.core.text_files import ENCODING
+from edgert.core.text_files import text_untrusted
 from edgert.demo.sensors import name as sensor_name
 from edgert.install_hint import command
 from edgert.mqtt.address import PORT as BROKER_PORT
@@ -171,10 +171,9 @@ def load_flow(options: Options) -> tuple[str, str]:
 
     file = options.flow or Path(__file__).with_name("city.toml" if options.trace else "machine.toml")
     try:
-        text = file.read_text(encoding=ENCODING)
-    except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else problem
-        raise EdgertError(f"{file}: expected a readable flow document: {why}") from problem
+        text = text_untrusted(file.read_bytes(), str(file))
+    except OSError as problem:
+        raise EdgertError(f"{file}: expected a readable flow document: {problem.strerror}") from problem
     registry, _ = with_installed()
     return document.load(text, registry, what=str(file)).name, text
 

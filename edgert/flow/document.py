@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from edgert.core.errors import DocumentError, Problem, show
-from edgert.core.text_files import ENCODING
+from edgert.core.text_files import text_untrusted
 from edgert.flow.check import check
 from edgert.flow.graph import Flow
 from edgert.flow.spec import Registry
@@ -56,7 +56,7 @@ def from_plain(document: Mapping[str, Any], registry: Registry, *, what: str = "
 def read_untrusted(text: str | bytes, *, format: Format = "auto", what: str = "flow document") -> dict[str, Any]:  # noqa: A002
     """Syntax only: the plain document. Raises DocumentError with line and column."""
     try:
-        document = _read(_decoded(text), format)
+        document = _read(_decoded(text, what), format)
     except SyntaxFault as fault:
         raise DocumentError(what, [fault.problem]) from None
     if not isinstance(document, dict):
@@ -71,16 +71,11 @@ class SyntaxFault(Exception):
         self.problem = Problem(path, expected, got)
 
 
-def _decoded(text: str | bytes) -> str:
+def _decoded(text: str | bytes, what: str) -> str:
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
     if size > MAX_BYTES:
         raise SyntaxFault("document", f"at most {MAX_BYTES} bytes", f"{size}")
-    if isinstance(text, str):
-        return text.removeprefix("\ufeff")
-    try:
-        return text.decode(ENCODING)
-    except UnicodeDecodeError as error:
-        raise SyntaxFault(f"byte {error.start}", "UTF-8 text", show(text[error.start : error.start + 8])) from None
+    return text.removeprefix("\ufeff") if isinstance(text, str) else text_untrusted(text, what)
 
 
 def _read(text: str, form: Format) -> Any:

@@ -214,7 +214,7 @@ def test_a_field_that_a_select_took_away_cannot_be_read_behind_it() -> None:
         ('{"\\uDFFF": 1, "a": "\\ud83d\\ude00"}', "document", "whole surrogate pairs"),
         ("a = " + "9" * 100_000, "document", "TOML with values in range"),
         ("a = 2020-99-99", "line 1, column 9", "TOML (Expected"),
-        (b"name = '\xff'", "byte 8", "UTF-8 text"),
+        (b"\nname = '\xff'", "line 2", "the encoding UTF-8"),
         ("#" * (MAX_BYTES + 1), "document", "at most 262144 bytes, got 262145"),
         ("é" * MAX_BYTES, "document", "at most 262144 bytes"),
         ("", "name", "got nothing"),

@@ -61,6 +61,7 @@ FUZZED: Final = {
     "edgert/links/tls.py:certificate_identity_untrusted": P,
     "edgert/core/compression.py:expanded_untrusted": "tests/core/test_compression.py",
     "edgert/core/packing.py:unpack_untrusted": B,
+    "edgert/core/text_files.py:text_untrusted": "tests/core/test_text_files.py",
     "edgert/core/results/macs.py:split_untrusted": "tests/core/test_macs.py",
     "edgert/core/results/results.py:unpack_result_untrusted": "tests/central/collector/test_reassembly.py",
     "edgert/core/results/results.py:unpack_acknowledgement_untrusted": "tests/core/test_results.py",

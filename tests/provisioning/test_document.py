@@ -18,14 +18,16 @@ from provisioning.document import files_untrusted
 from tests.provisioning.keys import KEY
 
 SAMPLE = Path(__file__).parents[2] / "images/provisioning.sample.toml"
+NOTHING = '[broker]\nlisten = ""\n'
+"""A setting that is the default."""
 
 
 def settings(files: dict[str, str]) -> GatewaySettings:
     return parse(GatewaySettings, files["gateway.toml"], {})
 
 
-def test_an_empty_file_opens_nothing_to_the_network() -> None:
-    files = files_untrusted("")
+def test_a_file_of_defaults_opens_nothing_to_the_network() -> None:
+    files = files_untrusted(NOTHING)
     assert files["mosquitto/listener.conf"] == "listener 1883 127.0.0.1\nallow_anonymous true\n"
     assert settings(files) == GatewaySettings()
     assert files["network/lan.network"] == ""
@@ -62,13 +64,13 @@ def test_a_wireless_network_has_the_fixed_address_and_its_password_is_not_kept()
     assert files["network/lan.network"].startswith("[Match]\nName=wl*\n")
     opened = files_untrusted('[wifi]\nname = "b\\"}\\n"\nopen = true\n')
     assert opened["network/wifi.conf"] == "network={\n    ssid=62227d0a\n    scan_ssid=1\n    key_mgmt=NONE\n}\n"
-    assert "network/wifi.conf" not in files_untrusted("")
+    assert "network/wifi.conf" not in files_untrusted(NOTHING)
 
 
 def test_who_has_a_key_gets_a_shell_and_a_later_file_without_keys_ends_that() -> None:
     told = files_untrusted(f'[ssh]\nkeys = ["{KEY} me@laptop", "{KEY}"]\n')
     assert told["ssh/authorized_keys"] == f"{KEY} me@laptop\n{KEY}\n"
-    assert files_untrusted("")["ssh/authorized_keys"] == ""
+    assert files_untrusted(NOTHING)["ssh/authorized_keys"] == ""
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_any_text_is_taken_or_refused_with_the_one_error(text: str) -> None:
 @given(st.dictionaries(st.sampled_from(["ca_file", "username"]), st.text(st.characters(exclude_categories=["Cs"]))))
 def test_texts_come_through_unchanged(values: dict[str, str]) -> None:
     lines = "".join(f"{name} = {quoted(value)}\n" for name, value in values.items())
-    files = files_untrusted(f"[central]\n{lines}")
+    files = files_untrusted(f"{NOTHING}\n[central]\n{lines}")
     assert tomllib.loads(files["gateway.toml"]).get("central", {}) == values
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from edgert.boards import reset
 from edgert.core.errors import EdgertError
+from images.build import CLOSED
 from provisioning import on_board
 from provisioning.on_board import ERRORS, FILE, PENDING, RESET_FILE, main
 
@@ -32,7 +33,7 @@ class Here:
         for made in (stored, self.stick, self.card, folder / "mounted"):
             made.mkdir(parents=True)
         (stored / "gateway.toml").write_text('[gateway]\nid = "old"\n')
-        (folder / "unprovisioned.toml").touch()
+        (folder / "unprovisioned.toml").write_text(CLOSED)
         (self.stick / RESET_FILE).touch()
         (self.stick / FILE).write_text('[gateway]\nid = "new"\n')
         for name in ("sync", "fsync"):  # of this machine, whose disk may be busy

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from edgert.core.errors import EdgertError
+from edgert.core.text_files import text_untrusted
 
 if TYPE_CHECKING:
     from edgert.boards.bundles import BoardResult
@@ -201,7 +202,4 @@ def text_of(path: Path) -> str:
     """The content of a file. Raises `EdgertError`."""
     from edgert.boards import files
 
-    try:
-        return files.read(path).decode()
-    except UnicodeDecodeError as error:
-        raise EdgertError(f"{path}: expected UTF-8 text, got something else at byte {error.start}") from error
+    return text_untrusted(files.read(path), str(path))
