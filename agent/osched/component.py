@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from agent.osched import answers
 from agent.osched.cooperation.exchange import Peers
 from agent.osched.kernel.door import Door
 from agent.osched.scheduler import Scheduler
+from edgert.boards.files import open_own, own_folder
 from edgert.control.server import Handler
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Sched
@@ -27,8 +29,8 @@ class OsScheduling:
     """The agent's part that steers the Linux scheduler.
 
     `gateway_socket` is that of this board's gateway, used where `sched.drivers` names no engine; `data_folder` keeps
-    the journal, and only one agent may use it. Raises `EdgertError` for a driver that cannot be made, and where another
-    agent uses the folder. `peers`: the agents of other boards.
+    the journal, and only one agent may use it. Raises `EdgertError` for a driver that cannot be made, where another
+    agent uses the folder, and where another user can change it. `peers`: the agents of other boards.
     """
 
     def __init__(
@@ -82,8 +84,8 @@ class OsScheduling:
 def _lock(path: Path) -> BinaryIO:
     """Held as long as the file is open; the kernel opens it at a kill."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("wb")
+        own_folder(path.parent)
+        file = os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT), "wb")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise EdgertError(f"{path}: expected one agent per data folder, got a second one: give it another") from None

@@ -6,6 +6,7 @@ import codecs
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +65,38 @@ def folder(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise EdgertError(f"{path}: expected a folder, or none yet: {error.strerror or error}") from error
+
+
+def own_folder(path: Path) -> None:
+    """Makes a folder, if it is not there, and sees that no other user can put something into it or in its place. Raises
+    `EdgertError`."""
+    folder(path)
+    try:
+        real = path.resolve(strict=True)
+        for each in (real, *real.parents):
+            found = each.stat()
+            others = stat.S_IWOTH | (0 if found.st_gid in (0, os.getegid()) else stat.S_IWGRP)
+            written = found.st_mode & others and (each == real or not found.st_mode & stat.S_ISVTX)
+            if written or found.st_uid not in ((os.geteuid(),) if each == real else (0, os.geteuid())):
+                raise EdgertError(
+                    f"{path}: expected a folder that only user {os.geteuid()} can change, got {each} of user "
+                    f"{found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}: give another folder"
+                )
+    except OSError as error:
+        raise EdgertError(f"{path}: {error.strerror or error}") from error
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Opens a plain file of this user; a new one is private. Raises `OSError`, for a link, a pipe, and a file that
+    another user owns or may write, too."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, PRIVATE)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & stat.S_IWOTH:
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError(
+        errno.EPERM, f"expected a plain file of user {os.geteuid()}, got mode {found.st_mode:o} of user {found.st_uid}"
+    )
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from agent.drivers.procfs import ProcFs
 from agent.osched.kernel.group_files import Files, v1_files, v2_files
 
 ROOT: Final = "edgert-sched"
+_MADE: Final = re.compile(rf"{ROOT}(-\d+)?")
 LONGEST: Final = 100
 """Characters of a query's name in the name of its folder."""
 
@@ -43,6 +44,16 @@ class Cgroups:
     @property
     def files(self) -> Files:
         return v1_files if self.version == 1 else v2_files
+
+    def is_group(self, folder: Path) -> bool:
+        """True if the path names a group of this hierarchy."""
+        return self.mount in (folder, *folder.parents) and ".." not in folder.parts
+
+    def is_made(self, folder: Path) -> bool:
+        """True if the path names a group such as this agent, or one before it, makes."""
+        return self.is_group(folder) and any(
+            _MADE.fullmatch(name) for name in folder.relative_to(self.mount).parts[-2:]
+        )
 
     def folder(self, group: str) -> Path:
         """The folder of a group; the root group for an empty name."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from agent.drivers.entities import Thread
-from edgert.boards.files import sync
+from edgert.boards.files import open_own, sync
 
 log = logging.getLogger(__name__)
 ChangeKind = Literal["group", "slice", "cores", "nice"]
@@ -53,9 +53,11 @@ class Journal:
 
     def load(self) -> list[JournalEntry]:
         """Records that a former agent of this boot left, in order. A line that cannot be read is skipped: its change
-        was not made, since a record is whole on disk before the change."""
+        was not made, since a record is whole on disk before the change. Raises `OSError`, also for a file that another
+        user may have written."""
         try:
-            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+            with os.fdopen(open_own(self._path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
         except FileNotFoundError:
             return []
         if not lines or _plain(lines[0]).get("boot") != self._boot_id:
@@ -89,11 +91,12 @@ class Journal:
 
     def _open(self) -> int:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = self._path.read_bytes() if self._path.exists() else b""
+        file = open_own(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(file, "rb", closefd=False) as reader:
+            text = reader.read()
         ours = bool(text) and _plain(text.split(b"\n", 1)[0].decode(errors="replace")).get("boot") == self._boot_id
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | (0 if ours else os.O_TRUNC)
-        file = os.open(self._path, flags, 0o600)
         if not ours:
+            os.ftruncate(file, 0)
             os.write(file, (json.dumps({"boot": self._boot_id}) + "\n").encode())
         elif not text.endswith(b"\n"):
             os.write(file, b"\n")  # ends the line in which a former agent was killed

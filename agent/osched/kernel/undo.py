@@ -49,6 +49,9 @@ class Undo:
 
     def put_back(self, before: Before, thread: Thread) -> bool:
         """False if it still has the changed value. A thread whose former group is gone leaves ours with the group."""
+        if isinstance(before.value, str) and self._cgroups and not self._cgroups.is_group(Path(before.value)):
+            self._warn(f"thread {thread.tid}: expected a control group to put it back into, got {before.value}")
+            return True
         try:
             self._values.put_back(before.kind, thread, before.value)
         except (ProcessLookupError, FileNotFoundError):
@@ -94,10 +97,14 @@ class Undo:
         return not left
 
     def _remove_group(self, folder: Path) -> bool:
+        if self._cgroups is not None and not self._cgroups.is_made(folder):
+            self._warn(f"expected a group of an agent to remove, got {folder}: left alone")
+            return True
         for attempt in range(TRIES):
             try:
-                if self._cgroups is not None:
-                    self._cgroups.empty(folder)
+                if self._cgroups is None:  # without the right to make groups there is none to remove them
+                    return not folder.exists()
+                self._cgroups.empty(folder)
                 folder.rmdir()
             except FileNotFoundError:
                 return True

@@ -81,11 +81,12 @@ def test_version_2_moves_a_thread_from_a_group_to_the_root_group(tmp_path: Path)
 class Values(ThreadValues):
     """Notes what would be done to threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, mount: Path) -> None:
+        self.mount = mount
         self.put_to: list[tuple[int, str]] = []
 
     def get(self, kind: ChangeKind, thread: Thread) -> str:
-        return "/before"
+        return f"{self.mount}/before"
 
     def put(self, kind: ChangeKind, thread: Thread, value: int | str) -> None:
         self.put_to.append((thread.tid, Path(str(value)).name))
@@ -97,7 +98,7 @@ def test_version_2_leaves_the_others_of_a_process_in_their_groups_when_one_of_it
     tmp_path: Path,
 ) -> None:
     """A thread is put back with its whole process there: the others would lose their groups, unseen."""
-    groups, values = version_2(tmp_path, "a", "b"), Values()
+    groups, values = version_2(tmp_path, "a", "b"), Values(tmp_path)
     door = Door(tmp_path / "journal", Abilities(False, None, groups), values=values)
     with worker(threads=1) as process:
         one, two = process.threads()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,54 @@ def test_the_next_door_undoes_what_a_killed_one_left(journal: Path) -> None:
         assert Door(journal, ABLE).undo_left_over() == 4
         assert process.nices() == [0, 2, 0, 0]
         assert Door(journal, ABLE).undo_left_over() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_a_journal_of_another_user_is_not_undone_and_nothing_is_changed(journal: Path) -> None:
+    with worker() as process:
+        Door(journal, ABLE).apply([SetNice(process.threads()[0], 9)])
+        journal.write_text(journal.read_text().replace('"value":0', '"value":-19'))
+        os.chown(journal, 65534, 65534)
+        door = Door(journal, ABLE)
+        with pytest.raises(PermissionError, match="expected a plain file of user 0"):
+            door.undo_left_over()
+        (error,) = door.apply([SetNice(process.threads()[0], 3)]).errors
+        assert error.startswith("the journal cannot be read, so nothing was changed")
+        assert process.nices() == [9]
+
+
+def test_a_pipe_in_place_of_the_journal_is_an_error(journal: Path) -> None:
+    journal.parent.mkdir()
+    os.mkfifo(journal)
+    with pytest.raises(PermissionError, match="expected a plain file"):
+        Door(journal, ABLE).undo_left_over()
+
+
+@needs_groups
+def test_a_record_of_a_folder_that_no_agent_makes_removes_and_writes_nothing(journal: Path, tmp_path: Path) -> None:
+    assert ABLE.cgroups is not None
+    stranger, hers = ABLE.cgroups.parent / "stranger", tmp_path / "hers"
+    (hers / "edgert-sched-1").mkdir(parents=True)
+    for name in ("tasks", "cgroup.procs", "cgroup.threads"):
+        (hers / name).write_text("precious")
+    stranger.mkdir()
+    try:
+        with worker() as process:
+            (thread,) = process.threads()
+            killed = Door(journal, ABLE)
+            killed.apply([SetGroup("", 1.0, (thread,)), SetNice(thread, 9)])
+            own = str(ABLE.cgroups.root)
+            made = [str(stranger), str(hers / "edgert-sched-1"), f"{own}/../stranger"]
+            text = journal.read_text() + "".join(json.dumps({"made": path}) + "\n" for path in made)
+            journal.write_text(text.replace(str(ABLE.cgroups.parent) + '"', str(hers) + '"'))
+            Door(journal, ABLE).undo_left_over()
+            assert process.nices() == [0]
+            assert not ABLE.cgroups.root.exists()
+        assert stranger.exists()
+        assert (hers / "edgert-sched-1").exists()
+        assert {(hers / name).read_text() for name in ("tasks", "cgroup.procs", "cgroup.threads")} == {"precious"}
+    finally:
+        stranger.rmdir()
 
 
 def test_a_thread_that_inherited_a_changed_value_is_put_back_too(journal: Path) -> None:
