@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import edgert
-from edgert.core.command_line import Parser
+from edgert.core.command_line import Parser, status_of
 from edgert.core.errors import EdgertError
 from edgert.install_hint import lacking
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     args = build_parser().parse_args(arguments)
     try:
-        return _check(args.json) if args.command == "check" else _run(args.config)
+        return status_of(lambda: _check(args.json)) if args.command == "check" else _run(args.config)
     except KeyboardInterrupt:
         return 130
     except EdgertError as error:

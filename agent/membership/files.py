@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from edgert.boards.files import sync, write
-from edgert.boards.revocation import revoked_names_untrusted
 from edgert.core.errors import EdgertError
 from edgert.core.text.key_lines import KeyFileError, parse_keys
 
@@ -55,6 +54,8 @@ def read_revoked(path: Path) -> frozenset[str]:
         raise EdgertError(
             f"agent.crl_file {path}: expected the fleet's list of revoked certificates: {error.strerror or error}"
         ) from error
+    from edgert.boards.revocation import revoked_names_untrusted  # needs `cryptography`, a simulation does not
+
     return revoked_names_untrusted(content, f"agent.crl_file {path}")
 
 

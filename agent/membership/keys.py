@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 ID_BYTES: Final = 4
 NONCE_BYTES: Final = 12
@@ -34,6 +34,9 @@ class KeyRing:
     """Seals with the first key, opens with any (ChaCha20-Poly1305, RFC 8439, random nonces)."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
+        # Here, since a simulation of a fleet has no keys and needs no `cryptography`.
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
         self._keys = {key_id(secret): _Key(key_id(secret), ChaCha20Poly1305(secret)) for secret in secrets}
         self._sealing = next(iter(self._keys.values()))
 
@@ -53,6 +56,8 @@ class KeyRing:
 
     def open_untrusted(self, sealed: bytes, context: bytes) -> bytes | None:
         """The plain bytes; None unless they were sealed with a key of this ring and the same `context`."""
+        from cryptography.exceptions import InvalidTag
+
         key = self._keys.get(sealed[:ID_BYTES])
         if key is None or len(sealed) < ID_BYTES + NONCE_BYTES + TAG_BYTES:
             return None

@@ -20,6 +20,7 @@ from agent.simulation.described.description import Description, read
 from agent.simulation.described.events import FleetEvent, drawn
 from agent.simulation.run import FleetOutcome, SimulationJob, document_of, simulate
 from agent.simulation.shape import PlanShapes
+from edgert.core.command_line import status_of
 from edgert.core.errors import EdgertError
 from edgert.flow.document import from_plain
 from edgert.operators.registry import with_installed
@@ -36,7 +37,7 @@ class UsageError(EdgertError):
 
 def main() -> int:
     try:
-        return _run(json.load(sys.stdin))
+        return status_of(lambda: _run(json.load(sys.stdin)))
     except UsageError as error:
         print(f"edgert: {error}", file=sys.stderr)
         return 2

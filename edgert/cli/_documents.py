@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edgert.boards import files
 
 if TYPE_CHECKING:
     from edgert.flow.graph import Flow
     from edgert.flow.spec import Registry
+
+STDIN: Final = "-"
+"""The name by which a document comes from standard input."""
+WHERE: Final = "a document, TOML or JSON; -: standard input"
+"""Help of an argument that names a document."""
 
 
 def registry() -> Registry:
@@ -24,11 +30,21 @@ def registry() -> Registry:
     return found
 
 
+def read(file: Path) -> bytes:
+    """The content of a document. Raises `EdgertError`."""
+    return sys.stdin.buffer.read().removeprefix(codecs.BOM_UTF8) if str(file) == STDIN else files.read(file)
+
+
+def named(file: Path) -> str:
+    """The name of the file in messages."""
+    return "standard input" if str(file) == STDIN else str(file)
+
+
 def load(file: Path, known: Registry) -> Flow:
     """The flow of a document. Raises `EdgertError` that names the file and everything that is wrong."""
     from edgert.flow import document
 
-    return document.load(files.read(file), known, what=str(file))
+    return document.load(read(file), known, what=named(file))
 
 
 def notes(flow: Flow) -> Iterator[str]:

@@ -26,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.set_defaults(action=name)
         action.add_argument("program", nargs="?", choices=tuple(PROGRAMS), default="gateway", help="default: gateway")
         if name == "check":
-            action.add_argument("--file", type=Path, help="the TOML file; without it only the environment is checked")
+            action.add_argument(
+                "--config", "--file", type=Path, metavar="FILE",
+                help="the TOML file; without it only the environment is checked",
+            )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "docs":
         print(config.document(settings), end="")
     else:
-        loaded = config.load(settings, args.file, os.environ)
+        loaded = config.load(settings, args.config, os.environ)
         for caution in cautions(loaded, others_may_read):
             print(f"mind: {caution}", file=sys.stderr)
-        print(f"{args.file or 'environment'}: good settings of the {args.program}")
+        print(f"{args.config or 'environment'}: good settings of the {args.program}")
     return 0

@@ -18,10 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from edgert.boards import files
 from edgert.cli import _broker
 from edgert.cli._control import ask_agent, by_board
-from edgert.cli._documents import notes, registry
+from edgert.cli._documents import WHERE, named, notes, read, registry
 from edgert.cli._numbers import seconds
 from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
@@ -42,7 +41,7 @@ QUIET_S: Final = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("flow", type=Path, nargs="?", metavar="FLOWFILE", help="a document, TOML or JSON")
+    parser.add_argument("flow", type=Path, nargs="?", metavar="FLOWFILE", help=WHERE)
     parser.add_argument("--remove", metavar="NAME", help="remove this flow; its results still leave")
     parser.add_argument("--gateway", default="", metavar="ID", help="default: the only one of the fleet that is online")
     parser.add_argument(
@@ -140,8 +139,8 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes, Flow | None]:
 
     from edgert.flow.document import load
 
-    payload = files.read(args.flow)
-    flow = load(payload, registry(), what=str(args.flow))
+    payload = read(args.flow)
+    flow = load(payload, registry(), what=named(args.flow))
     return flow.name, payload, flow
 
 

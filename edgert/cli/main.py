@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Final, Protocol, cast
 
 import edgert
 import edgert.cli
-from edgert.core.command_line import Parser
+from edgert.core.command_line import Parser, status_of
 from edgert.core.errors import EdgertError
 from edgert.install_hint import missing
 
@@ -75,9 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
     verb = cast(Verb, args.verb)
     try:
-        status = verb.run(args)
-        sys.stdout.flush()
-        return status
+        return status_of(lambda: verb.run(args))
     except EdgertError as error:
         print(f"edgert: {error}", file=sys.stderr)
         return 1
@@ -88,10 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Who read our output has seen enough (`edgert ... | head`). Python would complain once more while it closes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ HEAD: Final = ("operator", "location", "metric", "priority", "nice", "slice", "g
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_agent(parser)
-    verbs = parser.add_subparsers(dest="sched", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(title="commands", dest="sched", metavar="COMMAND", required=True)
     verbs.add_parser(STATUS, help="metric, priority, nice value and CPU share got of each operator")
     explain = verbs.add_parser(EXPLAIN, help="every metric of one operator, and what followed from it")
     explain.add_argument("operator", help="its name as `status` shows it")
@@ -23,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dry.add_argument("policy", nargs="?", help="default: the one in force")
     policy = verbs.add_parser(POLICY, help="use another policy, until the agent starts anew")
     policy.add_argument("policy", help="such as 'qs', 'slack every 100 ms', 'when cpu > 80 %%: qs else: none', 'none'")
+    for verb in verbs.choices.values():
+        add_agent(verb)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ CORES: Final = (
     " for process in $main $(cat /proc/$main/task/*/children 2>/dev/null); do for thread in /proc/$process/task/*; do"
     " cores=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' $thread/status 2>/dev/null);"
     ' [ -n "$cores" ] && echo thread ${thread##*/} $cores; done; done;'
-    " edgert sched --json dry-run 2>/dev/null; true"
+    " edgert sched dry-run --json 2>/dev/null; true"
 )
 USB: Final = (
     "for device in /sys/bus/usb/devices/*; do [ -r $device/idVendor ] &&"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,26 @@ def test_the_schema_for_editors_is_printed(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["check"])
     assert "expected a FILE to check, or --schema" in capsys.readouterr().err
+
+
+def test_a_document_comes_from_standard_input(
+    good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbf" + good.read_bytes())))
+    assert main(["check", "-"]) == 0
+    assert capsys.readouterr().out.startswith("standard input: flow city-air is good")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"name = 1")))
+    assert main(["explain", "-"]) == 1
+    assert capsys.readouterr().err.startswith("edgert: standard input: ")
+
+
+def test_findings_are_json_objects_a_line_each(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text(GOOD.replace('"publish"', '"publihs"'))
+    assert main(["check", "--json", str(good), str(bad), str(tmp_path / "nowhere.toml")]) == 1
+    shown = capsys.readouterr()
+    well, ill, nowhere = map(json.loads, shown.out.splitlines())
+    assert well == {"file": str(good), "good": True, "flow": "city-air", "errors": [], "notes": []}
+    assert (ill["good"], [error["path"] for error in ill["errors"]]) == (False, ["operators.alarm.type"])
+    assert "No such file" in nowhere["errors"][0]["got"]
+    assert shown.err == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,14 @@ def test_options_of_a_file_are_refused_with_a_running_flow(
 ) -> None:
     assert main(["explain", "city-air", "--running", *option]) == 1
     assert "--code, --fusion and --fission with a FILE" in capsys.readouterr().err
+
+
+def test_the_plan_is_one_json_object(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(file), "--json", "--code", "--fusion", "chains"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["flow"], told["delivery"], len(told["operators"])) == ("city-air", "exactly-once", 7)
+    assert [one["name"] for one in told["instances"]] == [
+        "readings", "valid+kelvin+by_place", "minute", "central", "again"
+    ]  # fmt: skip
+    assert told["instances"][2]["keys"] == [{"field": "source", "kind": "string"}]
+    assert list(told["code"]) == ["valid+kelvin+by_place"]

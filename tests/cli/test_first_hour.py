@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -145,6 +145,52 @@ def test_a_wrong_option_shows_the_usage_of_its_command(
     assert ended.value.code == 2
     assert shown.startswith(usage)
     assert f"did you mean {near}?" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["stauts"], "did you mean status?"),
+        (["central", "shwo", "t"], "did you mean show?"),
+        (["simulate", "x", "--rate", "1", "--policy", "rnadom"], "did you mean random?"),
+        (["--config", "x", "status"], "--config: expected behind the whole command, such as: edgert "),
+        (["sched", "--json", "status"], "such as: edgert sched status --json"),
+        (["central", "--root=x", "show", "t"], "--root=x: expected behind the whole command"),
+    ],
+)
+def test_a_misspelt_command_and_an_option_before_it_are_refused_with_the_right_one(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of all commands that have none below."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in below:
+        for child in action.choices.values():
+            yield from leaves(child)
+    if not below:
+        yield parser
+
+
+def test_options_of_a_command_stand_behind_all_of_its_words() -> None:
+    def options(parser: argparse.ArgumentParser) -> set[str]:
+        return {o for a in parser._actions for o in a.option_strings} - {"-h", "--help", "--version"}
+
+    def below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield parser
+                for child in action.choices.values():
+                    yield from below(child)
+
+    assert not {parser.prog: options(parser) for parser in below(build_parser()) if options(parser)}
+    readers = {p.prog for p in leaves(build_parser()) if "--config" in options(p)}
+    assert {"edgert status", "edgert sched dry-run", "edgert config check", "edgert central show"} <= readers
 
 
 @pytest.mark.parametrize(

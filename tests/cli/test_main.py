@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,9 @@ import edgert
 from edgert.cli import main as cli
 from edgert.core.errors import EdgertError
 from edgert.install_hint import command
+from tests.cli.worlds import DOCUMENT
+
+ROOT = Path(__file__).parents[2]
 
 
 class FakeVerb:
@@ -111,14 +115,35 @@ def test_command_line_loads_nothing_heavy() -> None:
     assert not heavy & set(done.stdout.split())
 
 
-def test_reader_that_left_is_no_traceback() -> None:
+@pytest.mark.parametrize(
+    "command",
+    [["edgert", "config", "docs"], ["agent", "check"], ["agent", "check", "--json"]],
+    ids=" ".join,
+)
+def test_reader_that_left_is_no_traceback(command: list[str]) -> None:
+    done = unread(command)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_reader_that_left_a_simulated_fleet_is_no_traceback(tmp_path: Path) -> None:
+    flow = tmp_path / "city-air.toml"
+    flow.write_text(DOCUMENT)
+    boards = str(ROOT / "tests/lab/boards.toml")
+    done = unread(
+        ["edgert", "simulate", str(flow), "--rate", "1", "--fleet", boards, "--seconds", "1", "--cost", "minute=5"]
+    )
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def unread(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """A program whose standard output nobody reads."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "edgert", "config", "docs"], stdout=write_end, stderr=subprocess.PIPE, check=False
+        return subprocess.run(
+            [sys.executable, "-m", *command], stdout=write_end, stderr=subprocess.PIPE, check=False, cwd=ROOT
         )
     finally:
         os.close(write_end)
-    assert done.returncode == 1
-    assert done.stderr == b""

@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from edgert import install_hint
+from edgert.cli.main import build_parser
+from edgert.cli.simulate.fleet import job_of
 from edgert.core.toml import to_toml
 from tests.agent.simulation.worlds import FLOW
 
 pytestmark = pytest.mark.integration
 LAB = Path(__file__).parents[1] / "lab"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -81,3 +85,17 @@ def test_what_is_wrong_is_named(flow: Path, arguments: list[object], status: int
     done = edgert(flow, "--rate", 10, "--cost", "minute=5", "--seconds", 1, *arguments)
     assert done.returncode == status, done.stdout
     assert re.search(message, done.stderr, flags=re.DOTALL), done.stderr
+
+
+def test_a_fleet_is_simulated_where_only_the_gateways_packages_are(flow: Path) -> None:
+    """As after `pip install .`: the program that simulates is imported without those of the extras."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({tuple(install_hint.EXTRAS)!r})); "
+        "from agent.simulation.__main__ import main; sys.exit(main())"
+    )
+    arguments = ["simulate", flow, "--rate", 10, "--fleet", LAB / "boards.toml", "--seconds", 1, "--cost", "minute=5"]
+    job = json.dumps(job_of(build_parser().parse_args([*map(str, arguments)])))
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=job, text=True, capture_output=True, check=False, cwd=ROOT
+    )
+    assert (done.returncode, done.stderr) == (0, "")

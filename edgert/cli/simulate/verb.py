@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from edgert.cli._documents import load, registry
+from edgert.cli._documents import WHERE, load, registry
 from edgert.cli._numbers import above_0, whole
 from edgert.cli.simulate import fleet
 from edgert.core.errors import DocumentError, EdgertError, show
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from edgert.sim.boards import BOARDS
 
     fusion, budget_s = Pool().fusion, Sensors().latency_budget_s
-    parser.add_argument("flow", type=Path, metavar="FILE", help="a document, TOML or JSON")
+    parser.add_argument("flow", type=Path, metavar="FILE", help=WHERE)
     parser.add_argument("--rate", type=above_0, required=True, help="rows per second into each source")
     parser.add_argument(
         "--latency-budget", type=_budget, default=budget_s, metavar="SECONDS",
@@ -82,6 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.fleet is not None:
         return fleet.run(args)
+    if args.json:
+        raise EdgertError(f"--json {args.json}: expected --fleet BOARDS beside it, got one board")
     return _one_board(args, args.seconds or SECONDS)
 
 
