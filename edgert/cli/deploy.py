@@ -157,6 +157,7 @@ def _deployment(
         name,
         payload,
         gateway=args.gateway,
+        written=secrets.token_bytes(8),
         on_change=on_change,
     )
 

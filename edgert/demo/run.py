@@ -233,7 +233,9 @@ class Demo:
         broker = Connection(host=setup.broker_host, port=setup.broker_port, protocol=setup.protocol)
         document = setup.document.encode()
         client_id = f"edgert-demo-{os.getpid()}"
-        deployment = Deployment(broker, client_id, FLEET, setup.flow_name, document, gateway=setup.gateway)
+        deployment = Deployment(
+            broker, client_id, FLEET, setup.flow_name, document, gateway=setup.gateway, written=os.urandom(8)
+        )
         deployment.start()
         return deployment
 

@@ -19,7 +19,17 @@ def gateway_rules(fleet: str, gateway: str) -> list[AccessRule]:
     """A gateway writes under its own name only, and reads what is meant for it. `gateway`: its name, or `%u`."""
     own = f"edgert/v1/{fleet}/{gateway}"
     reads = ("config", "flows/+", "models/+", "cmd/+")
-    writes = ("status", "config/state", "flows/+/state", "models/+/state", "update/state", "crl/state", "answers/#")
+    # flows/+: what it accepted is written back to a broker that lost it
+    writes = (
+        "status",
+        "config/state",
+        "flows/+",
+        "flows/+/state",
+        "models/+/state",
+        "update/state",
+        "crl/state",
+        "answers/#",
+    )
     return [
         *(("read", f"{own}/{below}") for below in reads),
         ("read", model_topic(fleet, "+")),

@@ -74,6 +74,7 @@ class CentralConnection:
     def connect(self, api: MqttApi, uplink: Uplink, flows: Flows) -> None:
         """Makes the connection; it is begun by `start`."""
         self._api, self.uplink, self._flows = api, uplink, flows
+        api.write_back = self.write_back
         if self._settings.central.enabled:
             self.connection = ControlConnection(
                 self._settings.central,
@@ -115,6 +116,11 @@ class CentralConnection:
     def publish(self, topic: str, payload: bytes, retain: bool = False) -> bool:
         """False if there is no connection, or no room in its queue."""
         return bool(self.connection and self.connection.publish(topic, payload, retain=retain))
+
+    def write_back(self, topic: str, payload: bytes, request: MqttRequest) -> None:
+        """Publishes a retained document. One for which there is no room is written back at a later connection."""
+        if self.connection:
+            self.connection.publish(topic, payload, retain=True, request=request, answer_to=request.topic)
 
     def answer(self, topic: str, payload: bytes, request: MqttRequest | None = None) -> None:
         """Publishes a message as soon as the connection takes it; retained, unless it answers a request."""
@@ -200,9 +206,15 @@ class CentralConnection:
         self._on_loop(enter)
 
     def _retained_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
-        """A retained acknowledgement may be older than the tables: the answer to our hello counts."""
+        """A retained acknowledgement may be older than the tables: the answer to our hello counts. A retained document
+        may be older than the one that was accepted."""
+
+        def enter() -> None:
+            if not self._api.refuse_older(topic, payload, request):
+                self.message_untrusted(topic, payload, request)
+
         if topic != self.uplink.acks_topic:
-            self.message_untrusted(topic, payload, request)
+            self._on_loop(enter)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         if self.loop is not None and not self.loop.is_closed():

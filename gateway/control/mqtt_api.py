@@ -20,9 +20,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import TABLE_NAME
@@ -32,12 +34,14 @@ from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
 from edgert.mqtt.clients.control_plane import MqttRequest
 from edgert.mqtt.clients.deployment import digest
+from gateway.control.accepted_writes import AcceptedWrites, replaced
 from gateway.control.commands import Command
 from gateway.flows.flows import Flows
 
 log = logging.getLogger(__name__)
 
 
+MOST_WRITTEN_BACK: Final = 10_000
 Reply = Callable[[str, bytes, "MqttRequest | None"], None]
 """(topic, payload, request that it answers: without one it is retained)."""
 
@@ -57,6 +61,14 @@ class MqttApi:
     revoked: Callable[[bytes], Awaitable[None]] | None = None
     """Takes the fleet's list of revoked certificates; None: this gateway has no use for one."""
     config_version: int = 0
+    write_back: Callable[[str, bytes, MqttRequest], object] = lambda topic, payload, request: None
+    """(topic, payload, request): publishes a retained document of this gateway, with the request's topic and data."""
+    accepted: AcceptedWrites = field(init=False)
+    _written_back: deque[bytes | None] = field(default_factory=lambda: deque(maxlen=MOST_WRITTEN_BACK))
+    """Correlation data of documents that were written back."""
+
+    def __post_init__(self) -> None:
+        self.accepted = AcceptedWrites(self.flows.flow_registry)
 
     @property
     def base(self) -> str:
@@ -77,21 +89,52 @@ class MqttApi:
             return
         of_fleet = model_topic(self.fleet, "")
         if topic.startswith(of_fleet):
-            await self._model(topic.removeprefix(of_fleet), payload, of_fleet=True)
+            await self._model(topic.removeprefix(of_fleet), payload, request, of_fleet=True)
             return
+        if request is not None and request.correlation in self._written_back:
+            return  # it comes as any other, perhaps behind a newer one
         kind, _, name = topic.removeprefix(self.base + "/").partition("/")
         if kind == "flows" and name:
-            await self._flow(name, payload)
+            await self._flow(name, payload, request)
         elif kind == "models" and name:
-            await self._model(name, payload)
+            await self._model(name, payload, request)
         elif kind == "config" and not name:
-            await self._config(payload)
+            await self._config(payload, request)
         elif kind == "cmd" and name:
             await self._command(name, payload, request)
 
+    # -- a broker that went back
+
+    def refuse_older(self, topic: str, payload: bytes, request: MqttRequest | None) -> bool:
+        """Returns True for a retained document that this gateway accepted before the last one of its topic: the broker
+        has lost what came since. The document of a flow is written back, so that the broker retains it again."""
+        below = self._below(topic)
+        if not self.accepted.is_replaced(below, payload, request):
+            return False
+        what = f"the retained document on {show(topic)}"
+        answer = self._refusal(replaced(what))
+        kind, _, name = below.partition("/")
+        log.warning("%s is older than the one that was accepted last, which stays: the broker went back in time", what)
+        stored = self.flows.flow_registry.stored.get(name)
+        if kind == "flows" and stored is not None:
+            answer["running_version"] = self.flows.version(name)
+            if stored.removed or stored.origin == "mqtt":
+                current = b"" if stored.removed else json.dumps(stored.document).encode()
+                back = MqttRequest(f"{topic}/state", os.urandom(8))
+                self._written_back.append(back.correlation)
+                self.accepted.note(below, current, back)
+                self.write_back(topic, current, back)
+        answer["digest"] = digest(payload)
+        self._answer(f"{self.base}/{below.removeprefix('@')}/state", answer)
+        return True
+
+    def _below(self, topic: str) -> str:
+        """The part of a topic by which its writes are known, of the fleet's models `@models/NAME`."""
+        return topic.removeprefix(f"{self.base}/").removeprefix(f"edgert/v1/{self.fleet}/")
+
     # -- flows
 
-    async def _flow(self, name: str, payload: bytes) -> None:
+    async def _flow(self, name: str, payload: bytes, request: MqttRequest | None) -> None:
         async def change() -> dict[str, Any]:
             if not TABLE_NAME.fullmatch(name):
                 raise DocumentError("flow", [Problem("topic", f"a flow's name ({TABLE_NAME.pattern})", show(name))])
@@ -102,7 +145,8 @@ class MqttApi:
             version = self.flows.version(name)
             return {"version": version, "removed": True, "existed": await self.flows.remove(name)}
 
-        answer = await self._done(f"a document for flow {show(name)}", change())
+        write = f"flows/{name}", payload, request
+        answer = await self._done(f"a document for flow {show(name)}", change(), write)
         answer["running_version"] = self.flows.version(name)
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/flows/{name}/state", answer)
@@ -123,10 +167,15 @@ class MqttApi:
             raise DocumentError(what, problems)
         return flow
 
-    async def _done(self, what: str, change: Awaitable[Mapping[str, Any]]) -> dict[str, Any]:
-        """The answer to a document, once it is carried out or refused."""
+    async def _done(
+        self, what: str, change: Awaitable[Mapping[str, Any]], write: tuple[str, bytes, MqttRequest | None]
+    ) -> dict[str, Any]:
+        """The answer to a document, once it is carried out or refused. `write`: its topic below the gateway's own, its
+        payload, and the request with which it came."""
         try:
-            return {"accepted": True, "errors": [], **await change}
+            answer = {"accepted": True, "errors": [], **await change}
+            await self.accepted.add(*write)
+            return answer
         except EdgertError as error:
             log.warning("%s is refused: %s", what, error)
             return self._refusal(error)
@@ -146,7 +195,7 @@ class MqttApi:
 
     # -- models
 
-    async def _model(self, name: str, payload: bytes, *, of_fleet: bool = False) -> None:
+    async def _model(self, name: str, payload: bytes, request: MqttRequest | None, *, of_fleet: bool = False) -> None:
         async def change() -> dict[str, Any]:
             if payload:
                 document = await asyncio.to_thread(read_untrusted, payload, format="json", what=f"model {name}")
@@ -154,19 +203,20 @@ class MqttApi:
                 return {"version": document.get("version", 0), "operators": operators}
             return {"removed": True, "operators": await self.flows.models.forget(name, of_fleet=of_fleet)}
 
-        answer = await self._done(f"model {show(name)}", change())
+        write = f"{'@' if of_fleet else ''}models/{name}", payload, request
+        answer = await self._done(f"model {show(name)}", change(), write)
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/models/{name}/state", answer)
 
     # -- settings and commands
 
-    async def _config(self, payload: bytes) -> None:
+    async def _config(self, payload: bytes, request: MqttRequest | None) -> None:
         async def change() -> Mapping[str, Any]:
             added = await self.apply_settings(read_untrusted(payload, what="config") if payload else {})
             self.config_version += 1
             return added
 
-        answer = await self._done("a config", change())
+        answer = await self._done("a config", change(), ("config", payload, request))
         answer["version"] = self.config_version
         answer["digest"] = digest(payload)
         self._answer(f"{self.base}/config/state", answer)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
+from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DocumentError, Problem
 from edgert.flow.graph import Flow
 from edgert.mqtt.clients.control_plane import MqttRequest
 from edgert.operators.registry import REGISTRY
+from edgert.store.state.records import StoredFlow
 from gateway.control.mqtt_api import MqttApi
 from gateway.flows.flows import Flows
 from gateway.flows.models import Models
@@ -37,6 +41,20 @@ class FakeFlows:
         self.running: dict[str, int] = {}
         self.fault: Exception | None = None
         self.models = FakeModels(self)
+        self.notes: dict[str, bytes] = {}
+        """Of the database."""
+        self.flow_registry = SimpleNamespace(stored=dict[str, StoredFlow](), database=self, store=self.store)
+
+    async def store(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    def note(self, key: str, value: bytes) -> None:
+        self.notes[key] = value
+
+    set_meta = note
+
+    def read(self, _: object) -> list[tuple[str, bytes]]:
+        return list(self.notes.items())
 
     def version(self, name: str) -> int | None:
         return self.running.get(name)
@@ -44,13 +62,17 @@ class FakeFlows:
     async def deploy(self, flow: Flow, origin: str) -> int:
         if self.fault:
             raise self.fault
-        self.running[flow.name] = self.running.get(flow.name, 0) + 1
+        self.running[flow.name] = version = self.running.get(flow.name, 0) + 1
+        stored = StoredFlow(flow.name, flow.document, version, origin, False, 1, Position())
+        self.flow_registry.stored[flow.name] = stored
         return self.running[flow.name]
 
     async def cautions(self, name: str) -> list[str]:
         return [f"{name} may loop"]
 
     async def remove(self, name: str) -> bool:
+        if name in self.flow_registry.stored:
+            self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], removed=True)
         return self.running.pop(name, None) is not None
 
 
@@ -58,7 +80,14 @@ class Rig:
     def __init__(self) -> None:
         self.flows = FakeFlows()
         self.published: list[tuple[str, Any, bool]] = []
-        self.api = MqttApi("fleet", "g1", cast(Flows, self.flows), self.answer, self.apply)
+        self.written_back: list[tuple[str, bytes, MqttRequest]] = []
+        self.api = self.started()
+
+    def started(self) -> MqttApi:
+        """The interface of a gateway that starts with this database."""
+        api = MqttApi("fleet", "g1", cast(Flows, self.flows), self.answer, self.apply)
+        api.write_back = lambda *write: self.written_back.append(write)
+        return api
 
     def answer(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         self.published.append((topic, json.loads(payload), request is None))

@@ -22,7 +22,7 @@ class Sent:
         self.messages: list[tuple[str, bytes]] = []
         self.error = ""
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool) -> bool:
+    def publish(self, topic: str, payload: bytes, *, retain: bool, **_: object) -> bool:
         assert retain
         self.messages.append((topic, payload))
         return True

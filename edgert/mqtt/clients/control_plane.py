@@ -164,7 +164,8 @@ class ControlConnection:
         answer_to: str = "",
     ) -> bool:  # fmt: skip
         """Hands one message over; false when there is no connection (it is then not kept). `request`: that the message
-        answers; `answer_to`: the topic on which an answer is wanted, which MQTT 5 alone can say."""
+        answers, or the message's own; `answer_to`: the topic on which an answer is wanted, which MQTT 5 alone can
+        say."""
         if not self.connected:
             return False
         properties = None
@@ -172,7 +173,7 @@ class ControlConnection:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             if answer_to:
                 properties.ResponseTopic = answer_to
-            elif request is not None:
+            if request is not None and request.correlation is not None:
                 properties.CorrelationData = request.correlation
         try:
             check_topic(topic)

@@ -75,6 +75,7 @@ def _problem(error: Mapping[str, Any]) -> Problem:
 class Deployment:
     """Publishes `payload` (empty: removes the flow) as soon as it is connected and knows the gateway.
 
+    `written`: random bytes, which tell this write from an earlier one of the same document.
     Without a `gateway` it looks who there is (`seen`) and waits for `choose`. Writes again after each reconnect until
     the answer is there; that does no harm, since a document that runs already changes nothing.
     """
@@ -88,6 +89,7 @@ class Deployment:
         payload: bytes,
         *,
         gateway: str = "",
+        written: bytes = b"",
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.gateway = gateway
@@ -99,6 +101,7 @@ class Deployment:
         self.answer: DeploymentAnswer | None = None
         self._fleet, self._flow, self._payload = fleet, flow, payload
         self._digest = digest(payload)
+        self._written = written
         self._on_change = on_change
         whose = gateway or "+"
         self.connection = ControlConnection(
@@ -142,7 +145,9 @@ class Deployment:
 
     def _send(self) -> None:
         topic = self._topic(self.gateway, f"flows/{self._flow}")
-        self.sent = self.connection.publish(topic, self._payload, retain=True) or self.sent
+        request = MqttRequest(f"{topic}/state", self._written)
+        sent = self.connection.publish(topic, self._payload, retain=True, request=request, answer_to=request.topic)
+        self.sent = sent or self.sent
 
     def retained_untrusted(self, topic: str, payload: bytes, request: MqttRequest | None) -> None:
         """A kept answer is one to an earlier write, even if that was the same document."""

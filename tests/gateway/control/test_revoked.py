@@ -11,6 +11,7 @@ import pytest
 from edgert.core.text.revoked_topic import list_digest, revoked_topic
 from gateway.control.mqtt_api import MqttApi
 from gateway.control.revoked import MOST_BYTES, RevokedList
+from tests.gateway.mqtt_api_rig import FakeFlows
 from tests.waiting import in_loop, until
 
 
@@ -65,7 +66,7 @@ async def test_the_list_of_the_board_is_told_at_each_change_and_connection(tmp_p
 async def test_the_list_is_asked_for_where_there_is_one(tmp_path: Path) -> None:
     def api(world: World | None) -> MqttApi:
         take = world.list.take_untrusted if world else None
-        return MqttApi("farm", "g1", None, None, None, revoked=take)  # type: ignore[arg-type]
+        return MqttApi("farm", "g1", FakeFlows(), None, None, revoked=take)  # type: ignore[arg-type]
 
     topic = revoked_topic("farm")
     assert (topic, 1) not in api(None).subscriptions
