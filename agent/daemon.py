@@ -42,8 +42,8 @@ from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
-from agent.membership.transport import TIMEOUT_S, Transport
 from agent.metrics import MetricsServer
+from agent.network.transport import TIMEOUT_S, Transport
 from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
 from agent.sched_peers import SchedPeers

@@ -22,8 +22,8 @@ from agent.lease.fences import next_fence
 from agent.lease.leases import AskBoard, Lease, Leases
 from agent.membership.members import State
 from agent.membership.roster import Roster
-from agent.membership.transport import UnansweredError
 from agent.migration.plan_change import Change, UnfinishedError, change_plan, participants
+from agent.network.transport import UnansweredError
 from agent.placement.rendezvous import coordinator
 from agent.placement.rules import Rules, newest
 from edgert.control.server import Handler

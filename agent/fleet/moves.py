@@ -30,8 +30,8 @@ from agent.interference.score import Crowd, Footprint, Room
 from agent.lease.leases import AskBoard
 from agent.membership.members import Member, State
 from agent.membership.roster import Roster
-from agent.membership.transport import UnansweredError
 from agent.migration.plan_change import UnfinishedError
+from agent.network.transport import UnansweredError
 from agent.placement.rules import newest
 from edgert.control.server import Handler
 from edgert.core.clock import Clock

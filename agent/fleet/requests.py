@@ -19,7 +19,7 @@ from agent.lease.leases import AskBoard
 from agent.lease.voters import lately_s
 from agent.membership.members import State
 from agent.membership.roster import Roster
-from agent.membership.transport import RequestError, UnansweredError
+from agent.network.transport import RequestError, UnansweredError
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from agent.coordinates.rounds import Rounds
 from agent.membership.members import Member
 from agent.membership.messages import coordinate_untrusted
-from agent.membership.transport import Transport
 from agent.migration.plan_change import Part
+from agent.network.transport import Transport
 from edgert.core.errors import EdgertError, PayloadError
 from edgert.core.packing import unpack_untrusted
 
@@ -106,8 +106,8 @@ def counters(transport: Transport) -> dict[str, Any]:
     """Packets that were sent, received and dropped since the start."""
     membership = transport.membership
     return {
-        "sent_bytes": transport.sent_bytes,
-        "received_bytes": transport.received_bytes,
+        "sent_bytes": transport.traffic.sent,
+        "received_bytes": transport.traffic.received,
         "refused_connections": transport.refused_connections,
         "refused_members": membership.claims.refused_members,
         "stalls": membership.stalls,

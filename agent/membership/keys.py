@@ -50,18 +50,18 @@ class KeyRing:
         key = self._sealing
         return key.identifier + nonce + key.cipher.encrypt(nonce, plain, context)
 
-    def knows(self, sealed: bytes) -> bool:
+    def knows(self, sealed: memoryview) -> bool:
         """True if a key of this ring has the id that `sealed` begins with."""
-        return sealed[:ID_BYTES] in self._keys
+        return bytes(sealed[:ID_BYTES]) in self._keys
 
-    def open_untrusted(self, sealed: bytes, context: bytes) -> bytes | None:
+    def open_untrusted(self, sealed: memoryview, context: bytes) -> bytes | None:
         """The plain bytes; None unless they were sealed with a key of this ring and the same `context`."""
         from cryptography.exceptions import InvalidTag
 
-        key = self._keys.get(sealed[:ID_BYTES])
+        key = self._keys.get(bytes(sealed[:ID_BYTES]))
         if key is None or len(sealed) < ID_BYTES + NONCE_BYTES + TAG_BYTES:
             return None
-        nonce = sealed[ID_BYTES : ID_BYTES + NONCE_BYTES]
+        nonce = bytes(sealed[ID_BYTES : ID_BYTES + NONCE_BYTES])
         try:
             return key.cipher.decrypt(nonce, sealed[ID_BYTES + NONCE_BYTES :], context)
         except InvalidTag:

@@ -37,6 +37,8 @@ MAX_FRAME: Final = 1 << 24
 only after a first, small one of the same connection opened."""
 WINDOW: Final = 1_024
 """Packets of a sender may arrive in another order within so many."""
+VIEWED_BYTES: Final = 1 << 16
+"""A greater body is a view of the opened packet: a copy would take as much memory again."""
 GREETING_BYTES: Final = 16
 ANYBODY: Final = ""
 """Receiver of a frame whose sender knows an address, and not who is there: a seed."""
@@ -75,7 +77,7 @@ class Opened:
     sender: str
     epoch: int
     counter: int
-    body: bytes
+    body: bytes | memoryview
     to: str
     """The receiver that its sender meant: this agent, or `ANYBODY`."""
 
@@ -210,7 +212,7 @@ class Sealer:
             raise Dropped("truncated")
         if packet[0] != VERSION:
             raise Dropped("version")
-        sealed = packet[1:]
+        sealed = memoryview(packet)[1:]
         if not self.ring.knows(sealed):
             raise Dropped("unknown key")
         opened = ((to, self.ring.open_untrusted(sealed, context)) for context, to in contexts.items())
@@ -224,7 +226,8 @@ class Sealer:
             raise Dropped("malformed")
         if name in self.revoked:
             raise Dropped("revoked")
-        return Opened(name, epoch, counter, plain[end:], to)
+        body = memoryview(plain)[end:]
+        return Opened(name, epoch, counter, body if len(body) > VIEWED_BYTES else bytes(body), to)
 
     def _accept(self, opened: Opened) -> None:
         window = self._windows.get(opened.sender)

@@ -35,7 +35,7 @@ from agent.membership.events import Changed, Measured, MemberEvent
 from agent.membership.members import State
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
-from agent.membership.transport import RequestError
+from agent.network.transport import RequestError
 from agent.placement.problem.budget import Budget
 from agent.placement.replacement import Hysteresis
 from agent.simulation.described.description import BoardDescription
@@ -138,7 +138,7 @@ class VirtualAgent:
             task.cancel()
 
     async def serve(self, sender: str, verb: str, args: Mapping[str, Any]) -> Any:
-        """Carries out a request of another agent; as `agent.membership.transport` answers it."""
+        """Carries out a request of another agent; as `agent.network.transport` answers it."""
         try:
             return await self._handlers[verb](sender, args)
         except EdgertError as error:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from agent.membership.events import Changed, MemberEvent
 from agent.membership.gossip import PACKET_COST
-from agent.membership.transport import RequestError, UnansweredError
+from agent.network.transport import RequestError, UnansweredError
 from agent.placement.rendezvous import coordinator
 from agent.simulation.agent import VirtualAgent, cores_of
 from agent.simulation.described.description import Description
@@ -114,7 +114,7 @@ class VirtualFleet(MembershipNetwork):
                 self.watch.coordinates(self.flow, name, coordinator(self.flow, alive))
 
     async def request(self, sender: str, receiver: str, verb: str, args: Mapping[str, Any], timeout_s: float) -> Any:
-        """Works as `agent.membership.transport.Transport.request`. Raises `RequestError`."""
+        """Works as `agent.network.transport.Transport.request`. Raises `RequestError`."""
         member = self.agents[sender].membership.roster.get(receiver)
         if member is None or not member.present:
             state = "unknown" if member is None else member.state.name.lower()

@@ -56,19 +56,22 @@ def unpack(payload: bytes) -> Any:
 
 
 def unpack_untrusted(
-    payload: bytes, max_bytes: int = MAX_BYTES, max_items: int = MAX_ITEMS, max_containers: int = MAX_CONTAINERS
-) -> Any:
+    payload: bytes | memoryview, max_bytes: int = MAX_BYTES, max_items: int = MAX_ITEMS,
+    max_containers: int = MAX_CONTAINERS, max_elements: int = MAX_BYTES,
+) -> Any:  # fmt: skip
     """The one value in `payload`: None, bool, int, float, str, bytes, list, dict; no extension types.
 
-    Raises `PayloadError` when it is larger than `max_bytes`, has a list or map of more than `max_items` elements or
-    more than `max_containers` lists, maps and keys in all, is nested beyond what the unpacker bears, has a list or map
-    as a key, is cut off or is followed by something else.
+    Raises `PayloadError` when it is larger than `max_bytes`, has a list or map of more than `max_items` elements, more
+    than `max_containers` lists, maps and keys or more than `max_elements` elements in all, is nested beyond what the
+    unpacker bears, has a list or map as a key, is cut off or is followed by something else.
     """
     if len(payload) > max_bytes:
         raise PayloadError(f"expected at most {max_bytes} bytes of MessagePack, got {len(payload)}")
-    max_items = min(max_items, len(payload))  # an element takes a byte; a list is made as long as its header claims
+    # an element takes a byte; a list is made as long as its header claims
+    max_items = min(max_items, max_elements, len(payload))
     # a list, a map and a key take a byte too, so nothing has to be counted in most payloads
-    count = _container_count(max_containers) if len(payload) > max_containers else None
+    few = len(payload) <= min(max_containers, max_elements)
+    count = None if few else _count(max_containers, max_elements)
     try:
         return msgpack.unpackb(
             payload,
@@ -89,15 +92,19 @@ def unpack_untrusted(
         ) from error
 
 
-def _container_count(most: int) -> Callable[[Any], Any]:
-    """A hook for each list and map that is complete: it raises `ValueError` at the first one beyond `most`."""
-    left = most
+def _count(most: int, most_elements: int) -> Callable[[Any], Any]:
+    """A hook for each list and map that is complete: it raises `ValueError` at the first one beyond `most`, or with
+    elements beyond `most_elements`."""
+    left, elements = most, most_elements
 
     def count(container: Any) -> Any:
-        nonlocal left
+        nonlocal left, elements
         left -= 1 if type(container) is list else 1 + len(container)
+        elements -= len(container)
         if left < 0:
             raise ValueError(f"expected at most {most} lists, maps and keys in it, got more")
+        if elements < 0:
+            raise ValueError(f"expected at most {most_elements} elements in its lists and maps, got more")
         return container
 
     return count

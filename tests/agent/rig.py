@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ class RealAgent:
         new.write_text("".join(f"{key_line(key)}\n" for key in keys))
         new.replace(self.key_file)
 
-    def start(self) -> None:
-        command = [sys.executable, "-m", "agent", "--config", str(self.config)]
+    def start(self, within: Callable[[list[str]], list[str]] = list) -> None:
+        """`within`: makes of a command one that runs in a control group."""
+        command = within([sys.executable, "-m", "agent", "--config", str(self.config)])
         env = {name: value for name, value in os.environ.items() if name != "RUNTIME_DIRECTORY"}
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log, env=env)
@@ -61,6 +63,13 @@ class RealAgent:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def peak_mb(self) -> float:
+        """The most memory that the process has had (MiB)."""
+        assert self.process is not None
+        assert self.process.poll() is None, "it was killed"
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
     def status(self) -> dict[str, Any]:
         """`fleet.status`; empty while the agent does not answer."""

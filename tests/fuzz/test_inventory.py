@@ -144,6 +144,8 @@ THROUGH: Final = {
     "gateway/links/peer.py:_received_untrusted": "receive_untrusted",
     "agent/membership/protocol.py:answer_table_untrusted": "read_untrusted",
     "agent/membership/protocol.py:merge_untrusted": "read_untrusted",
+    "agent/network/frames.py:map_untrusted": "unpack_untrusted",
+    "agent/network/frames.py:token_and_verb_untrusted": "unpack_untrusted",
     "agent/membership/tables.py:read_untrusted": "decode_untrusted",
     "agent/fleet/status.py:flows_untrusted": "section_untrusted",
     "provisioning/on_board.py:_made_untrusted": "files_untrusted",

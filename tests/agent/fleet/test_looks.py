@@ -11,8 +11,8 @@ import pytest
 from agent.fleet.moves import EXPECTED_S
 from agent.interference.peaks import Load
 from agent.interference.ring import pack
-from agent.membership.transport import UnansweredError
 from agent.migration.plan_change import UnfinishedError
+from agent.network.transport import UnansweredError
 from benchmarks.interference.world import CAPACITY, LOOK_S, Board, BoardAgent, Fleet, Work, steady
 from edgert.core.errors import EdgertError
 from edgert.core.settings.agent import Moves

@@ -21,7 +21,7 @@ from agent.membership.files import HELLO_FILE, stamp
 from agent.membership.members import State
 from agent.membership.messages import Claim
 from agent.membership.packets import ANYBODY, GREETING_BYTES, MAX_FRAME, Frame, hello_at, hello_to
-from agent.membership.transport import MAX_OF_MEMBER, MAX_WAITING, RequestError, Transport
+from agent.network.transport import MAX_OF_MEMBER, MAX_WAITING, RequestError, Transport
 from edgert.core.packing import pack
 from tests.agent.membership.worlds import answered, introduce, recorder, sealed, started
 from tests.waiting import in_loop, until
@@ -90,12 +90,12 @@ async def test_connection_carries_one_request_out_however_often_it_holds_it() ->
     calls: list[str] = []
     counting(b, calls)
     reader, writer = await asyncio.open_connection(*b.membership.roster.own.address)
-    a.write(writer, b"", hello_to(b.membership.roster.own.peer))
+    a.frames.write(writer, b"", hello_to(b.membership.roster.own.peer))
     greeting = await reader.readexactly(GREETING_BYTES)
-    a.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
-    a.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
-    a.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
-    a.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
+    a.frames.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
+    a.frames.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
+    a.frames.write(writer, pack(["token", VERB]), Frame(greeting, "b", "head"))
+    a.frames.write(writer, pack(["token"]) + pack({"remove": "air"}), Frame(greeting, "b", "body"))
     with contextlib.suppress(ConnectionError):
         await reader.read()
     assert calls == ["air at b for a"]
@@ -166,7 +166,7 @@ async def test_idle_connections_of_anybody_keep_no_member_out() -> None:
             if number % 3 == 1:
                 writer.write(struct.pack("<I", 1_000) + b"half of a frame")
             if number % 3 == 2:
-                a.write(writer, b"", hello_to(b.membership.roster.own.peer))
+                a.frames.write(writer, b"", hello_to(b.membership.roster.own.peer))
         await until(lambda: b.refused_connections == MAX_WAITING, "the listener to take them")
         assert await a.request("b", VERB, {"remove": "air"}) == "done"
         assert len(b.waiting) == MAX_WAITING - 1

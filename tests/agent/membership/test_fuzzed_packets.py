@@ -18,7 +18,7 @@ from agent.membership.messages import Ack, Claim, MembershipMessage, Ping, PingR
 from agent.membership.packets import MAX_DATAGRAM, Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
-from agent.membership.transport import Transport
+from agent.network.transport import Transport
 from tests.agent.membership.simulated_fleet import SimulatedFleet
 
 PACKETS = int(os.environ.get("EDGERT_FUZZ_PACKETS", "4000"))

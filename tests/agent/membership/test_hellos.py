@@ -12,7 +12,8 @@ import pytest
 from agent.membership.events import Sync
 from agent.membership.files import HELLO_FILE, MAX_SENDERS, HelloMemory
 from agent.membership.packets import GREETING_BYTES, hello_at, hello_to
-from agent.membership.transport import PING, SYNC
+from agent.network.frames import SYNC
+from agent.network.transport import PING
 from tests.agent.membership.worlds import answered, introduce, recorder, sealed, started
 from tests.waiting import in_loop, until
 

@@ -17,7 +17,7 @@ from agent.membership.messages import Claim
 from agent.membership.packets import Frame, Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
-from agent.membership.transport import Transport
+from agent.network.transport import Transport
 from edgert.core.system_clock import SystemClock
 from tests.waiting import DEADLINE_S
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.lease.leases import LeaseError
-from agent.membership.transport import RequestError
+from agent.network.transport import RequestError
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from edgert.core.errors import EdgertError

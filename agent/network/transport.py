@@ -1,9 +1,9 @@
 """The door to the network: UDP for the protocol, TCP for exchanges of tables, pings that UDP loses, and requests.
 
 The asking side of a connection begins with a hello, a frame without content. The answering side greets a hello that is
-new with 16 random bytes, to which all frames that follow are bound. Request and answer are two frames each; a frame is
-its length (4 bytes, little-endian) and a sealed packet. The first of the two is small: only after it opened does the
-second, larger one get room. A connection serves one request. Packets that do not open are counted and never answered.
+new with 16 random bytes, to which all frames that follow are bound. Request and answer are two frames each
+(`agent.network.frames`). The first of the two is small: only after it opened does the second, larger one get room. A
+connection serves one request. Packets that do not open are counted and never answered.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import struct
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -23,26 +21,25 @@ from agent.membership.packets import (
     ANYBODY,
     GREETING_BYTES,
     MAX_DATAGRAM,
-    MAX_FRAME,
     Dropped,
     Frame,
-    FramePart,
     Opened,
     Sealer,
     hello_at,
     hello_to,
 )
 from agent.membership.protocol import Membership
+from agent.network.allowance import Allowance
+from agent.network.frames import SYNC, Frames, largest, map_untrusted, token_and_verb_untrusted
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
-from edgert.core.packing import pack, unpack_untrusted
+from edgert.core.packing import pack
 from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
 
 RequestHandler = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Carries out a verb: takes the asking member's name and plain arguments, returns a plain value."""
-SYNC: Final = "membership.sync"
 PING: Final = "membership.ping"
 MAX_WAITING: Final = 64
 """Connections at one time that have not shown that a member asks. One more drops the oldest of the address that has
@@ -58,8 +55,6 @@ MAX_ASKED: Final = 16
 TIMEOUT_S: Final = 5.0
 BUFFER_BYTES: Final = 1 << 16
 """A connection is not read on while twice as much waits in it. Frames that are longer come in several turns."""
-_LENGTH: Final = struct.Struct("<I")
-_LARGEST_BODY: Final = MAX_FRAME - 512
 
 
 class RequestError(EdgertError):
@@ -80,8 +75,8 @@ class Transport(asyncio.DatagramProtocol):
         self.sealer = sealer
         self.handlers: dict[str, RequestHandler] = {SYNC: self._on_sync, PING: self._on_ping}
         """Verb -> handler of requests from other agents; others may add theirs."""
-        self.sent_bytes = 0
-        self.received_bytes = 0
+        self.frames = Frames(sealer)
+        self.traffic = self.frames.traffic
         self.first_s = FIRST_S
         self.refused_connections = 0
         """Connections that lost their place to newer ones, and requests of members that have too many."""
@@ -92,8 +87,8 @@ class Transport(asyncio.DatagramProtocol):
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = PendingConnections[asyncio.StreamWriter](MAX_WAITING)
-        self._served: Counter[str] = Counter()
-        """Member -> requests of it that are carried out."""
+        self._served, self._answers = Allowance(), Allowance()
+        """For requests of others, and for answers to ours. A request that is carried out may wait for an answer."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, bind: Address) -> Address:
@@ -158,7 +153,7 @@ class Transport(asyncio.DatagramProtocol):
             self.sealer.drops["too large to send"] += 1
             log.warning("a packet to %s was not sent: %s", to.name, error)
             return
-        self.sent_bytes += len(packet)
+        self.traffic.sent += len(packet)
         if self._udp is not None and not self._udp.is_closing():
             try:
                 self._udp.sendto(packet, to.address)
@@ -168,13 +163,13 @@ class Transport(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         """A packet from the network: taken if a member sealed it, else counted."""
-        self.received_bytes += len(data)
+        self.traffic.received += len(data)
         with contextlib.suppress(Dropped):
             opened = self.sealer.open_untrusted(data)
             try:
                 now = self._clock.monotonic()
                 self.membership.receive_untrusted(
-                    opened.body, Peer(opened.sender, opened.epoch, (addr[0], addr[1])), now
+                    bytes(opened.body), Peer(opened.sender, opened.epoch, (addr[0], addr[1])), now
                 )
             except ProtocolError as error:
                 self.sealer.drops["malformed"] += 1
@@ -209,8 +204,7 @@ class Transport(asyncio.DatagramProtocol):
         where = expected or f"{address[0]}:{address[1]}"
         try:
             async with asyncio.timeout(timeout_s):
-                opened = await self._converse(address, verb, args, expected)
-            answer = _map(opened.body)
+                sender, answer = await self._converse(address, verb, args, expected)
         except TimeoutError:
             raise UnansweredError(f"{where}: no answer to {verb} within {timeout_s:g} s") from None
         except (OSError, EOFError) as error:
@@ -220,23 +214,29 @@ class Transport(asyncio.DatagramProtocol):
         if answer.get("ok") is not True:
             raise RequestError(f"{where}: {verb}: {show(answer.get('error'), 1_000)}")
         if not expected:
-            self.membership.met[address] = opened.sender
+            self.membership.met[address] = sender
         return answer.get("result")
 
-    async def _converse(self, address: Address, verb: str, args: Mapping[str, Any], expected: str) -> Opened:
+    async def _converse(
+        self, address: Address, verb: str, args: Mapping[str, Any], expected: str
+    ) -> tuple[str, Mapping[str, Any]]:
         body, us = pack(dict(args)), self.membership.name
-        if len(body) > _LARGEST_BODY:
-            raise RequestError(f"{verb}: expected arguments of at most {_LARGEST_BODY} bytes, got {len(body)}")
+        most = largest(verb) - 512
+        if len(body) > most:
+            raise RequestError(f"{verb}: expected arguments of at most {most} bytes, got {len(body)}")
         reader, writer, greeting = await self._greeted(address, self.membership.roster.get(expected))
         try:
             token = self.sealer.new_token()
-            self.write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
-            self.write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
+            self.frames.write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
+            self.frames.write(writer, pack([token]) + body, Frame(greeting, expected or ANYBODY, "body"))
             await writer.drain()
-            head = await self._read(reader, MAX_DATAGRAM, Frame(greeting, us, "answer head"))
+            head = await self.frames.read(reader, MAX_DATAGRAM, Frame(greeting, us, "answer head"))
             if head.body != pack([token]) or (expected and head.sender != expected):
                 raise ProtocolError(f"expected the answer of {expected or 'a member'} to this request, got another")
-            return await self._read(reader, MAX_FRAME, Frame(greeting, us, "answer body"))
+            size = await self.frames.length(reader, largest(verb))
+            async with self._answers.of(head.sender, size):
+                answer = await self.frames.opened(reader, size, Frame(greeting, us, "answer body"))
+                return answer.sender, map_untrusted(answer.body)
         finally:
             writer.close()
 
@@ -247,7 +247,9 @@ class Transport(asyncio.DatagramProtocol):
         that is known: it is asked again, by its address."""
         reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
         try:
-            self.write(writer, b"", hello_to(known.peer) if known else hello_at(writer.get_extra_info("peername")))
+            self.frames.write(
+                writer, b"", hello_to(known.peer) if known else hello_at(writer.get_extra_info("peername"))
+            )
             return reader, writer, await reader.readexactly(GREETING_BYTES)
         except BaseException as error:
             writer.close()
@@ -284,14 +286,17 @@ class Transport(asyncio.DatagramProtocol):
         greeting = secrets.token_bytes(GREETING_BYTES)
         try:
             head = await self._first(reader, writer, greeting)
-            if self._served.total() >= MAX_SERVED or self._served[head.sender] >= MAX_OF_MEMBER:
+            requests = self._served.requests
+            if requests.total() >= MAX_SERVED or requests[head.sender] >= MAX_OF_MEMBER:
                 self.refused_connections += 1
                 return
-            self._served[head.sender] += 1
+            requests[head.sender] += 1
             try:
                 await self._serve_member(reader, writer, greeting, head)
             finally:
-                self._served -= Counter([head.sender])  # leaves nothing of a member without requests
+                requests.subtract([head.sender])
+                if not requests[head.sender]:
+                    del requests[head.sender]
         except (OSError, EOFError, TimeoutError, EdgertError) as error:
             log.debug("a connection ended without an answer: %r", error)
         finally:
@@ -307,12 +312,16 @@ class Transport(asyncio.DatagramProtocol):
         try:
             async with asyncio.timeout(self.first_s):
                 own, here = self.membership.roster.own.peer, writer.get_extra_info("sockname")
-                hello = await self._read(reader, MAX_DATAGRAM, hello_to(own), hello_at(here), hello_at(own.address))
+                hello = await self.frames.read(
+                    reader, MAX_DATAGRAM, hello_to(own), hello_at(here), hello_at(own.address)
+                )
                 if hello.to == ANYBODY:
                     await asyncio.shield(self.sealer.hellos.keep(hello.sender, hello.epoch, hello.counter))
                 writer.write(greeting)
-                self.sent_bytes += len(greeting)
-                return await self._read(reader, MAX_DATAGRAM, *self._places(greeting, "head"))
+                self.traffic.sent += len(greeting)
+                return await self.frames.read(
+                    reader, MAX_DATAGRAM, *self.frames.places(self.membership.name, greeting, "head")
+                )
         except (OSError, EOFError, TimeoutError):
             self.sealer.drops["no request"] += 1
             raise
@@ -322,32 +331,38 @@ class Transport(asyncio.DatagramProtocol):
     async def _serve_member(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, greeting: bytes, head: Opened
     ) -> None:
-        token, verb = _token_and_verb(head)
-        async with asyncio.timeout(TIMEOUT_S):
-            body = await self._read(reader, MAX_FRAME, *self._places(greeting, "body"))
+        token, verb = token_and_verb_untrusted(head)
         prefix = pack([token])
-        if (body.sender, body.to) != (head.sender, head.to) or not body.body.startswith(prefix):
-            raise ProtocolError("expected the arguments of the same request, got others")
-        answer = await self._answer(head.sender, verb, body.body[len(prefix) :])
         async with asyncio.timeout(TIMEOUT_S):
-            self.write(writer, prefix, Frame(greeting, head.sender, "answer head"))
-            self.write(writer, answer, Frame(greeting, head.sender, "answer body"))
+            size = await self.frames.length(reader, largest(verb))
+        async with self._served.of(head.sender, size):
+            async with asyncio.timeout(TIMEOUT_S):
+                body = await self.frames.opened(
+                    reader, size, *self.frames.places(self.membership.name, greeting, "body")
+                )
+            if (body.sender, body.to) != (head.sender, head.to) or bytes(body.body[: len(prefix)]) != prefix:
+                raise ProtocolError("expected the arguments of the same request, got others")
+            answer = await self._answer(head.sender, verb, body.body[len(prefix) :])
+            del body
+        async with self._served.of(head.sender, len(answer)), asyncio.timeout(TIMEOUT_S):
+            self.frames.write(writer, prefix, Frame(greeting, head.sender, "answer head"))
+            self.frames.write(writer, answer, Frame(greeting, head.sender, "answer body"))
             await writer.drain()
 
-    async def _answer(self, sender: str, verb: str, arguments: bytes) -> bytes:
+    async def _answer(self, sender: str, verb: str, arguments: bytes | memoryview) -> bytes:
         result: dict[str, Any] = {"ok": False}
         handler = self.handlers.get(verb)
         try:
             if handler is None:
                 raise RequestError(f"expected one of {', '.join(sorted(self.handlers))}, got {show(verb)}")
-            result |= {"ok": True, "result": await handler(sender, _map(arguments))}
+            result |= {"ok": True, "result": await handler(sender, map_untrusted(arguments))}
         except EdgertError as error:
             result |= {"error": str(error)}
         except Exception as error:
             log.exception("the request %s of %s could not be carried out", show(verb), sender)
             result |= {"error": f"an unforeseen fault: {error!r}"}
         packed = pack(result)
-        if len(packed) > _LARGEST_BODY:
+        if len(packed) > largest(verb) - 512:
             packed = pack({"ok": False, "error": f"the result has {len(packed)} bytes: too many"})
         return packed
 
@@ -361,40 +376,3 @@ class Transport(asyncio.DatagramProtocol):
 
     async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> int:
         return self.membership.epoch
-
-    # Frames
-
-    def write(self, writer: asyncio.StreamWriter, body: bytes, frame: Frame) -> None:
-        packet = self.sealer.seal_frame(body, frame)
-        self.sent_bytes += len(packet) + _LENGTH.size
-        writer.write(_LENGTH.pack(len(packet)) + packet)
-
-    def _places(self, greeting: bytes, part: FramePart) -> list[Frame]:
-        """The places of a frame for this agent, or for anybody."""
-        return [Frame(greeting, to, part) for to in (self.membership.name, ANYBODY)]
-
-    async def _read(self, reader: asyncio.StreamReader, limit: int, *frames: Frame) -> Opened:
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if length > limit:
-            self.sealer.drops["too large"] += 1
-            raise Dropped("too large")
-        packet = await reader.readexactly(length)
-        self.received_bytes += length + _LENGTH.size
-        return self.sealer.open_frame_untrusted(packet, *frames)
-
-
-def _token_and_verb(head: Opened) -> tuple[str, str]:
-    plain = unpack_untrusted(head.body, MAX_DATAGRAM, 16)
-    if not (isinstance(plain, list) and len(plain) == 2 and all(isinstance(item, str) for item in plain)):
-        raise ProtocolError(f"expected [token, verb], got {show(plain)}")
-    token, verb = plain
-    if head.to == ANYBODY and verb != SYNC:
-        raise ProtocolError(f"{show(verb)}: expected a request that names its receiver")
-    return token, verb
-
-
-def _map(body: bytes) -> Mapping[str, Any]:
-    document = unpack_untrusted(body, MAX_FRAME)
-    if not isinstance(document, dict):
-        raise ProtocolError(f"expected a map, got {show(document)}")
-    return document
