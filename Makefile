@@ -9,7 +9,7 @@ HOST :=
 export PATH := $(PATH):/usr/sbin
 with_java = JAVA_HOME=$$(scripts/java-home) && export JAVA_HOME
 
-.PHONY: help demo test test-unit test-all test-brokers lint format bench flink storm image bundle image-test image-fleet hw-test docs docs-site lock clean
+.PHONY: help demo test test-unit test-all test-brokers lint format bench cost flink storm image bundle image-test image-fleet hw-test docs docs-site lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -48,6 +48,10 @@ format: ## rewrites the code in the house style
 bench: ## benchmarks: make bench ARGS="NAME [--quick] [--out DIR]"
 	@scripts/setup test
 	@$(with_java); exec .venv/bin/python -m benchmarks $(ARGS)
+
+cost: ## what a message costs, in instructions, beside the ledger (2 min; needs valgrind); ARGS="--write WHY" for a new figure
+	@scripts/setup lint
+	@exec .venv/bin/python -m benchmarks.cost $(ARGS)
 
 flink: ## Apache Flink into .flink (330 MB), for ARGS="tests/integration/osched/test_flink.py" of make test
 	@exec scripts/flink

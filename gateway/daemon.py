@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings.folders import data_folder
 from edgert.core.settings.gateway import GatewaySettings, agent_socket, revoked_request, update_request
@@ -76,10 +77,11 @@ LOST_IDS = (
 class Daemon:
     """One gateway. `run` returns when a stop was asked for."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, clock: Clock | None = None) -> None:
+        """`clock`: of all parts; the machine's unless given."""
         self.settings = settings
         self.gateway = settings.gateway.id or own_gateway_id()
-        self.clock = SystemClock()
+        self.clock = clock or SystemClock()
         folder = settings.gateway.data_dir or data_folder(os.environ, os.geteuid() == 0)
         self.database = Database(
             Path(folder) / "gateway.db",

@@ -37,7 +37,12 @@ def messages(path: Path = TRACE) -> tuple[list[Message], str]:
     if path.exists():
         lines = path.read_bytes().splitlines()
         return [_message(line.partition(b",")[2]) for line in lines if line], f"{len(lines)} SYS packs of RIoTBench"
-    return [_message(pack) for pack in _generated(1_000, random.Random(1))], "1,000 generated packs of the SYS layout"
+    return generated(1_000), "1,000 generated packs of the SYS layout"
+
+
+def generated(count: int) -> list[Message]:
+    """Packs of the SYS layout, the same ones each time."""
+    return [_message(pack) for pack in _packs(count, random.Random(1))]
 
 
 def _message(payload: bytes) -> Message:
@@ -48,7 +53,7 @@ def _message(payload: bytes) -> Message:
     return Message(f"city/{source}/sense", payload, stamp.start(1))
 
 
-def _generated(count: int, draw: random.Random) -> list[bytes]:
+def _packs(count: int, draw: random.Random) -> list[bytes]:
     packs = []
     for at in range(count):
         values = [{"u": "string", "n": "source", "sv": f"generated{at % 788:05d}0002ypo4qrcjda"}]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from edgert.core.clock import Clock
 from edgert.core.settings.gateway import Sensors
 from edgert.mqtt.clients.credentials import read_password, tls_context
 from edgert.mqtt.clients.transport import BrokerAddress, Handlers, MqttClient, Tls
 from edgert.mqtt.session.session import SessionOptions
 
 
-def sensors_client(settings: Sensors, client_id: str, handlers: Handlers) -> MqttClient:
+def sensors_client(settings: Sensors, client_id: str, handlers: Handlers, clock: Clock) -> MqttClient:
     """Raises `EdgertError` naming the file at fault: better at the start than once a second in the log."""
     return MqttClient(
         BrokerAddress(settings.host, settings.port, _tls(settings)),
@@ -22,6 +23,7 @@ def sensors_client(settings: Sensors, client_id: str, handlers: Handlers) -> Mqt
         ),
         handlers,
         latency_budget_s=settings.latency_budget_s,
+        clock=clock.monotonic,
     )
 
 

@@ -83,7 +83,7 @@ class Ingest:
             on_published=self.publishing.answered,
             on_released=self._released,
         )
-        self.client = self.subscriber.client = sensors_client(settings, client_id, handlers)
+        self.client = self.subscriber.client = sensors_client(settings, client_id, handlers, clock)
         window = InflightWindow(settings.window)
         self.read_limits = ReadLimits(self.inbox, self.client, clock, window, wants_checkpoint)
 

@@ -12,6 +12,7 @@ import pytest
 from edgert.core.errors import EdgertError
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.gateway import Sensors
+from edgert.core.system_clock import SystemClock
 from edgert.mqtt.clients.credentials import client_context, read_mac_keys
 from edgert.mqtt.clients.paho_client import paho_client
 from edgert.mqtt.clients.transport import Handlers
@@ -63,7 +64,7 @@ def test_a_broker_that_speaks_tls_1_2_is_taken(certificates: Certificates) -> No
 )
 def test_a_file_that_cannot_be_read_is_named_with_its_section_and_setting(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(EdgertError, match=f"^sensors.{named}"):
-        sensors_client(Sensors(**settings), "c", Handlers())
+        sensors_client(Sensors(**settings), "c", Handlers(), SystemClock())
     with pytest.raises(EdgertError, match=f"^central.{named}"):
         paho_client(Connection(**settings), "c", V5, None)
 
