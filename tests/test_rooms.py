@@ -20,7 +20,6 @@ FOLDERS = ("edgert", "gateway", "agent", "provisioning", "images", "hw-tests")
 """Of the product."""
 MOST_MODULES = 16
 MOST_TESTS = 30
-MOST_LINES = 400
 PROGRAMS = ("edgert", "gateway", "agent")
 """Packages in which a name stands for one class."""
 TWICE = {
@@ -93,16 +92,6 @@ def test_no_folder_has_more_modules_than_one_look_takes_in() -> None:
     folders = Counter(path.parent for room in (*FOLDERS, "tests") for path in (ROOT / room).rglob("*.py"))
     most = {folder: MOST_TESTS if folder.is_relative_to(ROOT / "tests") else MOST_MODULES for folder in folders}
     assert not [str(folder.relative_to(ROOT)) for folder, modules in folders.items() if modules > most[folder]]
-
-
-def test_no_file_is_longer_than_one_reading_takes() -> None:
-    lengths = {
-        str(path.relative_to(ROOT)): path.read_text().count("\n")
-        for room in CODE
-        for path in (ROOT / room).rglob("*.py")
-    }
-    assert len(lengths) > 1_000
-    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_a_name_stands_for_one_type() -> None:
