@@ -23,7 +23,7 @@ from typing import Final
 from edgert.boards import files, reset
 from edgert.core.errors import DocumentError, EdgertError, Problem
 from edgert.core.text_files import text_untrusted
-from provisioning import grow
+from provisioning import grow, upkeep
 from provisioning.document import (
     COMPLETE_FILE,
     IDENTITY,
@@ -77,10 +77,27 @@ def main() -> int:
         return 0
     for device in devices:
         _on(device, lambda boot: not _asks(boot) and take_untrusted(boot, STORED, own_name()))
-    if not (STORED / "gateway.toml").exists():
-        store(STORED, files_untrusted(UNTOLD.read_text(), str(UNTOLD), own_name()))
-    _apply(STORED)
+    _or_say("the stored files stay as they are", _mend)
+    _or_say("name and network stay as they are", lambda: _apply(STORED))
     return 0
+
+
+def _mend() -> None:
+    """Without settings the board is as the image has it; a damaged file is made anew."""
+    defaults = files_untrusted(UNTOLD.read_text(), str(UNTOLD), upkeep.id_of(STORED) or own_name())
+    if not (STORED / "gateway.toml").exists() and not (STORED / upkeep.KEPT).exists():
+        store(STORED, defaults)
+    for line in upkeep.mend(STORED, defaults, lambda name, text: _store(STORED, name, text)):
+        print(f"edgert-provision: {line}", file=sys.stderr)
+
+
+def _or_say(otherwise: str, do: Callable[[], object]) -> bool:
+    """Returns what `do` returns. What cannot be done must not keep the services from starting: it is said."""
+    try:
+        return bool(do())
+    except (OSError, EdgertError) as error:
+        print(f"edgert-provision: {otherwise}: {error}", file=sys.stderr)
+        return False
 
 
 def _on(device: str, take: Callable[[Path], bool]) -> bool:
@@ -90,7 +107,7 @@ def _on(device: str, take: Callable[[Path], bool]) -> bool:
         print(f"edgert-provision: {device}: expected a FAT file system, got another or a damaged one", file=sys.stderr)
         return False
     try:
-        return take(MOUNTED)
+        return _or_say(f"nothing is taken from {device}", lambda: take(MOUNTED))
     finally:
         subprocess.run(["umount", MOUNTED], check=False)
 
@@ -203,18 +220,22 @@ def store(stored: Path, made: Mapping[str, str]) -> None:
     """Removes the files of an earlier provisioning file, and writes those of this one: who is let in by it has not the
     earlier one's keys. A power cut amid this does no harm, as the source is still there and is taken again."""
     for name in {*IDENTITY.values(), SERVICE_FILE, TOKEN_FILE, TOKEN_KEY, WIFI_FILE} - set(made):
-        if (stored / name).exists():
-            _wipe(stored / name)
+        for path in (stored / name, stored / upkeep.KEPT / name):
+            if path.exists():
+                _wipe(path)
     for name, text in made.items():
-        _write(stored / name, text, secret=name in SECRETS)
+        _store(stored, name, text)
+        if name in upkeep.ALL:
+            _store(stored, f"{upkeep.KEPT}/{name}", text)
     os.sync()  # before the only other copy goes
     shutil.rmtree(stored / RENEWED, ignore_errors=True)  # a pair that the earlier file's was replaced by
     if (stored / COMPLETE_FILE).exists():
         _wipe(stored / COMPLETE_FILE)
 
 
-def _write(path: Path, text: str, secret: bool) -> None:
-    """Accounts of broker and gateway read what is no secret."""
+def _store(stored: Path, name: str, text: str) -> None:
+    """Writes a file below `stored`. Accounts of broker and gateway read what is no secret."""
+    path, secret = stored / name, name.removeprefix(f"{upkeep.KEPT}/") in SECRETS
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     mode = files.PRIVATE if secret else files.PUBLIC
     files.write(path, text.encode(), mode, group() if secret and path.name not in ROOT_ONLY else None)

@@ -55,6 +55,7 @@ def test_units_of_an_image_are_understood(tmp_path: Path) -> None:
     for path in sorted(OF_IMAGES.glob("edgert-*.*")):
         if path.is_file():
             text = re.sub("/opt/edgert/bin/edgert|/usr/sbin/dropbear", "/bin/true", path.read_text(encoding="utf-8"))
+            text = re.sub("(?m)^RestartMode=.*$", "", text)  # systemd 254 has it, that of Debian 12 not yet
             units.append(tmp_path / path.name)
             units[-1].write_text(text, encoding="utf-8")
     done = subprocess.run(
