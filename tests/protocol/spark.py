@@ -20,8 +20,9 @@ from pyspark.errors import PySparkException
 
 from edgert.central.fleet import merge as windows_table
 from edgert.central.fleet import recompute, table, touched_windows
-from edgert.central.fleet.touched_windows import LAST, Low, Span, Touched
-from edgert.central.landing.lineage import Cut, Epoch
+from edgert.central.fleet.columns import fleet_columns, window_columns
+from edgert.central.fleet.touched_windows import Low, Span, Touched
+from edgert.central.landing.lineage import LAST, Cut, Epoch
 from edgert.core.results.result_schema import Schema
 from tests.protocol.memory_table import (
     TYPES,
@@ -225,8 +226,8 @@ def _touching(landing: Frame, lineage: Lineage) -> Frame:
 
 
 def _recompute(contributions: Frame, lineage: Lineage, schema: Schema, void: bool) -> Frame:
-    columns = recompute.fleet_columns(schema)
-    keys = recompute.window_columns(schema)
+    columns = fleet_columns(schema)
+    keys = window_columns(schema)
 
     def windows(rows: list[Row]) -> Iterator[Row]:
         groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)

@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edgert.central.fleet.merge import APPLICATION
 from edgert.central.fleet.table import FleetTable
 from edgert.central.fleet.touched_windows import COLUMNS
-from edgert.central.fleet.written_marker import Written
+from edgert.central.fleet.written_marker import APPLICATION, Written
 from edgert.central.spark.errors import OF_SPARK, hint, reason, told_by_spark
 from edgert.central.spark.leased_job import Job
 from edgert.central.spark.session import forget_tables

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
-from edgert.central.fleet import recompute as sums
+from edgert.central.fleet.columns import fleet_columns, window_columns
 from edgert.central.fleet.touched_windows import Span, Touched, deltalake_literal
-from edgert.central.fleet.written_marker import Written
+from edgert.central.fleet.written_marker import APPLICATION, Written
 from edgert.central.spark.session import set_for
 from edgert.central.tables.lease import LeaseLost, TableLease
 from edgert.central.tables.table import Table
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("edgert.central.fleet")
-APPLICATION: Final = "edgert.fleet"
 _COMPACT_AFTER: Final = 50
 """Writes to a day, each of which makes small files. Days that rest are `edgert.central.upkeep.upkeep`'s."""
 PROPERTIES: Final = {
@@ -71,7 +70,7 @@ class WindowMerge:
 
     def widen(self, schema: Schema) -> None:
         """Makes the table, or gives it the columns that it lacks. Comes before each write."""
-        columns = sums.fleet_columns(schema)
+        columns = fleet_columns(schema)
         names = frozenset(name for name, _ in columns)
         if names <= self._columns:
             return
@@ -95,7 +94,7 @@ class WindowMerge:
     def has_any(self, keys: DataFrame, touched: Touched, schema: Schema) -> bool:
         """True if one of the windows of `keys` (window columns), all within what is touched, is in the table."""
         known = self._read(keys.sparkSession).where(touched.within())
-        same = known.select(*sums.window_columns(schema)).alias("t")
+        same = known.select(*window_columns(schema)).alias("t")
         return not keys.alias("s").join(same, F.expr(_same(schema, _SPARKS)), "left_semi").isEmpty()
 
     def append(self, windows: DataFrame, touched: Touched) -> None:
@@ -131,7 +130,7 @@ class WindowMerge:
         found = windows.toArrow()
         self.lease.hold()
         self._table.refresh()
-        names, within = sums.window_columns(schema), touched.within("t.", deltalake_literal)
+        names, within = window_columns(schema), touched.within("t.", deltalake_literal)
         keys = _keys(found, names)
         there = (_keys(batch, names) for batch in self._table.batches(names, within))  # all at once have no room
         among = [some.filter(pc.is_in(some, keys)) for some in there]
@@ -202,7 +201,7 @@ def _of_spark(number: int) -> dict[str, str]:
 
 
 def _same(schema: Schema, quote: str) -> str:
-    names = [f"{quote}{name}{quote}" for name in sums.window_columns(schema)]
+    names = [f"{quote}{name}{quote}" for name in window_columns(schema)]
     return " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from edgert.central.fleet.touched_windows import LAST, Low
-from edgert.central.landing.lineage import Cut, Epoch
-from edgert.core.results.result_schema import QUANTILES, WINDOW_COLUMNS, Schema, final_columns
+from edgert.central.fleet.columns import fleet_columns, window_columns
+from edgert.central.fleet.touched_windows import Low
+from edgert.central.landing.lineage import LAST, Cut, Epoch, bounded
+from edgert.core.results.result_schema import QUANTILES, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,27 +48,9 @@ _TOLD: Final = pa.schema(
         ),
     ]
 )
-_LAST_STREAM: Final = 2**31 - 1
 _WORD: Final = 63
 """Bits of a long that are no sign."""
 MOST_BITS: Final = 8 * _WORD
-
-
-def window_columns(schema: Schema) -> list[str]:
-    """The columns that tell the rows of a fleet table apart."""
-    return ["day", *WINDOW_COLUMNS, *(name for name, _ in schema.keys)]
-
-
-def fleet_columns(schema: Schema) -> list[tuple[str, str]]:
-    """(name, Delta's type) of the columns of a fleet table."""
-    return [
-        ("window_start", "timestamp"),
-        ("window_end", "timestamp"),
-        *schema.keys,
-        *final_columns(schema),
-        ("gateways", "integer"),
-        ("day", "date"),
-    ]
 
 
 class Lineage:
@@ -89,17 +72,11 @@ class Lineage:
             cut, low = limits.get((gateway, epoch), {}), lows.get((gateway, epoch), Low({}))
             after, up_to = ({stream: span[at] for stream, span in low.streams.items()} for at in (0, 1))
             of = {
-                "number": numbers.get(gateway, 0), "whole": cut is None, "cut": _map(cut or {}), "after": _map(after),
-                "up_to": _map(up_to), "others": low.others,
+                "number": numbers.get(gateway, 0), "whole": cut is None, "cut": [*bounded(cut or {}).items()],
+                "after": [*bounded(after).items()], "up_to": [*bounded(up_to).items()], "others": low.others,
             }  # fmt: skip
             told.append({"gateway": gateway, "epoch": epoch, _LINEAGE: of})
         self.frame = F.broadcast(spark.createDataFrame(pa.Table.from_pylist(told, _TOLD)))
-
-
-def _map(cut: Mapping[int, int]) -> list[tuple[int, int]]:
-    """The cut in numbers that a column holds. Others are left out or bounded: else the whole table would be refused,
-    again and again."""
-    return [(s, max(-1, min(last, LAST))) for s, last in cut.items() if 0 <= s <= _LAST_STREAM]
 
 
 def touching(landing: DataFrame, lineage: Lineage) -> DataFrame:

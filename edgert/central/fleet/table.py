@@ -10,11 +10,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from edgert.central.fleet import recompute as sums
+from edgert.central.fleet.columns import window_columns
 from edgert.central.fleet.merge import WindowMerge
-from edgert.central.fleet.touched_windows import LAST, Low, Touched, spans_of, touched_by
+from edgert.central.fleet.touched_windows import Low, Touched, spans_of, touched_by
 from edgert.central.fleet.written_marker import Written
 from edgert.central.landing.flow_table import FlowTable
-from edgert.central.landing.lineage import Opening, counted, unsettled
+from edgert.central.landing.lineage import LAST, Opening, counted, unsettled
 from edgert.central.spark.session import set_for
 from edgert.central.spark.streams import BatchGate
 from edgert.central.tables.lease import TableLease
@@ -152,7 +153,7 @@ class FleetTable:
             return sums.recompute(contributions, lineage, schema, void=False)
 
         if old is not None:
-            keys = sums.touching(landing.where(old.within()), lineage).select(*sums.window_columns(schema))
+            keys = sums.touching(landing.where(old.within()), lineage).select(*window_columns(schema))
             most = _few(schema, old)
             if keys.limit(most + 1).count() <= most:
                 self._windows.merge_few(windows(old), old, schema)

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from edgert.central.landing.lineage import Epoch
+from edgert.central.landing.lineage import LAST, Epoch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Span = tuple[int, int]
 """When windows begin, first and last, µs since the epoch."""
-LAST: Final = 2**63 - 1
-"""No sequence comes after it."""
 COLUMNS: Final = ("gateway", "epoch", "stream", "sequence", "day", "window_start", "lineage")
 """Columns of landing rows that `touched_by` reads. A stream that has more makes rows of all of them."""
 _HOUR_US: Final = 3_600_000_000

@@ -14,6 +14,8 @@ from pyarrow import fs
 from edgert.central.spark.stream_reader import opened
 from edgert.central.tables.table import Table, told
 
+APPLICATION: Final = "edgert.fleet"
+"""Delta's application of the transaction identifiers by which writes to fleet tables are numbered."""
 _NOTE: Final = "fleet-written.json"
 
 

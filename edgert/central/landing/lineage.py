@@ -18,6 +18,9 @@ Epoch = tuple[str, int]
 Cut = Mapping[int, int] | None
 """Last valid sequence per stream (a stream that is not in it: none is valid); None: all are."""
 _SUBSETS_OF: Final = 3
+LAST: Final = 2**63 - 1
+"""No sequence comes after it."""
+_LAST_STREAM: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,12 @@ def counted(openings: Iterable[Opening]) -> dict[Epoch, Cut]:
             opening = by_epoch[(gateway, at)]
             at, cut = opening.parent, opening.cut
     return valid
+
+
+def bounded(cut: Mapping[int, int]) -> dict[int, int]:
+    """The cut in numbers that a column holds. Others are left out or bounded: else the whole table would be refused,
+    again and again."""
+    return {s: max(-1, min(last, LAST)) for s, last in cut.items() if 0 <= s <= _LAST_STREAM}
 
 
 def unsettled(openings: Iterable[Opening], new: Iterable[Epoch]) -> dict[Epoch, Mapping[int, int]]:

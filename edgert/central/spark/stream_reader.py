@@ -79,6 +79,18 @@ class StreamReader:
         """Where Spark keeps the position of a flow's stream."""
         return join(self._root, "_spark", self._checkpoints, flow)
 
+    def read_version(self, flow: str) -> int:
+        """The newest version of a landing table of which the stream has read all rows (-1: of none). It changes
+        nothing, so others than the job may ask."""
+        self.look(flow)
+        with told(self.checkpoint(flow), _UNREADABLE):
+            filesystem, path = opened(self.checkpoint(flow))
+            ended = _numbers(filesystem, f"{path}/commits")
+            if not ended or self._lost(flow):
+                return -1
+            offset = _offset(_text(filesystem, f"{path}/offsets/{ended[-1]}"))
+        return -1 if offset["isStartingVersion"] else int(offset["reservoirVersion"]) - 1
+
     def look(self, flow: str) -> int:
         """The version of a landing table, noted: who looks for rows after this call finds all of it."""
         table = self._landing.setdefault(flow, Table(join(self._root, "landing", flow)))

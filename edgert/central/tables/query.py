@@ -24,7 +24,7 @@ def query(
     """
     text = _text(columns, where)
     if order:
-        text += " ORDER BY " + ", ".join(f"{_name(column)} DESC NULLS LAST" for column in order)
+        text += " ORDER BY " + ", ".join(f"{quoted(column)} DESC NULLS LAST" for column in order)
     if limit is not None:
         text += f" LIMIT {int(limit)}"
     found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", table).execute(text)).to_pylist()
@@ -39,7 +39,7 @@ def batches(table: DeltaTable, columns: Sequence[str], where: str) -> Iterator[p
 
 def _text(columns: Sequence[str], where: str) -> str:
     condition = f" WHERE {in_brackets(where)}" if where else ""
-    return f"SELECT {', '.join(map(_name, columns)) or '*'} FROM t{condition}"
+    return f"SELECT {', '.join(map(quoted, columns)) or '*'} FROM t{condition}"
 
 
 def in_brackets(condition: str) -> str:
@@ -91,5 +91,6 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _name(column: str) -> str:
+def quoted(column: str) -> str:
+    """A column's name as SQL has it."""
     return '"' + column.replace('"', '""') + '"'

@@ -62,7 +62,7 @@ def facts(root: str) -> tuple[list[TableFacts], list[TableError]]:
 
 
 def _facts(root: str, name: str) -> TableFacts:
-    table = _load(root, name)
+    table = load(root, name)
     with told(join(root, name), "its files could not be listed"):
         files = pa.table(table.get_add_actions(flatten=True))
         rows = sum(n or 0 for n in files["num_records"].to_pylist())
@@ -85,16 +85,6 @@ def find(root: str, name: str) -> str:
     raise EdgertError(f"table {name!r}: expected one of those in {root}{hint}: {listed}")
 
 
-def stands_for(root: str, name: str) -> str:
-    """Where a flow's name alone means its landing table: what to say about its fleet table; else nothing."""
-    if name.startswith("landing/") or find(root, name) != f"landing/{name}":
-        return ""
-    return (
-        f"fleet/{name} is not there yet, these are the contributions in landing/{name}. `edgert central run` (Spark) "
-        "writes the first fleet rows some 20 s after its start, and about 80 s after its very first one"
-    )
-
-
 def find_any(root: str) -> None:
     """Raises `EdgertError` if there is no table: what works on those that are there would make its own in a place that
     was mistyped."""
@@ -110,14 +100,14 @@ def rows(root: str, name: str, limit: int = 20, where: str = "") -> tuple[list[s
     Raises `EdgertError` if there is no such table, it cannot be read, or the condition cannot be understood.
     """
     full = find(root, name)
-    table = _load(root, full)
+    table = load(root, full)
     columns = [f.name for f in table.schema().fields]
     try:
         found = query(table, columns, where, [c for c in _ORDER if c in columns], limit)
     except (DeltaError, OSError, ValueError) as error:
         if where and not is_understood({"t": table}, f"SELECT * FROM t WHERE {in_brackets(where)}"):
             raise EdgertError(f"{full}: expected a condition over {', '.join(columns)}: {why(error)}") from error
-        raise _failed(root, {full: table}, "condition", error) from error
+        raise failed(root, {full: table}, "condition", error) from error
     if full.startswith("landing/"):
         columns.sort(key=_LAST.__contains__)
     return columns, [[row[column] for column in columns] for row in found]
@@ -132,12 +122,12 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
         raise EdgertError(f"expected a query that begins with SELECT or WITH, got {text[:40]!r}")
     tables = names(root)
     there = tables_in(text, tables)
-    opened = {plain: _load(root, name) for plain, name in there.items()}
+    opened = {plain: load(root, name) for plain, name in there.items()}
     try:
         return query_tables(opened, text)
     except (DeltaError, OSError, ValueError) as error:
         if is_understood(opened, text):
-            raise _failed(root, {there[plain]: table for plain, table in opened.items()}, "query", error) from error
+            raise failed(root, {there[plain]: table for plain, table in opened.items()}, "query", error) from error
         listed = ", ".join(map(sql_name, tables))
         known = f"the tables {listed}" if tables else f"tables, of which {root} has none (did a collector run?)"
         raise EdgertError(f"expected an SQL query over {known}: {why(error)}") from error
@@ -145,7 +135,7 @@ def select(root: str, text: str) -> tuple[list[str], list[list[Any]]]:
 
 def version(root: str, name: str) -> int:
     """The number of a table's last commit. Raises `TableError`."""
-    return _load(root, name).version()
+    return load(root, name).version()
 
 
 def sql_name(name: str) -> str:
@@ -213,7 +203,8 @@ def json_lines(columns: Sequence[str], table: Sequence[Sequence[Any]]) -> str:
     return "\n".join(json.dumps(dict(zip(columns, row, strict=True)), default=_plain) for row in table)
 
 
-def _load(root: str, name: str) -> DeltaTable:
+def load(root: str, name: str) -> DeltaTable:
+    """The table as it is now. Raises `TableError`."""
     try:
         return DeltaTable(join(root, name))
     except (DeltaError, OSError) as error:
@@ -225,7 +216,7 @@ def _unreadable(uri: str, error: Exception) -> TableError:
     return TableError(f"{uri}: expected a Delta table that can be read: {why(error)[:500]}; {hint}")
 
 
-def _failed(root: str, tables: Mapping[str, DeltaTable], what: str, error: Exception) -> EdgertError:
+def failed(root: str, tables: Mapping[str, DeltaTable], what: str, error: Exception) -> EdgertError:
     """Why a condition or query over tables was not answered that is one. A table is said to be damaged only if it
     cannot be read without it: who believes that puts back an older copy, which lacks results."""
     for name, table in tables.items():

@@ -48,10 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     models.add_arguments(lambda name, do, about: _add(under, name, do, about), _settings)
 
-    _add(under, "tables", _tables, "list the tables")
+    tables = _add(under, "tables", _tables, "list the tables")
+    tables.add_argument("--json", action="store_true", help="one JSON object per line")
 
     show = _add(under, "show", _show, "print a table, newest windows first (without Spark)")
-    show.add_argument("table", metavar="TABLE", help="a flow's name (its fleet table), or as `tables` lists it")
+    show.add_argument(
+        "table", metavar="TABLE", help="a flow's name (its windows, whoever merged them), or as `tables` lists it"
+    )
     show.add_argument("--limit", type=whole(), default=20, metavar="N", help="rows at most (default 20)")
     show.add_argument("--where", default="", metavar="SQL", help="condition, such as \"source = 'a1' AND n > 5\"")
     show.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -218,24 +221,29 @@ def _tables(args: argparse.Namespace) -> int:
 
     _, root = _settings(args)
     listed, wrong = show.facts(root)
-    if not listed and not wrong:
+    if not listed and not wrong and not args.json:
         print(f"no tables in {root} yet: they are made when the first results land", file=sys.stderr)
         return 0
     columns = ["table", "rows", "version", "files", "kB"]
-    show.print_table(columns, [[f.name, f.rows, f.version, f.files, f.size_bytes // 1000] for f in listed])
+    show.print_table(
+        columns, [[f.name, f.rows, f.version, f.files, f.size_bytes // 1000] for f in listed], as_json=args.json
+    )
     for error in wrong:
         print(f"edgert: {error}", file=sys.stderr)
     return 1 if wrong else 0
 
 
 def _show(args: argparse.Namespace) -> int:
+    import time
+
+    from edgert.central.fleet import on_reading
     from edgert.central.tables import show
 
     _, root = _settings(args)
-    columns, rows = show.rows(root, args.table, args.limit, args.where)
-    if note := show.stands_for(root, args.table):
+    found = on_reading.read(root, args.table, time.time(), args.limit, args.where)
+    for note in found.notes:
         print(f"edgert: {note}", file=sys.stderr)
-    show.print_table(columns, rows, as_json=args.json)
+    show.print_table(found.columns, found.rows, as_json=args.json)
     return 0
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgert.central.fleet.touched_windows import LAST, Low, Touched, united
+from edgert.central.fleet.touched_windows import Low, Touched, united
+from edgert.central.landing.lineage import LAST
 
 HOUR = 3_600_000_000
 SPAN = st.tuples(st.integers(-HOUR, 2000 * HOUR), st.integers(0, 30 * HOUR)).map(lambda s: (s[0], s[0] + s[1]))

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from edgert.central.fleet import merge as windows_table
 from edgert.central.fleet import recompute
+from edgert.central.fleet.columns import fleet_columns
 from edgert.central.fleet.job import FleetJob
 from edgert.central.fleet.merge import WindowMerge
 from edgert.central.fleet.table import FleetTable
@@ -247,7 +248,7 @@ def test_a_table_of_an_older_version_gets_columns_and_properties(world: World) -
     WindowMerge(uri, lease).widen(SCHEMA)
     made = DeltaTable(uri)
     assert made.metadata().configuration.items() >= windows_table.PROPERTIES.items()
-    assert {f.name for f in made.schema().fields} == {name for name, _ in recompute.fleet_columns(SCHEMA)}
+    assert {f.name for f in made.schema().fields} == {name for name, _ in fleet_columns(SCHEMA)}
 
 
 def test_a_writer_whose_stream_was_replaced_in_its_process_writes_no_more(world: World) -> None:

@@ -73,8 +73,9 @@ def test_before_the_first_fleet_rows_it_says_so_and_when_they_come(
 ) -> None:
     assert main(["central", "show", FLOW, "--root", root]) == 0
     told = capsys.readouterr().err
-    assert f"fleet/{FLOW} is not there yet, these are the contributions in landing/{FLOW}" in told
+    assert f"fleet/{FLOW} is not there yet" in told
     assert "writes the first fleet rows some 20 s after its start" in told
+    assert "What landed is merged here, as it is read" in told
     assert main(["central", "show", f"landing/{FLOW}", "--root", root]) == 0
     assert capsys.readouterr().err == ""
     assert main(["central", "show", FLOW, "--root", str(tmp_path / "none")]) == 1
@@ -111,6 +112,8 @@ def test_unknown_table_lists_those_that_exist(root: str) -> None:
 
 def test_wrong_condition_says_which_columns_there_are(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["central", "show", FLOW, "--root", root, "--where", "nope = 1"]) == 1
+    assert "expected a condition over window_start, window_end" in capsys.readouterr().err
+    assert main(["central", "show", f"landing/{FLOW}", "--root", root, "--where", "nope = 1"]) == 1
     assert "expected a condition over gateway, epoch" in capsys.readouterr().err
 
 
@@ -164,8 +167,8 @@ def test_a_query_where_no_tables_are_says_so(tmp_path: Path, capsys: pytest.Capt
     [
         (["show", FLOW, "--where", "window_start > 'yesterday'"], "a condition that can be answered: "),
         (["show", FLOW, "--where", "1 / (n - n) > 1"], "a condition that can be answered: "),
-        (["show", FLOW, "--where", "n > 0 ORDER BY n"], "a condition over gateway, epoch"),
-        (["show", FLOW, "--where", "n > 0 LIMIT 3"], "a condition over gateway, epoch"),
+        (["show", FLOW, "--where", "n > 0 ORDER BY n"], "a condition over window_start, window_end"),
+        (["show", FLOW, "--where", "n > 0 LIMIT 3"], "a condition over window_start, window_end"),
         (["query", "SELECT CAST(source AS INT) FROM TABLE"], "a query that can be answered: "),
         (["query", "SELECT 1 / 0 FROM TABLE"], "a query that can be answered: "),
         (["query", "SELECT (SELECT source FROM TABLE)"], "a query that can be answered: "),
