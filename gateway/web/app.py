@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway.web.agent import AskAgent, no_agent
-from gateway.web.exposition import Exposition, render
+from gateway.web.exposition import render
 from gateway.web.guard import App, WebGuard
-from gateway.web.health import reasons
+from gateway.web.health import answer
+from gateway.web.snapshots import Snapshots
 
 JSON = "application/json"
 PAGE_MOVES = 10
@@ -33,8 +33,6 @@ CONTENT_TYPES = {
 EVENT_INTERVAL_S = 1.0
 MAX_STREAMS = 32
 """Open event streams at a time. Each costs one status a second on the gateway's own loop."""
-FRESH_S = 0.5
-"""A status younger than this is sent again instead of being made anew, however many ask."""
 
 MAX_RESULTS = 100
 """Rows in one answer about results."""
@@ -46,22 +44,6 @@ Results = Callable[[str, int, int], dict[str, Any] | None]
 
 def no_results(flow: str, offset: int, limit: int) -> None:
     """Answers for a gateway without flows."""
-
-
-class Snapshots:
-    """The status as JSON, made at most once per `FRESH_S`. Numbers that JSON cannot hold become null."""
-
-    def __init__(self, status: AskStatus) -> None:
-        self._status = status
-        self._made_at = float("-inf")
-        self._json = b""
-
-    def json(self) -> bytes:
-        now = time.monotonic()
-        if now - self._made_at >= FRESH_S:
-            self._json = msgspec.json.encode(self._status())
-            self._made_at = now
-        return self._json
 
 
 class Events:
@@ -86,7 +68,7 @@ class Events:
         try:
             yield b"retry: 2000\n\n"
             while not self._closing.is_set():
-                yield b"data: " + self._snapshots.json() + b"\n\n"
+                yield b"data: " + self._snapshots.view(msgspec.json.encode) + b"\n\n"
                 try:
                     async with asyncio.timeout(self._interval_s):
                         await self._closing.wait()
@@ -106,10 +88,9 @@ def make(
     """The application, and its event streams (to be closed before the server stops)."""
     snapshots = Snapshots(status)
     events = Events(snapshots, interval_s)
-    collector = Exposition(status)
 
     async def api_status(request: Request) -> Response:
-        return Response(snapshots.json(), media_type=JSON, headers=_NO_STORE)
+        return Response(snapshots.view(msgspec.json.encode), media_type=JSON, headers=_NO_STORE)
 
     async def api_events(request: Request) -> Response:
         if events.full():
@@ -117,14 +98,12 @@ def make(
         return StreamingResponse(events.stream(), media_type="text/event-stream", headers=_NO_STORE)
 
     async def metrics(request: Request) -> Response:
-        text, content_type = render(collector)
+        text, content_type = snapshots.view(render)
         return Response(text, headers={"content-type": content_type, **_NO_STORE})
 
     async def healthz(request: Request) -> Response:
-        now = status()
-        why, doubts = reasons(now), reasons(now, "warning")
-        lines = ["not ready" if why else "ready", *(f"- {line}" for line in why), *(f"- warning: {d}" for d in doubts)]
-        return PlainTextResponse("\n".join(lines) + "\n", 503 if why else 200, _NO_STORE)
+        text, ready = snapshots.view(answer)
+        return PlainTextResponse(text, 200 if ready else 503, _NO_STORE)
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("alive\n", headers=_NO_STORE)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgert.runtime.metrics import Metric, Sample, samples
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Exposition:
-    """Turns the status of the moment into Prometheus families, whenever it is asked."""
+    """Turns a status into Prometheus families."""
 
-    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, status: Mapping[str, Any]) -> None:
         self._status = status
 
     def collect(self) -> Iterable[Family]:
         families: dict[str, Family] = {}
-        for sample in samples(self._status()):
+        for sample in samples(self._status):
             family = families.get(sample.metric.name)
             if family is None:
                 family = families[sample.metric.name] = _family(sample.metric)
@@ -42,11 +42,11 @@ def _add(family: Family, sample: Sample) -> None:
     family.add_sample(sample.metric.name, labels, sample.value)
 
 
-def render(collector: Exposition) -> tuple[bytes, str]:
-    """The text and its content type."""
+def render(status: Mapping[str, Any]) -> tuple[bytes, str]:
+    """The text of a status's metrics, and its content type."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
+    registry.register(Exposition(status))
     return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -9,3 +9,10 @@ from typing import Any
 def reasons(status: Mapping[str, Any], level: str = "bad") -> list[str]:
     """Why the gateway is not ready; empty when it is. With another `level` (`warning`): the parts that are so."""
     return [part["text"] for part in status["health"]["parts"] if part["level"] == level]
+
+
+def answer(status: Mapping[str, Any]) -> tuple[str, bool]:
+    """The text of `/healthz`, and whether the gateway is ready."""
+    why, doubts = reasons(status), reasons(status, "warning")
+    lines = ["not ready" if why else "ready", *(f"- {line}" for line in why), *(f"- warning: {d}" for d in doubts)]
+    return "\n".join(lines) + "\n", not why

@@ -43,6 +43,13 @@ async def get(server: WebServer, path: str, *more: str, host: str = "localhost")
     return Answer(status, headers, body)
 
 
+async def get_another(server: WebServer, path: str, before: Answer) -> Answer:
+    """The first answer with another body: an answer is shared for a moment."""
+    while (answer := await get(server, path)).body == before.body:
+        pass
+    return answer
+
+
 def serve(
     check: Callable[[WebServer], Awaitable[None]],
     status: Callable[[], dict[str, Any]] = example_status,
