@@ -88,7 +88,7 @@ class PublishSink(Inlinable):
 
     def __init__(self, topic: TopicTemplate, codec: Encoder, qos: int = 1, retain: bool = False) -> None:
         super().__init__()
-        self._topic, self._codec, self._qos, self._retain = topic, codec, qos, retain
+        self.topic, self._codec, self._qos, self._retain = topic, codec, qos, retain
 
     def process(self, batch: Batch | RawBatch, source: int, now: Now) -> Sequence[Emission]:
         assert isinstance(batch, Batch)
@@ -108,7 +108,7 @@ class PublishSink(Inlinable):
         if len(payloads) != len(rows):  # a codec that an installed package adds
             raise ValueError(f"expected {len(rows)} payloads, got {len(payloads)}")
         same = (repeat(self._qos), repeat(self._retain), repeat(""))
-        return list(zip(self._topic.fill(rows), payloads, *same, strict=False))
+        return list(zip(self.topic.fill(rows), payloads, *same, strict=False))
 
     def inlines(self, source: int) -> bool:
         return isinstance(self._codec, RowEncoder) and type(self._codec).__module__.startswith("edgert.")
@@ -121,7 +121,7 @@ class PublishSink(Inlinable):
         shown = f"record({', '.join(row.variables.values())})"
         if record is None:
             shown, names = row_display(row.variables)
-        given = {name: row.of(name) for name in self._topic.names}
+        given = {name: row.of(name) for name in self.topic.names}
         lines = Lines(
             check=[f"payload = encode({shown})"],
             effect=[f"say((topic, payload, {self._qos}, {self._retain}, ''))"],
@@ -129,20 +129,16 @@ class PublishSink(Inlinable):
             constants={"sink": self, "encode": codec.encode_row, **names},
         )
         if not given:
-            return replace(lines, constants={**lines.constants, "topic": self._topic.filled({})})
+            return replace(lines, constants={**lines.constants, "topic": self.topic.filled({})})
         if all(variable in row.captured for variable in given.values()):
             levels = {name: row.captured[variable] for name, variable in given.items()}
-            filled = self._topic.filled
+            filled = self.topic.filled
             return replace(lines, of_topic={"topic": lambda topic: filled({n: topic[at] for n, at in levels.items()})})
-        topic, known = self._topic.inline(given)
+        topic, known = self.topic.inline(given)
         return replace(lines, check=[f"topic = {topic}", *lines.check], constants={**lines.constants, **known})
 
     def time_by(self, source: int) -> TimeUse:
         return "ignores"
-
-    def may_give(self, topic: str) -> bool:
-        """True if a message to `topic` may be one of its own."""
-        return self._topic.may_give(topic)
 
 
 class Ship(Logic):

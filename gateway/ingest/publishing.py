@@ -173,7 +173,8 @@ class Publishing:
             except (PublishRefused, ValueError) as error:
                 stage = instance.giver(message)
                 instance.delivery.unsent[stage] += 1
-                if topic not in self._blamed and topic in self._topics():  # at QoS 0 nobody is told of the hang-up
+                refused = not client.session.hang_ups.topics.admits(topic, self._now())
+                if refused and topic not in self._blamed:  # at QoS 0 nobody is told of the hang-up
                     self._hung_up(_sender(instance, stage), message)
                 log.debug("a message to %s was not sent: %s", topic, error)
                 continue

@@ -101,19 +101,6 @@ def test_rows_are_filled_by_column_and_each_as_by_itself() -> None:
     assert template.fill([{"b": ["x"]}]) == ["a/['x']"]
 
 
-@pytest.mark.parametrize(
-    ("text", "given", "others"),
-    [
-        ("hot/{source}", ["hot/a", "hot/a.b"], ["hot/", "hot/a/b", "cold/a", "xhot/a"]),
-        ("a.b/{x}-{y}/c", ["a.b/1-2/c"], ["a+b/1-2/c", "a.b/12/c", "a.b/1-2/c/d"]),
-        ("plain", ["plain"], ["plain/x", ""]),
-    ],
-)
-def test_a_sinks_template_knows_the_topics_that_it_may_give(text: str, given: list[str], others: list[str]) -> None:
-    template = TopicTemplate(text, sink=True)
-    assert [topic for topic in [*given, *others] if template.may_give(topic)] == given
-
-
 @pytest.mark.parametrize("text", ["$share/group/home/#", "$queue/home/+", "$share"])
 def test_a_shared_subscription_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected a filter that is not shared .* this flow would miss the others"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from edgert.core.errors import show
 from edgert.core.text.mqtt_text import UNFIT, fits
 
-_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
+NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
+"""A field in a template."""
 MAX_TOPIC_BYTES = 65_535
 MAX_LEVELS = 200
 """Levels of a topic or filter: Mosquitto hangs up at more."""
@@ -45,8 +45,8 @@ class TopicTemplate:
         if not text or len(text.encode("utf-8", "replace")) > MAX_TOPIC_BYTES or not fits(text):
             raise ValueError(f"expected a topic of 1 to {MAX_TOPIC_BYTES} bytes without {UNFIT}, got {show(text)}")
         check_levels(text)
-        self.names: tuple[str, ...] = tuple(_NAME.findall(text))
-        if "{" in _NAME.sub("", text) or "}" in _NAME.sub("", text):
+        self.names: tuple[str, ...] = tuple(NAME.findall(text))
+        if "{" in NAME.sub("", text) or "}" in NAME.sub("", text):
             raise ValueError(f"expected {{name}} with letters, digits and _, got {show(text)}")
         if sink:
             if "+" in text or "#" in text:
@@ -63,16 +63,16 @@ class TopicTemplate:
                 )
             self.filter = self._as_filter(text)
         self._known = _Known(self)
-        self._format = _NAME.sub(lambda m: f"%({m[1]})s", text.replace("%", "%%"))
+        self._format = NAME.sub(lambda m: f"%({m[1]})s", text.replace("%", "%%"))
 
     def _as_filter(self, text: str) -> str:
         levels = text.split("/")
         self._captures: list[tuple[int, str]] = []
         for at, level in enumerate(levels):
-            if match := _NAME.fullmatch(level):
+            if match := NAME.fullmatch(level):
                 self._captures.append((at, match[1]))
                 levels[at] = "+"
-            elif _NAME.search(level):
+            elif NAME.search(level):
                 raise ValueError(f"expected {{name}} to fill a whole level, got {show(level)}")
             elif ("+" in level and level != "+") or ("#" in level and (level != "#" or at != len(levels) - 1)):
                 raise ValueError(f"expected + alone in its level and # alone in the last, got {show(level)}")
@@ -84,14 +84,6 @@ class TopicTemplate:
         """The named levels of `topic`, which must match `filter`."""
         levels = topic.split("/")
         return {name: levels[at] for at, name in self._captures if at < len(levels)}
-
-    def may_give(self, topic: str) -> bool:
-        """True if a sink's template, filled from some row, gives `topic`."""
-        return self._given.fullmatch(topic) is not None
-
-    @cached_property
-    def _given(self) -> re.Pattern[str]:
-        return re.compile("[^/]+".join(map(re.escape, _NAME.split(self.text)[::2])))
 
     def fill(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """The topic for each row. Raises `ValueError` when a field is missing or would not make a valid topic."""

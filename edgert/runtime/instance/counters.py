@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edgert.core.batch import RawBatch
+from edgert.runtime.instance.givers import Givers
 from edgert.runtime.instance.latency import Latency
 
 NOT_SENT: Final = "not sent"
@@ -51,6 +52,8 @@ class DeliveryCounts:
     """Messages that the broker had not acknowledged when the gateway ended, by the same: they may have come."""
     newest_unsent: dict[int, str] = field(default_factory=dict)
     """The topic of the message that the broker refused last, and why, by the same."""
+    givers: Givers | None = None
+    """Tells the stages apart that gave messages; made for the first message that is lost."""
     kept: list[RawBatch] = field(default_factory=list)
     """Input that is owed an acknowledgement, fed since the last checkpoint."""
 

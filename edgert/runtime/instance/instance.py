@@ -12,9 +12,9 @@ from edgert.core.batch import Batch, size_of
 from edgert.operators.base.error_boundary import FAILED, ErrorBoundary
 from edgert.operators.base.logic import Emission, Logic, Now, PlainMessage, foreign
 from edgert.operators.fusion.region import Region
-from edgert.operators.sinks import PublishSink
 from edgert.runtime.instance.counters import NOT_SENT, Counters, DeliveryCounts
 from edgert.runtime.instance.edges import Edges, Target, TurnOutput
+from edgert.runtime.instance.givers import Givers
 from edgert.runtime.instance.queue import MERGED, Entry, Queue
 from edgert.runtime.instance.schedule import Schedule
 from edgert.runtime.instance.turn import Turn
@@ -157,20 +157,10 @@ class Instance:
         return messages
 
     def giver(self, message: PlainMessage) -> int:
-        """Index of the stage that gave a message: a dead letter names its operator, others are known by their topic.
-
-        Called for lost messages only, since it is slow. If several stages publish to the topic, the first one counts.
-        """
-        boundaries = self.boundaries
-        if len(boundaries) == 1:
-            return 0
-        topic, *_, reason = message
-        if reason:
-            gave = (n for n, boundary in enumerate(boundaries) if reason.startswith(f"{boundary.operator}: "))
-        else:
-            ours = [n for n, g in enumerate(boundaries) if isinstance(g.logic, PublishSink) and g.logic.may_give(topic)]
-            gave = (n for n in ours or [n for n, boundary in enumerate(boundaries) if foreign(boundary.logic)])
-        return next(gave, 0)
+        """Index of the stage that gave a message."""
+        if self.delivery.givers is None:
+            self.delivery.givers = Givers(self.boundaries)
+        return self.delivery.givers.stage(message)
 
     def _count_failed(self, error: Exception, rows: int) -> None:
         """Counts rows that an error cost, and keeps the error for the end of the turn."""
