@@ -49,7 +49,7 @@ from gateway.hosts.host import Host
 from gateway.hosts.in_process import InProcess
 from gateway.ingest.ingest import Ingest
 from gateway.registry.registry import FlowRegistry
-from gateway.status.sections import not_connected, status_of
+from gateway.status.sections import LOST_IDS, not_connected, status_of
 from gateway.uplink.macs import Macs
 from gateway.uplink.uplink import Uplink
 
@@ -68,10 +68,6 @@ FIRST_CONNECTION_S = 0.5
 """The longest wait for the brokers' answers before the log says that the gateway is ready."""
 FIRST_LOOKS = 20
 """The number of looks for these answers in that time."""
-LOST_IDS = (
-    "%d of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
-    "taken as new, and counted as perhaps_repeated"
-)
 
 
 class Daemon:
@@ -298,7 +294,7 @@ class Daemon:
             inbox.table.lose_all()
         inbox.table.load(database.pages())
         if inbox.table.lost:
-            log.error(LOST_IDS, len(inbox.table.lost))
+            log.error("%s", LOST_IDS.format(len(inbox.table.lost)))
         inbox.next_index = int(database.meta("next_index", 1))
         saved = str(database.meta("subscriptions", "")), str(database.meta("broker_drops", ""))
         self.ingest.load(*saved, older=older or bool(database.lost))

@@ -279,6 +279,8 @@ def _doubtful(
 ) -> Condition | None:
     suffers = list(_suffers(flow, recent, sensors, central))
     found = [reason for _, reason in suffers]
+    if gap := flow.get("gap"):
+        found.append(f"rows were lost: {gap}")
     for missing in flow.get("never_seen", ()):
         came, seen = missing.get("came", {}), ", ".join(missing["seen"]) or "none"
         if fields := ", ".join(name for name in missing["fields"] if name not in came):

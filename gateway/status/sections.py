@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgert.core.settings.gateway import Central, GatewaySettings
+from edgert.core.text.counted import counted
 from edgert.mqtt.clients.control_plane import ControlConnection
+from edgert.store.database import Database
+from edgert.store.outbox.batch_repair import DAMAGED, TEXT
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.flows.flows import Flows
 from gateway.hosts.host import Host
@@ -14,6 +17,11 @@ from gateway.ingest.ingest import Ingest
 from gateway.status.own_certificate import OwnCertificate
 from gateway.status.status import Status
 from gateway.uplink.uplink import Uplink
+
+LOST_IDS = (
+    "{} of 256 pages of the id table are damaged: what the sensors' broker delivers again under their packet ids is "
+    "taken as new, and counted as perhaps_repeated"
+)
 
 if TYPE_CHECKING:
     from gateway.links.flow_links import FlowLinks  # which costs memory, so only where it is wanted
@@ -37,7 +45,7 @@ def status_of(
         "ingest": lambda: ingest_section(ingest),
         "central": lambda: central_section(settings.central, uplink, link()),
         "checkpoint": checkpointer.section,
-        "database": lambda: {"path": str(uplink.database.path), "lost": uplink.database.lost},
+        "database": lambda: database_section(uplink.database, flows, ingest),
         "slots": host.figures.slots,
         "links": links.status if links else lambda: None,
         "certificate": OwnCertificate(settings).section,
@@ -50,6 +58,18 @@ def status_of(
         links.dropped if links else dict,
     )
     return Status(gateway, settings.gateway.fleet, sections, drops, flows, host, ingest.clock)
+
+
+def database_section(database: Database, flows: Flows, ingest: Ingest) -> dict[str, Any]:
+    """The data that is lost by damage since the start, or was when the start looked, in words."""
+    pages, shed = len(ingest.inbox.table.lost), database.shed.items()
+    rows = sum(rows for (_, reason), rows in shed if reason == DAMAGED)
+    ids = LOST_IDS.format(pages) if pages and not (database.lost or flows.losses.begun_anew) else ""
+    outbox = f"{TEXT}: {counted(rows, 'row')} lost" if rows else ""
+    return {
+        "path": str(database.path),
+        "lost": "; ".join(filter(None, (database.lost, flows.losses.begun_anew, ids, outbox))),
+    }
 
 
 def ingest_section(ingest: Ingest) -> dict[str, Any]:

@@ -47,6 +47,10 @@ async def test_flows_are_started_from_their_documents_also_when_one_of_them_cann
     run = again.flows.runs["f"]
     assert (run.flow.description, run.version, epoch_ordinal(run.epoch)) == ("f", 2, epoch_ordinal(epoch) + 1)
     assert "is damaged" in again.flows.gaps["f"]
+    status = again.status.object()
+    told = {(part["part"], part["name"]): part for part in status["health"]["parts"]}
+    for part in (("database", ""), ("flow", "f")):
+        assert (told[part]["level"], "is damaged" in told[part]["text"]) == ("warning", True)
     assert again.database.meta("begun_anew") is None, "nobody is told again"
     assert sorted(again.flows.failed) == ["g"]
     assert again.ingest.inbox.table.is_lost(7)

@@ -11,8 +11,9 @@ from edgert.central.landing.lineage import Opening, counted
 from edgert.core.results.results import GapBatch, OpenBatch, RowsBatch
 from edgert.runtime.checkpoint.packing import pack_state
 from edgert.store.database import Database
+from gateway.status.conditions import conditions
 from tests.gateway.whole_gateway import Gateway, document
-from tests.gateway.worlds import results, rot, with_messages
+from tests.gateway.worlds import results, rot, status_of, with_messages
 from tests.waiting import in_loop
 
 
@@ -60,6 +61,9 @@ async def test_it_goes_on_from_the_checkpoint_before_and_takes_what_comes_again(
     (gap,) = [b for b in results(gateway.database) if isinstance(b, GapBatch)]
     assert (gap.reason, gap.rows) == ("checkpoint damaged", None)
     assert gap.text == gateway.flows.gaps["f"]
+    (told,) = [c for c in conditions(status_of(gateway).object()) if (c.part, c.name) == ("flow", "f")]
+    assert told.level in ("warning", "bad")
+    assert gap.text in told.reason
     assert await ended(gateway) == 5, "without message 5"
 
 
