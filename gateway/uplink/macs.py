@@ -1,8 +1,9 @@
 """MACs at the gateway: results leave with one, and an acknowledgement counts only with one by this gateway's key.
 
 An acknowledgement that was recorded carries a good MAC for ever. Numbers never mean two things, so an old one frees
-nothing that has not landed. But an old answer to a hello would tell of tables as they were, so with a key each hello
-has a random token, and only an answer with this token is one.
+nothing that has not landed. But an old answer to a hello would tell of tables as they were, so each hello has a random
+token, and only an answer with this token is one. Without a key, too: who may write acknowledgements, and read no
+results, cannot have this gateway believe that its database went back in time.
 """
 
 from __future__ import annotations
@@ -67,13 +68,11 @@ class Macs:
         return text
 
     def token(self, flow: str) -> bytes:
-        """The token of the next hello of `flow`: the same until it is answered. Empty without a key."""
-        return self._tokens.setdefault(flow, secrets.token_bytes(TOKEN_BYTES)) if self.key else b""
+        """The token of the next hello of `flow`: the same until it is answered."""
+        return self._tokens.setdefault(flow, secrets.token_bytes(TOKEN_BYTES))
 
     def is_answer(self, flow: str, token: bytes) -> bool:
         """True if an answer with this token is one to our last hello of `flow`; only once per hello."""
-        if not self.key:
-            return True
         found = token != b"" and self._tokens.get(flow) == token
         if found:
             del self._tokens[flow]

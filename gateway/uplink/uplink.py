@@ -183,7 +183,7 @@ class Uplink:
         self._trouble("acknowledgement", "")
         now = self.clock.monotonic()
         for flow in foreign & self._answered:
-            log.error("flow %s: the tables hold results that are not this database's; nothing of it is sent now", flow)
+            log.error("flow %s: results are acknowledged that did not leave this board; the collector is asked", flow)
             self._loses(flow, now)
         for key, sequence in message.acks.items():
             if key[0] not in foreign and key in self._streams:

@@ -71,7 +71,15 @@ class Rig:
             self.database.commit([Checkpoint(name, Position(), [], b"", columns, rows)], {}, 1)
 
     async def acknowledge(self, acks: Acks | None = None, answers: tuple[str, ...] = (), gateway: str = "g1") -> None:
-        message = Acknowledgement(gateway=gateway, collector="c", acks=acks or {}, answers=answers)
+        """An acknowledgement of the collector, which answers to the last hello of each flow of `answers`."""
+        tokens = {flow: self.uplink.macs.token(flow) for flow in answers}
+        message = Acknowledgement(gateway=gateway, collector="c", acks=acks or {}, answers=answers, tokens=tokens)
+        await self.uplink.acknowledged_untrusted(pack_acknowledgement(message))
+
+    async def forge(self, acks: Acks, tokens: dict[str, bytes] | None = None) -> None:
+        """An acknowledgement by somebody who may write there and read nothing. It answers to a hello of each flow."""
+        answers = tuple({flow for flow, _, _ in acks})
+        message = Acknowledgement(gateway="g1", collector="c", acks=acks, answers=answers, tokens=tokens or {})
         await self.uplink.acknowledged_untrusted(pack_acknowledgement(message))
 
     async def turn(self) -> list[Any]:

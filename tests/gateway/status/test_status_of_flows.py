@@ -58,7 +58,8 @@ async def test_a_flow_whose_results_never_land_is_bad_although_those_of_another_
     for name in ("f", "g"):
         await world.gateway.flows.deploy(document(name), "test")
     world.uplink.connected()
-    answer = Acknowledgement(gateway="g1", collector="c", acks={}, answers=("f", "g"))
+    tokens = {flow: world.uplink.macs.token(flow) for flow in ("f", "g")}
+    answer = Acknowledgement(gateway="g1", collector="c", acks={}, answers=("f", "g"), tokens=tokens)
     await world.uplink.acknowledged_untrusted(pack_acknowledgement(answer))
     for _ in range(7):
         await world.rows()
@@ -86,7 +87,8 @@ async def test_without_a_collector_the_fault_is_told_once_and_no_flow_that_ships
         found = world.levels()
         world.clock.advance(10.0)
     assert found == {"central": "bad", "f": "warning", "g": "warning"}
-    answer = Acknowledgement(gateway="g1", collector="c", acks={}, answers=("f", "g"))
+    tokens = {flow: world.uplink.macs.token(flow) for flow in ("f", "g")}
+    answer = Acknowledgement(gateway="g1", collector="c", acks={}, answers=("f", "g"), tokens=tokens)
     await world.uplink.acknowledged_untrusted(pack_acknowledgement(answer))
     await world.rows()
     await world.acknowledge("g")

@@ -11,7 +11,8 @@ from edgert.core.ids import MOST_ORDINAL, epoch_ordinal, is_credible, make_epoch
 from edgert.core.packing import pack
 from edgert.core.results.results import OpenBatch
 from gateway.uplink.reconcile import MARGIN
-from tests.gateway.uplink_rig import E1, E2, E7, Rig
+from gateway.uplink.uplink import HELLO_S
+from tests.gateway.uplink_rig import E1, E2, E7, Collector, Rig
 from tests.waiting import in_loop
 
 
@@ -101,6 +102,30 @@ async def test_a_forged_acknowledgement_of_what_was_not_sent_empties_no_outbox(
     assert caplog.text.count("an acknowledgement that cannot be true is refused") == 1
     await rig.acknowledge({("f", E1, 0): sent})
     assert rig.database.outbox_size.batches == waiting - sent
+    assert rig.uplink.status.error == ""
+
+
+@in_loop
+@pytest.mark.parametrize("number", [401, 10_000])
+@pytest.mark.parametrize("tokens", [{}, {"f": b"guessed!"}])
+async def test_a_forged_answer_of_somebody_who_has_not_read_the_hello_voids_nothing(
+    rig: Rig, number: int, tokens: dict[str, bytes]
+) -> None:
+    """It tells of results that this database never had: believed, it would cut the epoch as after a restored card."""
+    collector = Collector()
+    rig.flow()
+    rig.rows(300)
+    rig.uplink.connected()
+    await rig.turn()
+    await rig.forge({("f", E1, 0): number}, tokens)
+    await collector.serve(rig)
+    await rig.forge({("f", E1, 0): number}, tokens)
+    rig.rows(100)
+    rig.clock.advance(HELLO_S)
+    await collector.serve(rig, 20)
+    assert collector.rows() == [*range(1, 401)]
+    assert collector.gaps() == []
+    assert rig.renamed == [("f", E1)] * len(rig.renamed)
     assert rig.uplink.status.error == ""
 
 
