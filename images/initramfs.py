@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from images.layout import STATE_SIZE
+from images.layout import FAULTS_OFFSET, SECTOR, STATE_SIZE
 from images.programs import BuildError
 
 INIT: Final = r"""#!/bin/busybox sh
@@ -23,7 +23,7 @@ INIT: Final = r"""#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
-say() { echo "edgert: $*" >/dev/kmsg; }
+say() { echo "<3>edgert: $*" >/dev/kmsg; } # as an error: "quiet" keeps warnings from the consoles
 again() { say "$*; starting again in 10 s"; /bin/busybox sleep 10; /bin/busybox reboot -f; }
 trap 'again "the first script failed"' EXIT
 in_root() { /bin/busybox chroot /root "$@" >/dev/kmsg 2>&1; }
@@ -41,10 +41,45 @@ name_boot_state() { # GRUB's tool wants a file of the size of the state
     /bin/busybox ln -s /dev/loop0 /dev/edgert/boot-state
 }
 
-mount_data() {
+lost_data() { # the fourth partition of the disk that has a slot, if its label cannot be read any more
+    beside=$(/bin/busybox findfs LABEL=edgert-root 2>/dev/null)
+    [ ! -b "${beside%?}4" ] || echo "${beside%?}4"
+}
+
+mount_data() { # e2fsck takes a backup where the superblock is broken
     in_root /usr/sbin/e2fsck -p "$data"
-    [ $? -lt 4 ] || say "the data partition has faults that need a decision"
-    /bin/busybox mount -t ext4 -o noatime "$data" /root/var
+    if [ $? -ge 4 ]; then
+        say "the data partition is damaged, and is repaired"
+        in_root /usr/sbin/e2fsck -y "$data"
+    fi
+    mount_whole_data
+}
+
+mount_whole_data() { /bin/busybox mount -t ext4 -o noatime,errors=remount-ro "$data" /root/var; }
+
+count_fault() { # starts in a row without data; they are counted on the disk, beside the boot state
+    echo "faults=$1" | /bin/busybox dd of=/dev/edgert/disk bs=512 seek=FAULTS_SECTOR conv=sync,notrunc,fsync 2>/dev/null
+}
+
+faults() {
+    /bin/busybox dd if=/dev/edgert/disk bs=512 skip=FAULTS_SECTOR count=1 2>/dev/null |
+        /bin/busybox sed -n 's/^faults=\([0-9]\)$/\1/p'
+}
+
+renew_data() { # a bad contact may pass: only the third start in a row makes the data anew
+    number=$(faults)
+    number=$((${number:-0} + 1))
+    count_fault "$number"
+    [ "$number" -ge 3 ] || again "the data partition cannot be repaired: start $number of 3 before it is made anew"
+    say "the data partition cannot be repaired, and is made anew: all data of this board are lost"
+    in_root /usr/sbin/mke2fs -q -F -t ext4 -m 0 -L edgert-data "$data" || return 1
+    mount_whole_data || return 1
+    /bin/busybox cp -a /root/opt/edgert/var/. /root/var/ || return 1
+    /bin/busybox mkdir -p -m 700 /root/var/edgert/update
+    now=$(/bin/busybox date -u +%Y-%m-%dT%H:%M:%S+00:00)
+    echo "{\"time\": \"$now\", \"event\": \"data lost\", \"why\": \"the data partition could not be repaired\"}" \
+        >/root/var/edgert/update/history.jsonl
+    /bin/busybox sync
 }
 
 reset_data() { # to those of a new card; the mark goes last, so that after a power cut the next start begins again
@@ -88,6 +123,7 @@ while [ -z "$data" ]; do
     data=$(/bin/busybox findfs LABEL=edgert-data 2>/dev/null)
     tries=$((tries + 1))
     [ "$tries" -lt 600 ] || again "no file system edgert-data within a minute"
+    [ -n "$data" ] || [ "$tries" -lt 100 ] || data=$(lost_data)
     [ -n "$data" ] || /bin/busybox sleep 0.1
 done
 case $slot in
@@ -100,7 +136,8 @@ in_root /usr/bin/test -x "$init" || again "no $init on $device" # it is a link, 
 name_partitions
 /bin/busybox mount -o bind /dev /root/dev
 [ -z "$state" ] || name_boot_state || say "the boot state has no name: attempts of slots cannot be given back"
-mount_data || again "cannot mount the data partition $data"
+mount_data || renew_data || again "the data partition $data cannot be made anew"
+[ -z "$(faults | /bin/busybox tr -d 0)" ] || count_fault 0
 [ ! -e "$reset" ] || reset_data || again "the data cannot be removed"
 keep_machine_id || say "the machine's id is of this start only"
 for folder in proc sys dev; do /bin/busybox umount -l "/$folder"; done
@@ -112,12 +149,17 @@ TRAILER: Final = "TRAILER!!!"
 def build(busybox: Path, modules: Path, names: Sequence[str]) -> bytes:
     """The initramfs, compressed. `modules` is a folder such as /usr/lib/modules/6.12, in which depmod has run."""
     order = load_order((modules / "modules.dep").read_text(), names, (modules / "modules.builtin").read_text())
-    script = INIT.replace("STATE_SIZE", str(STATE_SIZE))
+    script = script_of_init()
     files = {"init": (0o755, script.encode()), "bin/busybox": (0o755, busybox.read_bytes())}
     for path in order:
         files[f"modules/{module_name(path)}.ko"] = (0o644, _plain(modules / path))
     files["modules/order"] = (0o644, "".join(f"{module_name(path)}\n" for path in order).encode())
     return gzip.compress(cpio(("proc", "sys", "dev", "root", "bin", "modules"), files), 6, mtime=0)
+
+
+def script_of_init() -> str:
+    """The first script."""
+    return INIT.replace("STATE_SIZE", str(STATE_SIZE)).replace("FAULTS_SECTOR", str(FAULTS_OFFSET // SECTOR))
 
 
 def module_name(path: str) -> str:

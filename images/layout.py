@@ -3,6 +3,7 @@
 offset     size     content
 0          3 MiB    master boot record; behind it GRUB on a PC, the vendor's boot loader on an Odroid
 3 MiB      512 B    boot state of U-Boot; that of GRUB is a file of the FAT partition
+3 MiB+1 K  512 B    number of starts in a row without data (images/initramfs.py)
 4 MiB      FAT_MIB  partition 1, FAT, labelled EDGERT: what the boot loader reads, the provisioning file
            SLOT_MIB partition 2: slot A, an ext4 file system with a kernel in /boot
            SLOT_MIB partition 3: slot B, empty at first
@@ -21,6 +22,7 @@ SECTOR: Final = 512
 BOOT_CODE: Final = 440
 """Bytes of a master boot record before the disk's name and its table."""
 STATE_OFFSET: Final = 3 * MIB
+FAULTS_OFFSET: Final = STATE_OFFSET + 1024
 STATE_SIZE: Final = 1024
 """Size of GRUB's block. That of U-Boot is one sector, which a card writes whole or not at all."""
 FAT_OFFSET: Final = 4 * MIB

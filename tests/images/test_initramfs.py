@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from images.initramfs import INIT, build, cpio, load_order
-from images.layout import STATE_SIZE
+from images.initramfs import INIT, build, cpio, load_order, script_of_init
 from images.programs import BuildError
 
 DEPENDENCIES = """\
@@ -83,7 +82,7 @@ def test_members_and_their_modes(tmp_path: Path, modules: Path) -> None:
     busybox = tmp_path / "busybox"
     busybox.write_bytes(b"\x7fELF")
     seen = entries(gzip.decompress(build(busybox, modules, ["ext4"])))
-    assert seen["init"] == (stat.S_IFREG | 0o755, INIT.replace("STATE_SIZE", str(STATE_SIZE)).encode())
+    assert seen["init"] == (stat.S_IFREG | 0o755, script_of_init().encode())
     assert seen["bin/busybox"] == (stat.S_IFREG | 0o755, b"\x7fELF")
     assert seen["modules/order"][1].split() == [b"mbcache", b"jbd2", b"ext4"]
     assert seen["modules/ext4.ko"][1] == b"ext4.ko.xz"
