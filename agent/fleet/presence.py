@@ -20,8 +20,7 @@ from agent.fleet.flows import VOTER, FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import anew, link_untrusted, section_untrusted
-from agent.lease.electorate import Electorate
-from agent.lease.grants import LEASE_S
+from agent.lease.electorate import GUESTS_S, Electorate
 from agent.lease.leases import Leases
 from agent.lease.voters import LOOK_S, is_majority, lately_s
 from agent.membership.members import Member
@@ -34,10 +33,6 @@ from edgert.core.errors import EdgertError
 log = logging.getLogger(__name__)
 COMPARE_S: Final = 15.0
 """Time between two exchanges of what is known of the fleet's boards."""
-GUESTS_S: Final = 30.0
-"""Time for which guests run on without this agent, beside that in which a majority must answer: an agent that begins
-anew (after 2 s; a slow board takes some seconds to read the program, and an update more) needs both to let them run on.
-Both are over before the board can be forgotten (`agent.lease.electorate.dead_s`)."""
 MARK: Final = 8
 """Characters of a fleet's mark that boards tell: its end, which was drawn."""
 ASKED: Final = 16
@@ -81,7 +76,7 @@ class FleetPresence:
 
     async def look(self) -> None:
         now = self._clock.monotonic()
-        stood_still, self._looked_at = now - self._looked_at > LEASE_S, now
+        stood_still, self._looked_at = now - self._looked_at > GUESTS_S, now
         cut_off = self._cut_off = self._is_cut_off()
         memory = self._leases.memory
         if stood_still or memory.joined:  # a machine that was suspended may have been forgotten meanwhile
@@ -145,14 +140,19 @@ class FleetPresence:
                 await self._resume(flow, parts[flow])
 
     async def _tell_peers(self) -> None:
-        """Tells the gateway its peers, each time: it may have started anew. A suspected peer keeps its links."""
+        """Tells the gateway its peers, each time: it may have started anew. A board keeps its links until it leaves or
+        is forgotten: where only its agent has ended, or has yet to hear of the others, all gateways are well. Of a
+        board that tells no address now, the gateway keeps the address of before."""
         peers: dict[str, list[Any]] = {}
+        stay = self._leases.members - self._electorate.gone()
         for member in self._roster:
             link = link_untrusted(member)
-            if member.present and member is not self._roster.own and link is not None:
+            if (member.present or member.name in stay) and link is not None:
                 peers[member.name] = link
+        peers.pop(self._roster.own.name, None)
         if self._gateway.connected and self._gateway.link_port():
-            await self._gateway.client.call("peers", {"peers": peers})
+            keep = sorted(stay - peers.keys() - {self._roster.own.name})
+            await self._gateway.client.call("peers", {"peers": peers, "keep": keep})
 
     # -- guests
 
@@ -215,7 +215,7 @@ class FleetPresence:
                 return
             raise EdgertError(
                 f"this board may have parts of flows, and its gateway does not answer: {error}; start it first, or"
-                " leave with --force: its guests stop within a minute then"
+                " leave with --force: its guests stop within two minutes then"
             ) from error
         flows = [flow for flow, part in parts.items() if part.get("assignment") or part.get("prepared_assignment")]
         if flows and not force:

@@ -34,6 +34,10 @@ from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
 DEAD_S: Final = 180.0
+GUESTS_S: Final = 90.0
+"""Time for which guests run on without their board's agent, beside that in which a majority must answer. An agent that
+begins anew needs both to let them run on: a restart may take a minute on a slow or busy board, and in an update."""
+SPARE_S: Final = 30.0
 RESIGN_S: Final = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """Wait between two tries to add a board that does not store what it is told."""
@@ -43,9 +47,10 @@ TOLD: Final = 16
 
 def dead_s(boards: int) -> float:
     """Time for which a board must be held for dead before it can be forgotten, or not be heard of by an agent that has
-    started since. One that lives and is cut off has noticed it by then, though its agent began anew meanwhile, and has
-    stopped what it runs for others (`agent.fleet.presence`), with a minute to spare."""
-    return max(DEAD_S, 60.0 + 2 * lately_s(boards))
+    started since. A board that lives and is cut off has stopped by then what it runs for others, `SPARE_S` before,
+    though its agent ended or began anew meanwhile: a majority answered last `lately_s` after the cut, and its guests
+    run on for `GUESTS_S` and `lately_s` from then (`agent.fleet.presence`)."""
+    return max(DEAD_S, GUESTS_S + 2 * lately_s(boards) + SPARE_S)
 
 
 class Electorate:
@@ -139,6 +144,10 @@ class Electorate:
 
     # -- a board without a fleet
 
+    def gone(self) -> set[str]:
+        """Returns the boards that have left, or are no members by the list of revoked certificates."""
+        return {member.name for member in self._roster if member.state is State.LEFT} | set(self._refused())
+
     def _present(self) -> set[str]:
         """The boards that the membership holds for alive, this one included, that are not revoked."""
         return {member.name for member in self._roster if member.state is State.ALIVE} - set(self._refused())
@@ -158,9 +167,8 @@ class Electorate:
 
     def _next(self, voters: Voters) -> tuple[str, ...]:
         """Boards that can be added or are to be removed."""
-        left = {member.name for member in self._roster if member.state is State.LEFT} | set(self._refused())
         names = set(voters.names)
-        return *sorted(names & left), *sorted(self._present() - names - set(self._elsewhere))
+        return *sorted(names & self.gone()), *sorted(self._present() - names - set(self._elsewhere))
 
     async def _change(self, asked: Callable[[Voters], Collection[str]]) -> None:
         """Adds boards that do not vote, and removes those that do, one by one. Raises `LeaseError`."""

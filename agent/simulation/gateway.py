@@ -83,6 +83,16 @@ OF_COORDINATORS: Final = frozenset(
 """Verbs with a fencing number."""
 
 
+@dataclass(slots=True)
+class ToldByAgent:
+    """Orders of the board's agent, which end with this life of the gateway."""
+
+    peers: dict[str, list[Any]] = field(default_factory=dict)
+    """Gateway -> [host, port] of its links."""
+    guests_end: asyncio.TimerHandle | None = None
+    """When guests stop."""
+
+
 class VirtualGateway:
     """One life of a gateway: from its start until the board dies. `changed` is called whenever what runs changes."""
 
@@ -90,7 +100,7 @@ class VirtualGateway:
         self.name, self.path = name, f"the control socket of {name}"
         self.disk, self._shapes, self._clock, self._changed = disk, shapes, clock, changed
         self._busy = asyncio.Lock()
-        self._guests_end: asyncio.TimerHandle | None = None
+        self.told = ToldByAgent()
         self._turn = asyncio.Lock()
         """Held while a coordinator's request is carried out: a later one is obeyed after it."""
         self.counted_at = clock.monotonic()
@@ -127,8 +137,8 @@ class VirtualGateway:
         """The board dies."""
         for run in self.runs.values():
             _wait_no_more(run)
-        if self._guests_end is not None:
-            self._guests_end.cancel()
+        if self.told.guests_end is not None:
+            self.told.guests_end.cancel()
 
     def _run(self, part: BoardPart) -> Run:
         shape = self._shapes.of(part.assignment)
@@ -140,7 +150,9 @@ class VirtualGateway:
         return {"links": {"port": LINK_PORT, "waiting": []}}
 
     async def _peers(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"peers": sorted(args["peers"])}
+        before, told = self.told.peers, self.told
+        told.peers = {name: at for name, at in before.items() if name in args["keep"]} | args["peers"]
+        return {"peers": sorted(told.peers)}
 
     async def _check(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         if args["document"] != self._shapes.flow.document:
@@ -283,10 +295,10 @@ class VirtualGateway:
 
     async def _let_guests_run(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         self.disk.guests_wait = True
-        if self._guests_end is not None:
-            self._guests_end.cancel()
+        if self.told.guests_end is not None:
+            self.told.guests_end.cancel()
         loop = asyncio.get_running_loop()
-        self._guests_end = loop.call_later(args["for_s"], lambda: asyncio.ensure_future(self._stop_guests()))
+        self.told.guests_end = loop.call_later(args["for_s"], lambda: asyncio.ensure_future(self._stop_guests()))
         return {}
 
     async def _stop_guests(self) -> None:

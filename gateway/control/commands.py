@@ -138,14 +138,18 @@ class Commands:
     # -- flows that run on several gateways
 
     async def peers(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`{"peers": {gateway: [host, port]}}`: where the other gateways of the fleet listen."""
+        """`{"peers": {gateway: [host, port]}, "keep": [gateway, ...]}`: where the other gateways of the fleet listen,
+        and those of before that stay peers though no address of theirs is known now."""
         links = self._links
         if links is None:
             raise EdgertError("links to other gateways are off: set links.enabled")
         peers = arguments.get("peers")
         if not isinstance(peers, Mapping) or not all(map(_is_address, peers.values())):
             raise EdgertError(f"expected peers: {{gateway: [host, port]}}, got {show(peers)}")
-        links.peers.set_peers({str(gateway): (host, port) for gateway, (host, port) in peers.items()})
+        keep = arguments.get("keep", [])
+        if not isinstance(keep, list) or not all(isinstance(gateway, str) for gateway in keep):
+            raise EdgertError(f"expected keep: [gateway, ...], got {show(keep)}")
+        links.peers.set_peers({str(gateway): (host, port) for gateway, (host, port) in peers.items()}, keep)
         return {"peers": sorted(peers)}
 
     async def check_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

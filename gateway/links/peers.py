@@ -12,7 +12,7 @@ import os
 import random
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from edgert.core.errors import EdgertError
@@ -89,10 +89,12 @@ class Peers:
         await self._listener.stop()
         await asyncio.gather(*(peer.stop() for peer in self.by_name.values()))
 
-    def set_peers(self, addresses: Mapping[str, Address]) -> None:
-        """The gateways to be linked to, and where they listen. Streams of the others wait."""
+    def set_peers(self, addresses: Mapping[str, Address], keep: Collection[str] = ()) -> None:
+        """Sets the gateways to be linked to, and where they listen. Streams of the others wait. A gateway of `keep`
+        stays a peer at the address of before, if it has one."""
         before = self._addresses
-        self._addresses = {name: at for name, at in addresses.items() if name != self._ours.gateway}
+        kept = {name: at for name, at in before.items() if name in keep}
+        self._addresses = {name: at for name, at in {**kept, **addresses}.items() if name != self._ours.gateway}
         for name in before.keys() | self._addresses.keys():
             if before.get(name) == self._addresses.get(name):
                 continue

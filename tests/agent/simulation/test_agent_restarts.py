@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -66,3 +67,36 @@ def test_a_board_that_was_forgotten_where_nobody_could_tell_of_it_counts_again_a
         assert all(agent.flows.leases.members == set("abcd") for agent in fleet.agents.values())
 
     tell(story)
+
+
+async def watched(fleet: VirtualFleet, work: Awaitable[None]) -> float:
+    """Does `work`; returns the seconds in which the flow stood still on a board, or a board was no peer of another."""
+    ends, stood_s = asyncio.ensure_future(work), 0.0
+    gateways = {name: agent.virtual_gateway for name, agent in fleet.agents.items()}
+    while not ends.done():
+        linked = all(gateways.keys() - {name} <= gateway.told.peers.keys() for name, gateway in gateways.items())
+        stood_s += 0.0 if linked and not any(gateway.runs["air"].stopped for gateway in gateways.values()) else 0.1
+        await asyncio.sleep(0.1)
+    await ends
+    return stood_s
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_rolling_restart_of_slow_agents_stops_no_flow(seed: int) -> None:
+    """Two restarts of a minute each stopped guests twice, and parted the gateways of the agents that were away."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins={"minute": "b", "central": "c"})
+        await asyncio.sleep(20)
+
+        async def one_after_the_other() -> None:
+            for board in "cba":
+                for busy in fleet.agents:
+                    fleet.starve(busy, 3.0)
+                await restart_agent(fleet, board, after_s=60.0)
+                await asyncio.sleep(5.0)
+            await asyncio.sleep(30)
+
+        assert await watched(fleet, one_after_the_other()) == 0.0
+
+    tell(story, 3, seed, loss=0.1)

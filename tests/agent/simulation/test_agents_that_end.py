@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.fleet.presence import GUESTS_S
-from agent.lease.electorate import DEAD_S
+from agent.fleet.presence import COMPARE_S
+from agent.lease.electorate import DEAD_S, GUESTS_S
 from agent.lease.voters import LATELY_S, LOOK_S
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
@@ -43,6 +43,41 @@ def test_guests_stop_when_their_agent_has_ended_before_the_board_can_be_forgotte
         assert GUESTS_S + LATELY_S + LOOK_S < DEAD_S
 
     tell(story)
+
+
+def test_a_board_whose_agent_ended_keeps_its_links_until_it_is_forgotten() -> None:
+    """The others' gateways dropped it after 7 s, and with it the rows of its sources."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
+        fleet.agents.pop("b").end()
+        fleet.kill("b")
+        for _ in range(int(DEAD_S) + 10):
+            await asyncio.sleep(1.0)
+            assert all("b" in agent.virtual_gateway.told.peers for agent in fleet.agents.values())
+        await ask(fleet, "a", "forget", board="b")
+        await asyncio.sleep(COMPARE_S * len(fleet.agents))
+        assert not any("b" in agent.virtual_gateway.told.peers for agent in fleet.agents.values())
+
+    tell(story)
+
+
+def test_a_gateway_that_its_agent_does_not_reach_for_a_while_keeps_its_links() -> None:
+    """Its agent told that it had no port, and the other gateways dropped it."""
+
+    async def story(fleet: VirtualFleet) -> None:
+        unreached = fleet.agents["b"].gateway
+        unreached.look = pass_by  # type: ignore[method-assign]
+        unreached._lost("no answer within 5 s")
+        for _ in range(20):
+            await asyncio.sleep(1.0)
+            assert all("b" in fleet.agents[name].virtual_gateway.told.peers for name in "acd")
+
+    tell(story)
+
+
+async def pass_by() -> None:
+    """Finds no gateway."""
 
 
 def leave(fleet: VirtualFleet, board: str, **args: Any) -> Any:

@@ -91,12 +91,12 @@ async def ask(fleet: VirtualFleet, board: str, verb: str, /, **args: Any) -> Any
     return await agent.begin(control[f"fleet.{verb}"](args))
 
 
-async def restart_agent(fleet: VirtualFleet, board: str) -> None:
-    """The agent of a board begins anew after a second; its gateway runs on."""
+async def restart_agent(fleet: VirtualFleet, board: str, after_s: float = 1.0) -> None:
+    """The agent of a board ends, and begins anew later; its gateway runs on."""
     agent = fleet.agents.pop(board)
     agent.end()
     fleet.kill(board)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(after_s)
     fleet.start(board, agent.virtual_gateway)
 
 

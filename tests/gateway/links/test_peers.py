@@ -253,6 +253,9 @@ async def test_a_gateway_that_is_no_peer_is_refused_and_told_so() -> None:
     await until(lambda: "not among the peers" in peer.error, "the refusal")
     b.peers.set_peers({"a": (HOST, a.peers.port)})
     await until(lambda: peer.link is not None and b.peers.peer("a").link is not None, "the link")
+    link = b.peers.peer("a").link
+    b.peers.set_peers({}, keep=["a", "of no address"])
+    assert b.peers.peer("a").link is link, "it stays, though where it listens is not known now"
     b.peers.set_peers({})
     await until(lambda: b.peers.peer("a").link is None, "its end")
     await a.peers.stop()
