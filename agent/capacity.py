@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.core_speed import CoreSpeed, processor
 from edgert.limits import Limits
 
-LOOPS: Final = 20_000
-REPETITIONS: Final = 5
 UNKNOWN_MBIT: Final = 100.0
 """Bandwidth where the kernel tells none."""
-
-
-def speed() -> float:
-    """Speed of one core in million loops of Python per second: the best of a few runs of about a millisecond, so that
-    other work on the board spoils few of them."""
-    best = float("inf")
-    for _ in range(REPETITIONS):
-        began = time.perf_counter()
-        total = 0
-        for number in range(LOOPS):
-            total += number
-        best = min(best, time.perf_counter() - began)
-    return round(LOOPS / best / 1e6, 1)
 
 
 def memory(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
@@ -53,13 +38,20 @@ def bandwidth_mbit(net: Path = Path("/sys/class/net")) -> float:
     return fastest if fastest > 0 else UNKNOWN_MBIT  # -1: no cable, or a virtual machine
 
 
-def capacity(told_mbit: float = 0.0) -> dict[str, Any]:
-    """Cores, speed of one in million loops per second, memory in MiB, bandwidth. Does not change while the agent runs.
-    `told_mbit`: the bandwidth by the settings, 0 where they leave it to the card."""
-    return {
-        "cores": len(os.sched_getaffinity(0)), "speed": speed(), "memory_mib": memory()[0],
-        "bandwidth_mbit": told_mbit or bandwidth_mbit(),
-    }  # fmt: skip
+class BoardCapacity:
+    """Capacity of this board, without control groups. Only the speed is measured again while the agent runs."""
+
+    def __init__(self, folder: Path, told_mbit: float = 0.0) -> None:
+        """`folder`: of the agent's data; `told_mbit`: the bandwidth by the settings, 0 where they leave it to the
+        card."""
+        self._speed = CoreSpeed(folder, processor())
+        self._cores, self._memory_mib = len(os.sched_getaffinity(0)), memory()[0]
+        self._bandwidth_mbit = told_mbit or bandwidth_mbit()
+
+    def look(self) -> dict[str, Any]:
+        """Returns cores, speed of one in million loops per second, memory in MiB, bandwidth."""
+        return {"cores": self._cores, "speed": self._speed.look(), "memory_mib": self._memory_mib,
+                "bandwidth_mbit": self._bandwidth_mbit}  # fmt: skip
 
 
 def within(board: Mapping[str, Any], limits: Limits) -> dict[str, Any]:

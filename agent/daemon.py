@@ -98,7 +98,7 @@ class Agent:
         self.transport = Transport(self.membership, self.sealer, self.clock, self._on_events)
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
-        self._capacity = capacity.capacity(settings.agent.bandwidth_mbit)
+        self._capacity = capacity.BoardCapacity(self._data, settings.agent.bandwidth_mbit)
         self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
         self.control: dict[str, Handler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None
@@ -121,7 +121,7 @@ class Agent:
         )
         plans = FleetPlans(roster, self.rounds, self.flows, Random(random.getrandbits(64)))
         self.auto = FleetAuto(self.flows, plans, self.clock, _hysteresis(settings.placement))
-        self.rings = FleetRings(roster, self.gateway, self._capacity, moving.external)
+        self.rings = FleetRings(roster, self.gateway, self._capacity.look(), moving.external)
         self.moves = FleetMoves(moving, roster, self.gateway, self.flows, self.rings, self.request, self.clock)
         self.drain = FleetDrain(self._data, roster, self.gateway, self.flows, self.rings, self.moves, self.request)
         self.control |= self.flows.control | self.rings.control | self.moves.control | self.drain.control
@@ -290,7 +290,8 @@ class Agent:
         now, membership = self.clock.monotonic(), self.membership
         labels = dict(label.partition("=")[::2] for label in self.settings.agent.labels)
         host = membership.roster.own.address[0]
-        able, link = capacity.within(self._capacity, limits(self.gateway.pid())), [host, self.gateway.link_port()]
+        whole, link = self._capacity.look(), [host, self.gateway.link_port()]
+        able = capacity.within(whole, limits(self.gateway.pid()))
         keys = self.sealer.ring.identifiers[:MAX_KEYS_TOLD]
         self._tell("board", {**able, "link": link, "labels": labels, "drained": self.drain.drained, "keys": keys})
         self._tell(VOTER, told := self.presence.told(), again="majority" in told)
@@ -298,8 +299,8 @@ class Agent:
         self._tell("coordinate", {"at": list(self.rounds.application.value), "by": self.settings.coordinates.algorithm})
         load = capacity.load()
         # under a quota what waits for its next period counts as pressure, too, while cores are free
-        pressure = ProcFs().pressure() if able["cores"] >= self._capacity["cores"] else None
-        ring = self.rings.look(capacity.runnable(load["load"], pressure, able["cores"]), able["cores"])
+        pressure = ProcFs().pressure() if able["cores"] >= whole["cores"] else None
+        ring = self.rings.look(capacity.runnable(load["load"], pressure, able["cores"]), able["cores"], able["speed"])
         if now - self._load_told >= membership.parameters.state_interval(membership.roster.present):
             self._load_told = now
             self._tell("load", load)

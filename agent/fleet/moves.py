@@ -141,7 +141,8 @@ class FleetMoves:
         room, (cpu, link) = self.room, self._rings.used
         used = Load(cpu / room.cpu, link / room.link)
         self.past_prediction.observe(crowd, used, now)
-        self.exchange.peaks.observe(used, now)  # what came true, not what was feared
+        others = self._rings.others / room.cpu
+        self.exchange.peaks.observe(used, now, others)  # what came true, not what was feared
         found = await self._movable() if self.exchange.crowded(crowd, now) else {}
         footprints = {name: Footprint(one.ring) for name, one in found.items() if self.exchange.free(one.copies, now)}
         name = self.exchange.offer(crowd, footprints, now)
@@ -163,7 +164,8 @@ class FleetMoves:
         if asked:
             self._refuse(name, one, f"{', '.join(asked)}: not admitted there")
         else:
-            self._refuse(name, one, f"none of {len(candidates)} other boards has room for it: add capacity, or shed")
+            why = {c.gateway: self.exchange.why_not(footprint, crowd, c) for c in candidates}
+            self._refuse(name, one, f"no other board takes it: {_why_none(why, self._roster)}")
 
     def _crowd(self) -> Crowd:
         return Crowd(self._rings.board, self.room)
@@ -312,6 +314,16 @@ class FleetMoves:
     async def serve_moves(self, _: str, __: Mapping[str, Any]) -> Any:
         """Another agent asks for this board's moves."""
         return self._told_here()
+
+
+def _why_none(why: Mapping[str, str], roster: Roster) -> str:
+    """Says of each other board why it does not get an instance; of the first few, if they are many. `why`: of those
+    that take instances at all."""
+    others = sorted(m.name for m in roster if m.state is State.ALIVE and m is not roster.own)
+    told = [why.get(name) or f"{name} takes none now" for name in others]
+    if len(told) > MOST_ASKED:
+        told[MOST_ASKED:] = [f"{len(told) - MOST_ASKED} more"]
+    return "; ".join(told) or "none is there"
 
 
 def candidate_untrusted(member: Member, cooling: bool = False, now: float | None = None) -> Candidate | None:

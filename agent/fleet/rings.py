@@ -42,13 +42,17 @@ class FleetRings:
         self.board = NOTHING
         self.used = 0.0, 0.0
         """Reference cores, and bytes per second, that were in use between the last two readings."""
+        self.others = 0.0
+        """Reference cores of them that other programs used."""
         self.changed = asyncio.Event()
         """Set with each prediction."""
         self.control: dict[str, Handler] = {"fleet.rings": self._rings}
 
-    def look(self, load: float, cores: float) -> bytes:
+    def look(self, load: float, cores: float, speed: float) -> bytes:
         """Reads what the gateway said last; returns the board's ring, packed. `load`: runnable processes on average, of
-        all programs; `cores`: those that control groups leave to the gateway. Other programs have the rest first."""
+        all programs; `cores`: those that control groups leave to the gateway. Other programs have the rest first.
+        `speed`: of one core, in million loops per second; it grows while the agent measures."""
+        self._speed = speed / REFERENCE_SPEED
         self.cores = cores * self._speed
         load = max(0.0, load - (self._cores - cores)) if self._external else 0.0
         if self._gateway.connected:
@@ -56,6 +60,7 @@ class FleetRings:
         self.rings = self.forecasts.rings(self._speed)
         self.board = self.forecasts.board(self.rings.values(), self._speed, load)
         self.used = self.forecasts.used(self._speed, load)
+        self.others = self.used[0] - self.forecasts.cpu_now * self._speed
         self.changed.set()
         return pack(self.board)
 

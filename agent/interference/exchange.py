@@ -27,11 +27,6 @@ they are even, only a great one pays. 5 % is the paper's default."""
 
 HOUR_S: Final = 3_600.0
 
-NEAR: Final = 0.9
-"""An instance stays the most disturbed one while its score is at least this part of the highest: those that are
-disturbed alike do not take turns."""
-
-
 WORTH: Final = 0.5
 """A move lowers the greater of the two boards' peaks by at least this part of the instance's load, unless a board is
 over its room. 0 moves instances to and fro for as little as the errors of predictions; from 1 on the boards would not
@@ -50,7 +45,8 @@ class Rules:
     """Time from the first evaluation in which a board offers only if it is predicted to be over full: it has seen too
     little of its load to tell a wave from a level."""
     in_a_row: int = 3
-    """Evaluations in which an instance must be the most disturbed one."""
+    """Evaluations in a row in which a board is crowded before it offers the instance that was the most disturbed one in
+    all of them together. The costs of rows are measured with noise: in each of them another instance may lead."""
     cool_down_s: float = 15.0
     """Time after a move in which neither board takes part in another; predictions settle in it, and evaluations are
     counted. It is the limit on the rate of moves of a board that is over its room."""
@@ -124,10 +120,8 @@ class Exchange:
     left_alone: dict[str, float] = field(default_factory=dict)
     """Operator copy -> until when it is not offered: its instance was refused, or moved. Instances change their names
     with what is fused with them."""
-    leading: str = ""
-    """The most disturbed instance of the last evaluation."""
-    times: int = 0
-    """Evaluations in a row in which it was that."""
+    crowded_scores: deque[Mapping[str, float]] = field(default_factory=deque)
+    """Scores by instance, in the last evaluations in a row in which the board was crowded."""
     moved: deque[tuple[float, bool]] = field(default_factory=deque)
     """When this board gave or took an instance within the hour, and whether that was urgent."""
 
@@ -157,20 +151,22 @@ class Exchange:
         return crowd.load.most >= (self.rules.crowded if warm else self.rules.full)
 
     def offer(self, crowd: Crowd, instances: Mapping[str, Footprint], now: float) -> str | None:
-        """The instance to move away, if it has been the most disturbed one for long enough. `instances`: those on this
-        board that may move and are `free`."""
+        """The instance to move away: the most disturbed one of the last evaluations together, if the board was crowded
+        in all of them. `instances`: those on this board that may move and are `free`."""
         self.since = min(self.since, now)
         self.left_alone = {copy: until for copy, until in self.left_alone.items() if until > now}
         if not instances or not self.crowded(crowd, now):
-            self.leading, self.times = "", 0
+            self.crowded_scores.clear()
             return None
-        scores = {name: crowd.within(footprint) for name, footprint in instances.items()}
-        highest = max(scores.values())
-        if scores.get(self.leading, float("-inf")) < NEAR * highest:
-            self.leading, self.times = min(name for name, score in scores.items() if score == highest), 0
-        self.times += 1
+        self.crowded_scores.append({name: crowd.within(footprint) for name, footprint in instances.items()})
+        while len(self.crowded_scores) > self.rules.in_a_row:
+            self.crowded_scores.popleft()
         may = not self.cooling(now) and (self.urgent or not self.spent(now))
-        return self.leading if self.times >= self.rules.in_a_row and may else None
+        if len(self.crowded_scores) < self.rules.in_a_row or not may:
+            return None
+        steady = set(instances).intersection(*self.crowded_scores)
+        sums = {name: sum(scores[name] for scores in self.crowded_scores) for name in sorted(steady)}
+        return max(sums, key=sums.__getitem__, default=None)
 
     def choose(self, instance: str, footprint: Footprint, crowd: Crowd, others: Sequence[Candidate]) -> Move | None:
         """The best move of an offered instance, if it gains enough. `others`: boards that may run it and do not cool
@@ -189,6 +185,19 @@ class Exchange:
         least = threshold([here, *scores.values()])
         move = Move(instance, best, here, scores[best] * costs[best], least)
         return move if move.gain > least else None
+
+    def why_not(self, footprint: Footprint, crowd: Crowd, other: Candidate) -> str:
+        """Says why `choose` does not take this board."""
+        high, share = other.high.most, other.crowd.share(footprint.ring)
+        needs, most = other.high.plus(share).most, self.most_there(footprint, crowd)
+        lately = f"{other.gateway} needed up to {high:.0%} of its room in the last half hour, with it {needs:.0%}"
+        if needs > self.rules.full:
+            return lately
+        if needs >= most:
+            return f"{lately}, where less than {most:.0%} is worth a move"
+        if other.spent and not self.urgent:
+            return f"{other.gateway} has made its {self.rules.moves} moves of the hour"
+        return f"{other.gateway} would be disturbed by it about as much"
 
     def most_there(self, footprint: Footprint, crowd: Crowd) -> float:
         """The part of its room below which another board has to stay, the instance included, for a move to be worth
@@ -210,7 +219,7 @@ class Exchange:
         """No board takes the instance of these operator copies, or the one chosen did not admit it: a signal to add
         capacity, or to shed."""
         self.left_alone |= dict.fromkeys(copies, now + self.rules.refused_s)
-        self.leading, self.times = "", 0
+        self.crowded_scores.clear()
 
     def gave(self, load: Load, now: float) -> None:
         """This board gave an instance away that needed `load` of its room."""
@@ -233,4 +242,4 @@ class Exchange:
     def _cool_down(self, now: float, urgent: bool) -> None:
         self.moved.append((now, urgent))
         self.cool_until = now + self.rules.cool_down_s
-        self.leading, self.times = "", 0
+        self.crowded_scores.clear()

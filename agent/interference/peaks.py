@@ -4,11 +4,16 @@ A ring sees three minutes. Where loads rise and fall with a longer period, a boa
 instances that it has to give back at the top. So boards are compared by what they needed at most in a time that is
 longer than such a period. Instances that come and go are added to it and taken off, so that it says what the board
 would have needed with the instances that it has now.
+
+Other programs count by the median of each five minutes: an upgrade of a minute or two says nothing of the next half
+hour, and the load average shows it for longer than it takes. What they use now counts in full.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from statistics import median
 from typing import Final, NamedTuple
 
 BUCKET_S: Final = 300.0
@@ -35,32 +40,57 @@ class Load(NamedTuple):
         return Load(max(0.0, self.cpu - other.cpu), max(0.0, self.link - other.link))
 
 
+@dataclass(slots=True)
+class _Bucket:
+    """Five minutes, each as parts of the board's room."""
+
+    number: int
+    own: Load
+    """The greatest use but that of other programs."""
+    others: list[float]
+    """CPU of other programs, at each look; the median alone once the five minutes are over."""
+
+    @property
+    def load(self) -> Load:
+        return self.own.plus(Load(cpu=median(self.others)))
+
+
 class Peaks:
     """Peaks of buckets of five minutes; memory is that of six of them."""
 
     def __init__(self) -> None:
-        self._buckets: deque[tuple[int, Load]] = deque(maxlen=BUCKETS)
+        self._buckets: deque[_Bucket] = deque(maxlen=BUCKETS)
+        self._now = Load()
 
-    def observe(self, load: Load, now: float) -> None:
-        """The load of now. `now`: seconds on a monotonic clock."""
-        number = int(now // BUCKET_S)
-        if self._buckets and self._buckets[-1][0] == number:
-            before = self._buckets.pop()[1]
-            load = Load(max(before.cpu, load.cpu), max(before.link, load.link))
-        self._buckets.append((number, load))
-        while self._buckets[0][0] <= number - BUCKETS:
+    def observe(self, load: Load, now: float, others: float = 0.0) -> None:
+        """The load of now. `others`: CPU of other programs in it; `now`: seconds on a monotonic clock."""
+        number, own = int(now // BUCKET_S), load.minus(Load(cpu=others))
+        self._now = load
+        if self._buckets and self._buckets[-1].number == number:
+            bucket = self._buckets[-1]
+            bucket.own = Load(max(bucket.own.cpu, own.cpu), max(bucket.own.link, own.link))
+            bucket.others.append(others)
+        else:
+            if self._buckets:
+                self._buckets[-1].others = [median(self._buckets[-1].others)]
+            self._buckets.append(_Bucket(number, own, [others]))
+        while self._buckets[0].number <= number - BUCKETS:
             self._buckets.popleft()
 
     def arrived(self, load: Load) -> None:
         """An instance came that needs so much at most."""
-        self._buckets = deque(((number, one.plus(load)) for number, one in self._buckets), BUCKETS)
+        self._now = self._now.plus(load)
+        for bucket in self._buckets:
+            bucket.own = bucket.own.plus(load)
 
     def left(self, load: Load) -> None:
         """An instance went."""
-        self._buckets = deque(((number, one.minus(load)) for number, one in self._buckets), BUCKETS)
+        self._now = self._now.minus(load)
+        for bucket in self._buckets:
+            bucket.own = bucket.own.minus(load)
 
     @property
     def load(self) -> Load:
         """The greatest of all; nothing before the first."""
-        loads = [one for _, one in self._buckets]
-        return Load(max((one.cpu for one in loads), default=0.0), max((one.link for one in loads), default=0.0))
+        loads = [self._now, *(bucket.load for bucket in self._buckets)]
+        return Load(max(one.cpu for one in loads), max(one.link for one in loads))

@@ -136,6 +136,10 @@ class BoardAgent:
         return self.runs.read
 
     @property
+    def others(self) -> float:
+        return self.runs.external.cpu * CAPACITY.cpu
+
+    @property
     def figures(self) -> Mapping[str, Any]:
         return self.runs.figures
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.capacity import UNKNOWN_MBIT, bandwidth_mbit, capacity, runnable
+from agent.capacity import UNKNOWN_MBIT, BoardCapacity, bandwidth_mbit, runnable
 
 
 def cards(folder: Path, **speeds: str | None) -> Path:
@@ -46,5 +46,5 @@ def test_what_waits_for_a_core_is_runnable_sooner_than_the_load_average_says(
     assert runnable(load, pressure, 4.0) == pytest.approx(expected)
 
 
-def test_the_settings_go_before_the_card() -> None:
-    assert capacity(2.5)["bandwidth_mbit"] == 2.5
+def test_the_settings_go_before_the_card(tmp_path: Path) -> None:
+    assert BoardCapacity(tmp_path, 2.5).look()["bandwidth_mbit"] == 2.5

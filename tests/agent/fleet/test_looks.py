@@ -41,6 +41,29 @@ def test_peaks_and_the_load_of_now_are_what_was_read_and_not_what_is_predicted()
     assert agent.moves.past_prediction.now == pytest.approx(used)
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_board_in_which_another_program_ran_for_a_minute_takes_what_a_crowded_one_offers(seed: int) -> None:
+    """It took nothing for half an hour, and the crowded board said that none had room, at 2 % of use."""
+    print(f"seed {seed}")
+    rng = Random(seed)
+    rate = lambda now: 20.0 * rng.uniform(0.85, 1.15) if now > 700 else 1.0  # noqa: E731
+    fleet = Fleet([Board("a", {f"a{n}": Work(rate, 0.085 / 20, 100.0) for n in range(10)}), Board("b", {})], rng)
+    for now in fleet.run(0.0, 700.0):
+        fleet.boards["b"].external = Load(cpu=0.95 if 400 < now < 460 else 0.0)
+    for _ in fleet.run(700.0, 760.0):
+        if fleet.moves:
+            break
+    assert [(giver, taker) for _, _, giver, taker in fleet.moves] == [("a", "b")], fleet.agents["a"].moves.refusals
+
+
+def test_a_board_that_finds_no_other_one_says_of_each_why() -> None:
+    agent = agent_of(0.9, b=0.8)
+    for _ in agent.fleet.run(50.0, 1_000.0):
+        pass
+    (told, *_) = agent.moves.refusals
+    assert "stays: no other board takes it: b needed up to" in told["reason"]
+
+
 def admitted(agent: BoardAgent, copy: str) -> bool:
     asked = {"copies": [copy], "ring": pack(flat(0.2)), "most": 2.0, "urgent": False}
     return bool(asyncio.run(agent.moves.serve_admission("b", asked))["admitted"])
