@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any, Final
 
-from agent.fleet.flows import FleetFlows, listed, placed
+from agent.fleet.flows import FleetFlows, listed, placed, silence
 from agent.fleet.guarded import lasting
 from agent.fleet.history import Why
 from agent.fleet.status import check_links, labels_untrusted, section_untrusted
@@ -199,10 +199,7 @@ class FleetDeploy:
         """Raises `EdgertError` where a board that may have a part does not answer, and was not forgotten, or joins."""
         self._flows.check_joined(flow, silent := set(silent))
         if lacking := sorted(silent & self._flows.leases.members):
-            raise EdgertError(
-                f"flow {flow} has a part on {listed(lacking)}, which does not answer: start it, or mend the network;"
-                f" where it is gone for good: edgert fleet forget {lacking[0]}"
-            )
+            raise EdgertError(silence(self._flows.leases, flow, lacking))
 
     async def remove_parts(self, flow: str, parts: Mapping[str, Part], fence: int, gone: Collection[str]) -> None:
         """Removes parts, one after the other, from the source on: the others take what it holds. `gone`: boards that

@@ -310,11 +310,7 @@ class FleetFlows:
             self.check_joined(flow, silent)
             if away := {member.name for member in self._roster if member.present} & silent:
                 raise EdgertError(f"flow {flow} has a part on {listed(away)}, whose gateway does not answer: {AGAIN}")
-            forget = "".join(f"edgert fleet forget {board}, then " for board in sorted(silent & self.leases.members))
-            raise EdgertError(
-                f"flow {flow} has a part on {listed(silent)}, which does not answer. Where the board is gone for good:"
-                f" {forget}edgert fleet remove {flow}"
-            )
+            raise EdgertError(silence(self.leases, flow, silent))
         plans, states = {part["plan"] for part in parts.values()}, {part["state"] for part in parts.values()}
         if lacking or len(plans) > 1 or states != {"running"}:
             raise EdgertError(f"the plan of flow {flow} is being changed, or a part of it stands still: {AGAIN}")
@@ -384,6 +380,17 @@ def _flow_of(args: Mapping[str, Any]) -> str:
     if not isinstance(flow, str) or not flow:
         raise EdgertError(f"expected the name of a flow, got {show(flow)}")
     return flow
+
+
+def silence(leases: Leases, flow: str, silent: Collection[str]) -> str:
+    """Says what to do for a flow with parts on boards that do not answer. That they may be gone for good is said once
+    people can forget them, or have."""
+    counted, told = leases.members.intersection(silent), f"flow {flow} has a part on {listed(silent)}"
+    told += ", which does not answer" + (": start it, or mend the network" if counted else "")
+    if counted - set(gone := leases.long_gone(counted)):
+        return told
+    forget = "".join(f"edgert fleet forget {board}, then " for board in gone)
+    return f"{told}. Where it is gone for good: {forget}edgert fleet remove {flow}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -293,7 +293,8 @@ class FleetMoves:
 
     async def _moves(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"all": bool}`: the moves that this agent made as a coordinator, and those that its board found no other one
-        for, newest last, and the board's load; of all boards that answer where asked for."""
+        for, newest last, and the board's load; of all boards that answer where asked for. `silent`: the boards that do
+        not."""
         own = self._roster.own.name
         answers = {own: self._told_here()}
         if args.get("all", True):
@@ -301,10 +302,12 @@ class FleetMoves:
             asked = (self._request(name, "fleet.moves", {}, TOLD_S) for name in others)
             told = await asyncio.gather(*asked, return_exceptions=True)
             answers |= {name: one for name, one in zip(others, told, strict=True) if isinstance(one, dict)}
+        voters = {m.name for m in self._roster if m.present} | self._flows.leases.members
         found = [move for answer in answers.values() for move in answer.get("moves", [])]
         return {
             "moves": sorted(found, key=lambda move: move["at"]),
             "loads": {name: answer["load"] for name, answer in answers.items() if "load" in answer},
+            "silent": sorted(voters - answers.keys()) if args.get("all", True) else [],
             "enabled": self._settings.enabled,
         }
 

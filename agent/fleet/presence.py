@@ -20,9 +20,9 @@ from agent.fleet.flows import VOTER, FleetFlows, listed, placed
 from agent.fleet.guarded import guarded
 from agent.fleet.local_gateway import LocalGateway
 from agent.fleet.status import anew, link_untrusted, section_untrusted
-from agent.lease.electorate import GUESTS_S, Electorate
+from agent.lease.electorate import Electorate
 from agent.lease.leases import Leases
-from agent.lease.voters import LOOK_S, is_majority, lately_s
+from agent.lease.voters import GUESTS_S, LOOK_S, is_majority, lately_s
 from agent.membership.members import Member
 from agent.membership.roster import Roster
 from agent.migration.plan_change import participants
@@ -228,13 +228,15 @@ class FleetPresence:
             await self._gateway.client.call("part.suspend", {"flow": flow})
 
     def status(self) -> dict[str, Any]:
-        """For `fleet.status`. `blank`: boards that are reached and do not vote."""
+        """For `fleet.status`. `blank`: boards that are reached and do not vote; `long_gone`: those that people can
+        forget."""
         members = self._leases.members
         reached = self.answering(lately_s(len(members)))
         told = {member.name: self._told(member, "votes") for member in self._roster if member.name in reached}
         told[self._roster.own.name] = self._leases.memory.votes
         blank = {name for name in reached if told[name] is False}
         return {"boards": sorted(members), "reached": sorted(reached), "blank": sorted(blank),
+                "long_gone": self._leases.long_gone(members - reached),
                 "majority": is_majority(reached - blank, members)}  # fmt: skip
 
 

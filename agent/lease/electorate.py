@@ -26,31 +26,18 @@ from agent.lease.fences import next_fence
 from agent.lease.grants import Grants, grants_untrusted, is_number
 from agent.lease.leases import Lease, LeaseError, Leases
 from agent.lease.memory import VOTERS, LeaseMemory
-from agent.lease.voters import Voters, is_majority, lately_s
+from agent.lease.voters import Voters, dead_s, is_majority
 from agent.membership.members import State
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 
 log = logging.getLogger(__name__)
-DEAD_S: Final = 180.0
-GUESTS_S: Final = 90.0
-"""Time for which guests run on without their board's agent, beside that in which a majority must answer. An agent that
-begins anew needs both to let them run on: a restart may take a minute on a slow or busy board, and in an update."""
-SPARE_S: Final = 30.0
 RESIGN_S: Final = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """Wait between two tries to add a board that does not store what it is told."""
 TOLD: Final = 16
 """Most boards that a new board asks in one look whether they know its fleet."""
-
-
-def dead_s(boards: int) -> float:
-    """Time for which a board must be held for dead before it can be forgotten, or not be heard of by an agent that has
-    started since. A board that lives and is cut off has stopped by then what it runs for others, `SPARE_S` before,
-    though its agent ended or began anew meanwhile: a majority answered last `lately_s` after the cut, and its guests
-    run on for `GUESTS_S` and `lately_s` from then (`agent.fleet.presence`)."""
-    return max(DEAD_S, GUESTS_S + 2 * lately_s(boards) + SPARE_S)
 
 
 class Electorate:

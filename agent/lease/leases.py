@@ -16,7 +16,7 @@ from typing import Any, Final
 from agent.lease.fences import next_fence
 from agent.lease.grants import LEASE_S, Record, record_untrusted
 from agent.lease.memory import VOTE_S, VOTERS, LeaseMemory
-from agent.lease.voters import Voters, is_majority
+from agent.lease.voters import Voters, dead_s, is_majority
 from agent.membership.roster import Roster
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
@@ -80,6 +80,7 @@ class Leases:
         self._request, self._clock, self._random = request, clock, random
         self.blank: dict[str, str] = {}
         """Boards that had no vote in this fleet when they were asked last, and why."""
+        self._began = clock.monotonic()
 
     @property
     def members(self) -> frozenset[str]:
@@ -89,6 +90,16 @@ class Leases:
     def reached(self) -> list[str]:
         """The voters that the membership holds for present."""
         return sorted(member.name for member in self._roster if member.present and member.name in self.members)
+
+    def long_gone(self, boards: Iterable[str]) -> list[str]:
+        """Returns those of these voters that people can forget: each was held for dead, or not heard of since this
+        agent began, for `dead_s`. A board that restarts is no board to forget."""
+        latest = self._clock.monotonic() - dead_s(len(self.members))
+        known = {name: self._roster.get(name) for name in self.members.intersection(boards)}
+        return sorted(
+            name for name, member in known.items()
+            if not (member and member.present) and (member.since if member else self._began) <= latest
+        )  # fmt: skip
 
     def has_majority(self) -> bool:
         """True if a majority seems to be present, and to vote; only the answers tell."""
@@ -180,12 +191,13 @@ class Leases:
         lacking = sorted(members - voting)
         silent = ", ".join(name for name in lacking if name not in self.blank)
         blank = ", ".join(f"{name} ({self.blank[name]})" for name in lacking if name in self.blank)
+        gone = sorted({*self.long_gone(lacking), *self.blank.keys() & set(lacking)})
         raise LeaseError(
             f"{_what(flow)}: {self.name} reaches {len(members) - len(lacking)} of the fleet's {len(members)} boards,"
             " and a change needs more than half of them."
             + (f" Not reached: {silent}. Start them or mend the network." if silent else "")
             + (f" Without a vote: {blank}." if blank else "")
-            + f" Where one is gone for good, or has a new disk: {FORCE}"
+            + (f" Where {', '.join(gone)} is gone for good, or has a new disk: {FORCE}" if gone else "")
         )
 
     async def ask(

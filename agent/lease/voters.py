@@ -20,11 +20,24 @@ LATELY_S: Final = 9.0
 """A board that has answered within this time counts as reached. With two looks it is less than a lease."""
 PER_BOARD_S: Final = 0.8
 """Time that each board of a large fleet adds: about one is pinged per second."""
+DEAD_S: Final = 180.0
+GUESTS_S: Final = 90.0
+"""Time for which guests run on without their board's agent, beside that in which a majority must answer. An agent that
+begins anew needs both to let them run on: a restart may take a minute on a slow or busy board, and in an update."""
+SPARE_S: Final = 30.0
 
 
 def lately_s(boards: int) -> float:
     """Time within which a majority of a fleet must have answered a board, or it is cut off."""
     return max(LATELY_S, PER_BOARD_S * boards)
+
+
+def dead_s(boards: int) -> float:
+    """Time for which a board must be held for dead before it can be forgotten, or not be heard of by an agent that has
+    started since. A board that lives and is cut off has stopped by then what it runs for others, `SPARE_S` before,
+    though its agent ended or began anew meanwhile: a majority answered last `lately_s` after the cut, and its guests
+    run on for `GUESTS_S` and `lately_s` from then (`agent.fleet.presence`)."""
+    return max(DEAD_S, GUESTS_S + 2 * lately_s(boards) + SPARE_S)
 
 
 class Voters(NamedTuple):

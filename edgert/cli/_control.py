@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 CONFIG: Final = Path("/etc/edgert/gateway.toml")
 AGENT_CONFIG: Final = Path("/etc/edgert/agent.toml")
+WIDTH: Final = 80
+"""Columns of a terminal."""
 TIMEOUT_S: Final = 10.0
 FLEET_S: Final = 180.0
 """A flow has a minute to come to a batch boundary, and boards time to answer."""
@@ -120,6 +123,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
     ]
 
 
+def wrapped(line: str, indent: int = 4) -> list[str]:
+    """A line in the width of a terminal; what does not fit comes below it, indented."""
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+
+
 def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
     for limit, unit, name in ((1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min")):
@@ -142,9 +152,15 @@ def location(slot: int) -> str:
     return "gateway" if slot < 0 else f"slot {slot}"
 
 
-def by_board(assignment: Mapping[str, str]) -> str:
-    """Boards, each with its operators."""
+def boards_with_operators(assignment: Mapping[str, str]) -> dict[str, list[str]]:
+    """Board -> the operators that run there."""
     boards: dict[str, list[str]] = {}
     for operator, gateway in assignment.items():
         boards.setdefault(gateway, []).append(operator)
+    return boards
+
+
+def by_board(assignment: Mapping[str, str]) -> str:
+    """Boards, each with its operators."""
+    boards = boards_with_operators(assignment)
     return "; ".join(f"{gateway}: {', '.join(operators)}" for gateway, operators in boards.items())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edgert.cli._control import WIDTH
 from edgert.cli.fleet import verb
 from edgert.cli.fleet.verb import lines
 from edgert.cli.main import main
@@ -25,20 +26,44 @@ def test_boards_whose_gateway_is_down_and_drained_boards_are_named() -> None:
         "fleet": "t", "gateway": "a", "members": members, "health": 0, "counters": {"drops": {}},
         "local_gateway": {"connected": True, "error": ""},
     }  # fmt: skip
-    told = {line[:1]: line for line in lines(found)[2:] if line[:1] in "abc"}
-    assert "gateway down" not in told["a"]
-    assert "alive, gateway down " in told["b"]
-    assert "alive, gateway down, drained " in told["c"]
+    told = lines(found)
+    assert "b: gateway down" in told
+    assert "c: gateway down, drained" in told
+    assert not any(line.startswith("a: ") for line in told)
 
 
-def test_a_board_of_the_smaller_side_is_told_how_one_that_is_gone_is_forgotten_there() -> None:
-    """Without `--force` the agent refuses it there."""
+def test_the_status_of_a_fleet_fits_a_terminal_and_says_whose_keys_differ() -> None:
+    """It was 108 columns wide."""
+    members = [member(f"greenhouse-{n}", True, True) for n in range(3)]
+    for n, one in enumerate(members):
+        one |= {"since_s": 93_000.0, "measured_ms": 12.345 if n else None, "estimated_ms": 200.5}
+        one["address"] = ["192.168.100.100", 17_946]
+        one["board"] |= {"cores": 4, "speed": 35.4, "keys": ["0a1b2c3d"] if n else ["4e5f6a7b", "0a1b2c3d"]}
+        one["load"] = {"load": 12.5}
+    found = {
+        "fleet": "t", "gateway": "a", "members": members, "health": 0, "counters": {"drops": {"replayed": 12}},
+        "local_gateway": {"connected": False, "error": "nothing listens on /run/edgert/control.sock, or it is slow"},
+        "coordination": {"boards": list("abcde"), "reached": ["a"], "majority": False, "long_gone": ["d", "e"]},
+    }  # fmt: skip
+    told = lines(found)
+    assert max(map(len, told)) <= WIDTH
+    assert "keys 0a1b2c3d: greenhouse-1, greenhouse-2" in told
+    assert any(line.endswith("~200 ms") for line in told)
+    members[0]["board"]["keys"] = ["0a1b2c3d"]
+    assert "keys 0a1b2c3d: all boards" in lines(found)
+
+
+@pytest.mark.parametrize("gone", [[], ["b"]])
+def test_the_smaller_side_is_told_how_a_board_is_forgotten_once_it_can_be(gone: list[str]) -> None:
+    """Without `--force` the agent refuses it there. It was said after seconds, of a board that restarted."""
     found = {
         "fleet": "t", "gateway": "a", "members": [], "health": 0, "counters": {"drops": {}},
         "local_gateway": {"connected": True, "error": ""},
-        "coordination": {"boards": ["a", "b"], "reached": ["a"], "majority": False},
+        "coordination": {"boards": ["a", "b"], "reached": ["a"], "majority": False, "long_gone": gone},
     }  # fmt: skip
-    assert lines(found)[1].endswith("gone for good: edgert fleet forget BOARD --force")
+    told = lines(found)
+    assert "this board reaches 1 of the fleet's 2 boards: it changes no flow." in told
+    assert ("if b is gone for good: edgert fleet forget b --force" in told) is bool(gone)
 
 
 @pytest.mark.parametrize("told", [{}, {"counted": "the fleet still counts b"}])

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from edgert.cli._control import add_action, ask_fleet, by_board
+from edgert.cli._control import add_action, ask_fleet, boards_with_operators, by_board
 from edgert.cli.fleet import moves, plans, top, trace
 from edgert.core.errors import EdgertError
 from edgert.core.ids import short
@@ -131,21 +131,28 @@ def rules_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _flows(args: argparse.Namespace) -> int:
-    from edgert.cli._control import table
-
     found = ask_fleet(args, "fleet.flows", {"conditions": True})
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
-    rows = [
-        (name, str(short(one["plan"])), one["coordinator"], _states(one["boards"]), by_board(one.get("assignment", {})))
-        for name, one in sorted(found["flows"].items())
-    ]
-    head = ("flow", "plan", "coordinator", "state", "operators")
-    print("\n".join(table(head, rows, left=5)) if rows else "no flows")
-    for line in not_well(found["flows"]):
-        print(line)
+    print("\n".join(flow_lines(found["flows"])) if found["flows"] else "no flows")
     return 0
+
+
+def flow_lines(flows: Mapping[str, Any]) -> list[str]:
+    """The flows of a fleet for a terminal: what runs where stands below each flow, then what is not well."""
+    from edgert.cli._control import table, wrapped
+
+    names = sorted(flows)
+    rows = [(name, str(short(flows[name]["plan"])), flows[name]["coordinator"]) for name in names]
+    head, *lines = table(("flow", "plan", "coordinator"), rows, left=3)
+    found = [f"{head}  state"]
+    for name, line in zip(names, lines, strict=True):
+        one, wide = flows[name], len(head) + 2
+        found += wrapped(f"{line.ljust(wide)}{_states(one['boards'])}", wide)
+        for board, operators in boards_with_operators(one.get("assignment", {})).items():
+            found += wrapped(f"  {board}: {', '.join(operators)}")
+    return [*found, *(part for line in not_well(flows) for part in wrapped(line))]
 
 
 def not_well(flows: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgert.cli._control import add_action, ask_fleet
+from edgert.cli._control import add_action, ask_fleet, wrapped
 from edgert.core.text.counted import counted
 
 
@@ -30,15 +30,22 @@ def _moves(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
-    print("\n".join(map(_line, found["moves"])) if found["moves"] else "no moves")
+    print("\n".join(told(found)))
     return 0
+
+
+def told(found: Mapping[str, Any]) -> list[str]:
+    """The moves of a fleet for a terminal; and the boards whose moves are not known, as they do not answer."""
+    silent = ", ".join(found.get("silent", ()))
+    lines = [line for move in found["moves"] for line in wrapped(_line(move))] or ["no moves"]
+    return [*lines, *(wrapped(f"not asked, as they do not answer: {silent}") if silent else ())]
 
 
 def _line(move: Mapping[str, Any]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(move["at"]))
-    if move["to"] is None:
-        return f"{at}  {move['from']}: {move['instance']} stays: {move['reason']}"
-    return f"{at}  {move['from']}: {move['reason']}; its flow {pause(move)[3:]}"
+    flow = f"{move['flow']}/" if move["by"] == "board" and "pause_s" not in move else ""
+    cost = f"; its flow {pause(move)[3:]}" if "pause_s" in move else ""
+    return f"{at}  {move['from']}: {flow}{move['reason']}{cost}"
 
 
 def pause(made: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgert.cli import _broker
@@ -57,34 +57,25 @@ def _leave(args: argparse.Namespace) -> int:
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """The status of a fleet for a terminal."""
-    from edgert.cli._control import duration, table
+    from edgert.cli._control import duration, table, wrapped
 
-    head = (
-        "gateway",
-        "state",
-        "for",
-        "address",
-        "cores",
-        "speed",
-        "load",
-        "coordinate",
-        "estimated",
-        "measured",
-        "keys",
-    )
+    head = ("gateway", "state", "for", "address", "cores", "speed", "load", "RTT")
     rows = [_row(member, duration) for member in found["members"]]
     alive = sum(member["state"] == "alive" for member in found["members"])
     gateway, counters = found["local_gateway"], found["counters"]
     drops = ", ".join(f"{count} {reason}" for reason, count in sorted(counters["drops"].items())) or "none"
     away = "" if gateway["connected"] else f"; its gateway does not answer: {gateway['error']}"
-    return [
+    texts = [
         f"fleet {found['fleet']}, seen by {found['gateway']}: {alive} of {len(found['members'])} alive{away}",
         *_smaller_side(found),
-        "",
-        *table(head, rows, left=4),
-        "",
+    ]
+    below = [
+        *filter(None, map(_note, found["members"])),
+        *_keys(found["members"]),
         f"packets dropped: {drops}; own health: {found['health']} (0 is best)",
     ]
+    above, after = ([part for text in some for part in wrapped(text)] for some in (texts, below))
+    return [*above, "", *table(head, rows, left=4), "", *after]
 
 
 def _smaller_side(found: Mapping[str, Any]) -> Sequence[str]:
@@ -99,38 +90,46 @@ def _smaller_side(found: Mapping[str, Any]) -> Sequence[str]:
     )
     if blank := known.get("blank"):
         text += f" Without a vote yet, as with a new disk: {', '.join(blank)}."
-    return (text + " Of a board that is gone for good: edgert fleet forget BOARD --force",)
+    gone = known.get("long_gone", ())
+    return text, *(f"if {board} is gone for good: edgert fleet forget {board} --force" for board in gone)
 
 
 def _row(member: Mapping[str, Any], duration: Any) -> Sequence[str]:
     host, port = member["address"]
-    board, load = member["board"], member["load"]
-    coordinate = " ".join(f"{number:.1f}" for number in member["coordinate"][:3]) or "-"
-    times = ["-" if member[name] is None else f"{member[name]:.2f} ms" for name in ("estimated_ms", "measured_ms")]
     name = member["gateway"] + (" *" if member["self"] else "")
-    facts = [_text(board.get("cores")), _text(board.get("speed")), _text(load.get("load"))]
-    return (
-        name,
-        _state(member),
-        duration(member["since_s"]),
-        f"{host}:{port}",
-        *facts,
-        coordinate,
-        *times,
-        _keys(board.get("keys")),
-    )
+    facts = [
+        _text(member["board"].get("cores")),
+        _text(member["board"].get("speed")),
+        _text(member["load"].get("load")),
+    ]
+    return name, member["state"], duration(member["since_s"]), f"{host}:{port}", *facts, _rtt(member)
 
 
-def _state(member: Mapping[str, Any]) -> str:
-    """The state of a member, and of its board's gateway."""
-    down = ", gateway down" if member["flows"].get("gateway") is False else ""
-    drained = ", drained" if member["board"].get("drained") is True else ""
-    return f"{member['state']}{down}{drained}"
+def _rtt(member: Mapping[str, Any]) -> str:
+    """The round-trip time that was measured, else the estimate by coordinates."""
+    if member["measured_ms"] is not None:
+        return f"{member['measured_ms']:.3g} ms"
+    return "-" if member["estimated_ms"] is None else f"~{member['estimated_ms']:.3g} ms"
 
 
-def _keys(ids: object) -> str:
-    """The ids of a board's keys, the sealing one first, as a cell of the table."""
-    return " ".join(str(one) for one in ids if str(one).isalnum()) if isinstance(ids, list) and ids else "-"
+def _note(member: Mapping[str, Any]) -> str:
+    """A line about a board whose gateway is down, or that is drained; empty for others."""
+    down = "gateway down" if member["flows"].get("gateway") is False else ""
+    drained = "drained" if member["board"].get("drained") is True else ""
+    told = ", ".join(filter(None, (down, drained)))
+    return f"{member['gateway']}: {told}" if told else ""
+
+
+def _keys(members: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines with the ids of the boards' keys, the sealing one first: one line where all have the same."""
+    boards: dict[str, list[str]] = {}
+    for member in members:
+        ids = member["board"].get("keys")
+        if isinstance(ids, list) and ids:
+            boards.setdefault(" ".join(str(one) for one in ids if str(one).isalnum()), []).append(member["gateway"])
+    all_told = sum(map(len, boards.values())) == len(members)
+    for ids, names in boards.items():
+        yield f"keys {ids}: {'all boards' if len(boards) == 1 and all_told else ', '.join(names)}"
 
 
 def _text(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,6 +144,19 @@ def test_a_board_that_gave_an_instance_cools_down_and_counts_the_move(monkeypatc
     assert agent.moves.exchange.cooling(agent.fleet.clock.monotonic())
     assert len(agent.moves.exchange.moved) == 1
     assert agent.moves.exchange.peaks.load.cpu < 2.0 / agent.moves.room.cpu
+
+
+def test_boards_that_do_not_tell_their_moves_are_named() -> None:
+    """Of a fleet whose other boards were away the answer was that there were no moves."""
+
+    async def unanswered(to: str, *_: Any) -> Any:
+        raise UnansweredError(f"{to}: no answer")
+
+    agent: Any = agent_of(0.4, b=0.2)
+    agent.leases = SimpleNamespace(members=frozenset("abc"))  # c is dead
+    agent.moves._request = unanswered
+    assert asyncio.run(agent.moves._moves({}))["silent"] == ["b", "c"]
+    assert asyncio.run(agent.moves._moves({"all": False}))["silent"] == []
 
 
 def test_a_board_whose_moves_are_off_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from agent.fleet.presence import COMPARE_S
-from agent.lease.electorate import DEAD_S, GUESTS_S
-from agent.lease.voters import LATELY_S, LOOK_S
+from agent.lease.voters import DEAD_S, GUESTS_S, LATELY_S, LOOK_S
 from agent.simulation.described.events import FleetEvent
 from agent.simulation.fleet import VirtualFleet
 from agent.simulation.loop import LoopClock

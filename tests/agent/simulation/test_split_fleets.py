@@ -284,9 +284,13 @@ def test_a_flow_whose_board_is_gone_for_good_is_removed_and_deployed_again() -> 
         await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
         fleet.apply(FleetEvent(0.0, "kill", ("b",), 600.0))
         await asyncio.sleep(60)
-        with pytest.raises(EdgertError, match=r"part on b, which does not answer.*edgert fleet forget b"):
+        with pytest.raises(EdgertError, match=r"part on b, which does not answer: start it, or mend the network$"):
             await ask(fleet, "a", "remove", flow="air")
+        assert fleet.agents["a"].presence.status()["long_gone"] == []
         await asyncio.sleep(200)
+        assert fleet.agents["a"].presence.status()["long_gone"] == ["b"]
+        with pytest.raises(EdgertError, match=r"which does not answer.*gone for good: edgert fleet forget b, then"):
+            await ask(fleet, "a", "remove", flow="air")
         forgotten = await ask(fleet, "c", "forget", board="b")
         assert forgotten["lost"] == {"air": ["minute#1", "minute#2"]}
         assert forgotten["told"] == ["a", "d"]
@@ -328,7 +332,7 @@ def test_a_flow_whose_board_has_a_new_card_is_deployed_again() -> None:
         await ask(fleet, "a", "deploy", document=FLOW, pins=APART)
         fleet.apply(FleetEvent(0.0, "card", ("b",), 60.0))
         await asyncio.sleep(50)
-        with pytest.raises(EdgertError, match=r"on b, which does not answer.*fleet forget b, then edgert fleet remove"):
+        with pytest.raises(EdgertError, match="on b, which does not answer: start it, or mend the network"):
             await ask(fleet, "a", "move", flow="air", moves={"minute": "a"})
         await asyncio.sleep(60)
         with pytest.raises(EdgertError, match="flow air has no part on b, as with a new card: deploy the flow again"):
