@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from agent.drivers.base import DriverError
 from agent.drivers.entities import EngineReport, Operator, Query, Thread
+from agent.drivers.procfs import ProcFs
 from agent.drivers.recent_sums import RecentSums
 from edgert.control.client import ControlClient
 from edgert.core.errors import EdgertError, show
@@ -69,13 +70,7 @@ def owned_as(socket: str) -> Callable[[int], bool]:
     except OSError as error:
         raise DriverError(f"gateway: {socket}: {error.strerror}") from error
 
-    def owned(pid: int) -> bool:
-        try:
-            return os.stat(f"/proc/{pid}").st_uid == owner
-        except OSError:
-            return False
-
-    return owned
+    return lambda pid: ProcFs().owners(pid) == {owner}
 
 
 def report_untrusted(figures: Any, recent: RecentSums, owned: Callable[[int], bool]) -> EngineReport:

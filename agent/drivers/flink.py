@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from agent.drivers import jvm
@@ -31,14 +32,22 @@ FIELDS: Final = (*COUNTERS, QUEUE)
 MOST_COPIES: Final = 1_024
 """Subtasks of a vertex. Flink itself takes 32,768; each of them follows on each of the vertex before."""
 
+MOST_OPERATORS: Final = 8_192
+"""Subtasks of all jobs."""
+
 
 class FlinkDriver:
     """A Flink cluster with task managers on this board."""
 
-    def __init__(self, address: str, get: Get | None = None, find: jvm.Find | None = None) -> None:
+    def __init__(
+        self, address: str, get: Get | None = None, find: jvm.Find | None = None, users: Collection[int] = ()
+    ) -> None:
+        """`users`: see `jvm.ThreadNames`."""
         self.name = "flink"
-        self._get = get or Rest("flink", address, "http://127.0.0.1:8081").get
-        self._find = find or jvm.ThreadNames(MAIN_CLASSES).find
+        self._ended = threading.Event()
+        self._rest = Rest("flink", address, "http://127.0.0.1:8081", ended=self._ended.is_set)
+        self._get = get or self._rest.get
+        self._find = find or jvm.ThreadNames(MAIN_CLASSES, users, ended=self._ended.is_set).find
         self._recent = RecentSums()
         self._asked: set[tuple[str, str]] = set()
 
@@ -47,12 +56,15 @@ class FlinkDriver:
         return await asyncio.to_thread(self._report)
 
     async def close(self) -> None:
-        """Does nothing: no connection is open between two looks."""
+        """Ends a look that is under way."""
+        self._ended.set()
 
     def _report(self) -> EngineReport:
+        self._rest.begin()
         try:
             jobs = [job for job in self._get("/jobs/overview")["jobs"] if job["state"] == "RUNNING"]
             details = [self._get(f"/jobs/{job['jid']}") for job in jobs]
+            _check_size(details)
             figures = {(d["jid"], v["id"]): self._metrics(d["jid"], v) for d in details for v in d["vertices"]}
             return report_untrusted(details, figures, self._find, self._recent, jvm.now_s())
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -86,6 +98,7 @@ def report_untrusted(
     queries: dict[str, Query] = {}
     counters: dict[str, dict[str, float]] = {}
     queue: dict[str, float] = {}
+    _check_size(details)
     wanted = {n for d in details for v in d["vertices"] for k in range(_copies(v)) for n in _threads(v, k)}
     threads, notes = find(wanted)
     for detail in details:
@@ -94,10 +107,10 @@ def report_untrusted(
         copies = {v["id"]: _copies(v) for v in detail["vertices"]}
         for vertex in detail["vertices"]:
             values = _values(figures.get((detail["jid"], vertex["id"]), ()))
+            after = tuple(_name(query, to, j) for to in follow.get(vertex["id"], ()) for j in range(copies[to]))
             for k in range(copies[vertex["id"]]):
                 name = _name(query, vertex["id"], k)
                 ours = tuple(threads[n] for n in _threads(vertex, k) if n in threads)
-                after = tuple(_name(query, to, j) for to in follow.get(vertex["id"], ()) for j in range(copies[to]))
                 operators[name] = Operator(
                     name, query, instance=f"{plain_name(vertex)} ({k + 1})", successors=after,
                     threads=ours, location=f"pid {ours[0].pid}" if ours else "",
@@ -124,6 +137,12 @@ def _copies(vertex: Mapping[str, Any]) -> int:
     if not 0 <= copies <= MOST_COPIES:
         raise ValueError(f"parallelism: expected at most {MOST_COPIES}, got {copies}")
     return copies
+
+
+def _check_size(details: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `ValueError` for more subtasks than a board runs."""
+    if (copies := sum(_copies(vertex) for detail in details for vertex in detail["vertices"])) > MOST_OPERATORS:
+        raise ValueError(f"expected at most {MOST_OPERATORS} subtasks in all jobs, got {copies}")
 
 
 def _threads(vertex: Mapping[str, Any], copy: int) -> list[str]:

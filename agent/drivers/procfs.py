@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from agent.drivers.entities import Thread
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_OWNERS: Final = re.compile(r"^Uid:\t(\d+)\t(\d+)\t(\d+)", re.MULTILINE)
 _PRESSURE: Final = re.compile(r"^some avg10=([0-9]{1,3}\.[0-9]{1,9}) ", re.MULTILINE)
 
 
@@ -77,6 +78,13 @@ class ProcFs:
         """Start of the process in clock ticks after the boot."""
         fields = self._fields(pid)
         return None if fields is None else int(fields[19])
+
+    def owners(self, pid: int) -> set[int]:
+        """Ids of the users of a process (real, effective, saved); empty if it is gone. The owner of its folder is no
+        proof: any process can have that be root."""
+        text = self._read(f"{pid}/status") or ""
+        found = _OWNERS.search(text)
+        return {*map(int, found.groups())} if found else set()
 
     def parent(self, pid: int) -> int | None:
         """The process that started this one, or took it over; 0 for the first of all."""

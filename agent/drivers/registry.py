@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -13,8 +13,8 @@ Make = Callable[[str], Driver]
 """Address -> driver."""
 
 
-def built_in() -> dict[str, Make]:
-    """The drivers that come with the agent. Each is imported when it is made."""
+def built_in(users: Collection[int]) -> dict[str, Make]:
+    """The drivers that come with the agent. Each is imported when it is made. `users`: see `jvm.ThreadNames`."""
 
     def edgert(address: str) -> Driver:
         from agent.drivers.edgert import EdgertDriver
@@ -24,20 +24,20 @@ def built_in() -> dict[str, Make]:
     def flink(address: str) -> Driver:
         from agent.drivers.flink import FlinkDriver
 
-        return FlinkDriver(address)
+        return FlinkDriver(address, users=users)
 
     def storm(address: str) -> Driver:
         from agent.drivers.storm import StormDriver
 
-        return StormDriver(address)
+        return StormDriver(address, users=users)
 
     return {"edgert": edgert, "flink": flink, "storm": storm}
 
 
-def make(text: str) -> Driver:
-    """The driver that a setting `KIND=ADDRESS` names. Raises `DriverError`."""
+def make(text: str, users: Collection[int] = ()) -> Driver:
+    """The driver that a setting `KIND=ADDRESS` names. Raises `DriverError`. `users`: see `jvm.ThreadNames`."""
     kind, equals, address = text.partition("=")
-    makes = built_in()
+    makes = built_in(users)
     if kind not in makes:
         makes |= {point.name: point.load() for point in entry_points(group=GROUP) if point.name == kind}
     if kind not in makes or not equals:

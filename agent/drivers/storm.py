@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -36,6 +37,10 @@ AGAIN_S: Final = 10.0
 """Latencies are asked for again after this time: they are means over ten minutes."""
 TOGETHER_S: Final = 60
 """Counters of workers are compared if the workers started within this time of each other."""
+MOST_OPERATORS: Final = 8_192
+"""Executors of all topologies."""
+MOST_COMPONENTS: Final = 500
+"""Components of a topology: each is compared with each."""
 ALL_TIME: Final = "window=:all-time&sys=false"
 TEN_MINUTES: Final = "window=600&sys=false"
 _EXECUTOR: Final = re.compile(r"\[(\d+)-(\d+)\]")
@@ -88,10 +93,15 @@ class StormDriver:
         find: jvm.Find | None = None,
         now_s: Callable[[], float] = jvm.now_s,
         wait_s: float = WAIT_S,
+        users: Collection[int] = (),
     ) -> None:
+        """`users`: see `jvm.ThreadNames`."""
         self.name, self.wait_s = "storm", wait_s
-        self._get = get or Rest("storm", address, "http://127.0.0.1:8080", TIMEOUT_S).get
-        self._find = find or jvm.ThreadNames(MAIN_CLASSES, scope=scope, plain=plain_name).find
+        self._ended = threading.Event()
+        ended = self._ended.is_set
+        self._rest = Rest("storm", address, "http://127.0.0.1:8080", TIMEOUT_S, ended)
+        self._get = get or self._rest.get
+        self._find = find or jvm.ThreadNames(MAIN_CLASSES, users, scope=scope, plain=plain_name, ended=ended).find
         self._recent, self._now_s = RecentSums(), now_s
         self._known: dict[str, SeenTopology] = {}
         self._thread = ThreadPoolExecutor(1, "storm")
@@ -111,15 +121,20 @@ class StormDriver:
         return self._last
 
     async def close(self) -> None:
-        """A look that goes on ends with its request."""
+        """Ends a look that is under way."""
+        self._ended.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _report(self) -> EngineReport:
+        self._rest.begin()
         try:
             listed = self._get("/api/v1/topology/summary")["topologies"]
             ids = [str(topology["id"]) for topology in listed if topology["status"] != "KILLED"]
             self._known = {name: known for name, known in self._known.items() if name in ids}
             return report_untrusted([self._look(name) for name in ids], self._find, self._recent, self._now_s())
+        except DriverError:
+            self._known.clear()  # else a look after the other could keep what one is allowed
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DriverError(
                 f"storm: expected an answer as of the REST interface of Storm's UI, got another ({error!r})"
@@ -158,6 +173,7 @@ def report_untrusted(
     operators: dict[str, Operator] = {}
     counters: dict[str, dict[str, float]] = {}
     metrics: dict[str, dict[str, float]] = {"queue_size": {}, "cost_s": {}, "utilisation": {}}
+    _check_size(topologies)
     wanted = {key for t in topologies for c, of in t.executors.items() for e in of for key in _threads(t, c, e)}
     threads, found_notes = find(wanted)
     notes = list(found_notes)
@@ -187,6 +203,17 @@ def report_untrusted(
         metrics[counter] = {name: of[counter] for name, of in sums.items() if counter in of}
     queries = {str(t.page["name"]): Query(str(t.page["name"])) for t in topologies}
     return EngineReport("storm", operators, queries, metrics, notes=tuple(notes))
+
+
+def _check_size(topologies: Sequence[Topology]) -> None:
+    """Raises `ValueError` for more components or executors than a board runs."""
+    found = sum(len(executors) for t in topologies for executors in t.executors.values())
+    most = max((len(components(t.page)) for t in topologies), default=0)
+    if found > MOST_OPERATORS or most > MOST_COMPONENTS:
+        raise ValueError(
+            f"expected at most {MOST_OPERATORS} executors in all topologies and {MOST_COMPONENTS} components in one, "
+            f"got {found} and {most}"
+        )
 
 
 def scope(arguments: Sequence[str]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,11 +43,11 @@ class OsScheduling:
         peers: Peers | None = None,
     ) -> None:
         self._lock = _lock(data_folder / LOCK)
-        made = (
-            [make(text) for text in settings.drivers or (f"edgert={gateway_socket}",)] if drivers is None else drivers
-        )
+        if drivers is None:
+            users = [user_id(user) for user in settings.engine_users]
+            drivers = [make(text, users) for text in settings.drivers or (f"edgert={gateway_socket}",)]
         self.scheduler = Scheduler(
-            settings, made, Door(data_folder / JOURNAL), SystemClock(), random.SystemRandom().random, peers
+            settings, drivers, Door(data_folder / JOURNAL), SystemClock(), random.SystemRandom().random, peers
         )
         self.handlers: dict[str, Handler] = {
             "sched.status": self._status,
@@ -79,6 +80,14 @@ class OsScheduling:
         self.scheduler.use(_text(args, "policy"))
         await self.scheduler.turn()
         return answers.status(self.scheduler)
+
+
+def user_id(user: str) -> int:
+    """The id of a user by name or number. Raises `EdgertError`."""
+    try:
+        return int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise EdgertError(f"sched.engine_users: expected users of this board, got {user!r}") from None
 
 
 def _lock(path: Path) -> BinaryIO:

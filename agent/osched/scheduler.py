@@ -30,6 +30,8 @@ COMPARE_S: Final = 10.0
 """Sessions and control groups of the same processes are compared so often: they hardly ever change."""
 SHARES_S: Final = 0.9
 """Shortest time over which the CPU shares that threads got are measured; they are for people."""
+FIRST_S: Final = 1.0
+"""How long the first engine's answer is waited for."""
 LATER_S: Final = 0.25
 """How long the first engine to answer waits for the others."""
 PATIENCE_S: Final = 5.0
@@ -156,13 +158,14 @@ class Scheduler:
         """Ask, decide, act."""
         async with self._looking:
             began, cpu = time.perf_counter(), time.process_time()
+            if self.running.policy == NONE:  # it is not to wait for an engine
+                await asyncio.to_thread(self.door.undo)
             await self._ask()
             answered, cpu_before = time.perf_counter(), time.process_time()
             if self.peers is not None:
                 self.cooperation.hear(self.peers.told(), self._clock.monotonic())
             if self.running.policy == NONE:
                 self.schedule, self.outcome = PeriodSchedule(NONE), AppliedActions()
-                await asyncio.to_thread(self.door.undo)
                 await self._weigh({})
             else:
                 self.schedule = self.decide(self.running.policy, self._smoothing)
@@ -183,12 +186,13 @@ class Scheduler:
             self.periods += 1
 
     async def _ask(self) -> None:
-        """All engines at once. One that takes long holds up no other: its look goes on, the one before it counts."""
+        """All engines at once. One that takes long holds up no other, and no rule, policy or end of the agent: its look
+        goes on, the one before it counts."""
         for driver in self.drivers:
             if driver.name not in self._asking:
                 self._asking[driver.name] = asyncio.ensure_future(driver.report())
         if looks := set(self._asking.values()):
-            await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(looks, timeout=FIRST_S, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(looks, timeout=LATER_S)
         for name in [driver.name for driver in self.drivers]:
             if self._asking[name].done():

@@ -20,8 +20,10 @@ from typing import Any
 
 import pytest
 
-from edgert.cli.diagnostics import commands, parts, secrets
-from edgert.cli.diagnostics.commands import output, within
+from edgert import bounded
+from edgert.bounded import output
+from edgert.cli.diagnostics import parts, secrets
+from edgert.cli.diagnostics.commands import within
 from edgert.cli.main import main
 from edgert.core.config import SettingEntry, entries
 from edgert.core.errors import EdgertError
@@ -243,8 +245,8 @@ def test_journal_is_in_order_and_bounded(machine: Machine, monkeypatch: pytest.M
     machine.log("newest\nolder\n      its second line\n      its third\noldest")
     assert machine.run()["log-kernel.txt"] == "oldest\nolder\n      its second line\n      its third\nnewest\n"
     machine.log("newest\nolder\noldest")
-    monkeypatch.setattr(commands, "MOST_BYTES", 15)
-    monkeypatch.setattr(commands, "READ_BYTES", 3)
+    monkeypatch.setattr(bounded, "MOST_BYTES", 15)
+    monkeypatch.setattr(bounded, "READ_BYTES", 3)
     assert machine.run()["log-kernel.txt"] == "older\nnewest\n", "a line that is cut could hold half a secret"
 
 
@@ -306,7 +308,7 @@ def test_commands_are_bounded_in_time_and_bytes() -> None:
     with pytest.raises(EdgertError, match=r"tail: expected an end within 0\.05 s"):
         output("tail", "-f", "/dev/null", within_s=0.05)
     said = output("yes", "a line")
-    assert commands.MOST_BYTES - 20 < len(said) <= commands.MOST_BYTES + commands.READ_BYTES
+    assert bounded.MOST_BYTES - 20 < len(said) <= bounded.MOST_BYTES + bounded.READ_BYTES
     assert said.endswith("a line\n")
     with pytest.raises(EdgertError, match="no-such-program: No such file"):
         output("no-such-program")

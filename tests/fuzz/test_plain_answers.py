@@ -168,7 +168,7 @@ def test_the_examples_are_taken_as_they_are() -> None:
     assert labels_untrusted(member(board=pack(BOARD))) == {"site=north", "gpu=no"}
     assert plans.profile_untrusted(member(board=pack(BOARD)))
     assert assignment_untrusted(LOCATIONS)
-    assert threads_untrusted(THREADS)
+    assert list(threads_untrusted(THREADS))
     assert storm.executor_ids(STORM[f"{PATH}/component/rows"])
     assert candidate_untrusted(member(**{SECTION: pack(MOVES), "board": pack(BOARD), RING: USE}))
 

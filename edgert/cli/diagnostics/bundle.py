@@ -13,7 +13,8 @@ from typing import Final
 
 import edgert
 from edgert.boards import files
-from edgert.cli.diagnostics.commands import ENCODING, MOST_BYTES, within
+from edgert.bounded import ENCODING, MOST_BYTES
+from edgert.cli.diagnostics.commands import within
 from edgert.cli.diagnostics.parts import Sources
 from edgert.cli.diagnostics.redaction import CUT, REDACTED, Redactor
 from edgert.cli.diagnostics.secrets import KnownSecrets

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import edgert
+from edgert.bounded import MOST_BYTES, output, text
 from edgert.cli._control import AGENT_CONFIG, CONFIG, ask, ask_agent
 from edgert.cli.board import requests, slots
-from edgert.cli.diagnostics.commands import MOST_BYTES, output, text
 from edgert.cli.diagnostics.redaction import without_payloads, without_secrets
 from edgert.core.config import load
 from edgert.core.errors import EdgertError

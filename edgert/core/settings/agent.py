@@ -236,6 +236,11 @@ class Sched:
     drivers: tuple[str, ...] = setting(
         (), doc="engines, each KIND=ADDRESS, such as edgert=/run/edgert/control.sock; empty: this board's gateway"
     )
+    engine_users: tuple[str, ...] = setting(
+        (),
+        doc="users whose Java processes are scheduled as those of a Flink or Storm in `drivers`, by name or number; "
+        "those of the agent's own user always are. Any other process with the same arguments is left alone",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def test_a_metric_is_asked_for_twice_the_first_time_and_once_then() -> None:
 
 
 def test_names_and_kernel_ids_are_read_from_thread_print_of_old_and_new_jvms() -> None:
-    assert jvm.parse_untrusted(THREADS) == [
+    assert list(jvm.parse_untrusted(THREADS)) == [
         ("Source: src[1] (1/2)", 0xBD5),
         ("GroupAggregate[3] (2/2)", 0xBF7),
         ("OutputFlusher for GroupAggregate[3] (1/2)", 0xBF8),
@@ -103,3 +103,16 @@ def test_two_jobs_of_one_form_keep_their_figures_apart_and_jobs_of_one_name_too(
         "query-a-a1c37c37": 0.5,
         "query-a-f080c5d4": 0.1,
     }
+
+
+def test_more_subtasks_than_a_board_runs_are_refused_before_their_figures_are_asked_for() -> None:
+    job = FLINK[f"/jobs/{JOB}"]
+    vertex = {**job["vertices"][0], "parallelism": 1_024}
+    wide = {**job, "vertices": [{**vertex, "id": str(n)} for n in range(9)]}
+    cluster = Cluster()
+    driver = FlinkDriver(
+        "http://127.0.0.1:1", lambda path: wide if path == f"/jobs/{JOB}" else cluster.get(path), Known().find
+    )
+    with pytest.raises(DriverError, match="expected at most 8192 subtasks in all jobs, got 9216"):
+        asyncio.run(driver.report())
+    assert not [path for path in cluster.asked if "/vertices/" in path]

@@ -157,3 +157,26 @@ def test_two_engines_of_one_kind_are_refused_as_each_would_take_the_others_place
     door = Door(tmp_path / "journal", UNABLE)
     with pytest.raises(EdgertError, match=r"sched\.drivers: expected engines of different kinds, got failing, failing"):
         Scheduler(Sched(), [Failing(), Failing()], door, VirtualClock(), random.random)
+
+
+@needs_nice
+def test_an_engine_that_never_answers_holds_up_neither_another_policy_nor_the_end(tmp_path: Path) -> None:
+    """Its threads were not put back, `policy none` was not answered, and SIGTERM did not end the agent."""
+
+    async def story() -> None:
+        with worker(threads=1) as process:
+            slow, clock = Slow(process.threads()), VirtualClock()
+            made = Scheduler(Sched(), [slow], Door(tmp_path / "journal"), clock, random.random)
+            slow.let.set()
+            await made.turn()
+            assert process.nices() == [0, 10]
+            slow.let.clear()
+            clock.advance(10.0)
+            await made.turn()
+            made.use("none")
+            await made.turn()
+            assert (made.running.policy, process.nices()) == ("none", [0, 0])
+            await made.stop()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
