@@ -161,6 +161,8 @@ class Publishing:
     def _publish(self, instance: Instance, messages: Sequence[PlainMessage]) -> None:
         client = self._client
         assert client is not None, "it was started"
+        if not self._forbidden and _publish_together(client, messages):
+            return
         for message in messages:
             topic, payload, qos, retain, reason = message
             if self._forbidden and not self._admits(instance, message):
@@ -186,6 +188,17 @@ class Publishing:
         admitted = self._forbidden.admits(_sender(instance, stage), self._now())
         instance.delivery.unsent[stage] += not admitted
         return admitted
+
+
+def _publish_together(client: MqttClient, messages: Sequence[PlainMessage]) -> bool:
+    """Publishes messages at QoS 0. Returns False, with nothing sent, where one of them has to be published alone."""
+    plain = [(topic, payload, retain) for topic, payload, qos, retain, reason in messages if not (qos or reason)]
+    if len(plain) < len(messages):
+        return False
+    try:
+        return client.publish_together(plain)
+    except ValueError:
+        return False
 
 
 def _sender_of(instance: Instance, message: PlainMessage) -> PublishingOperator:

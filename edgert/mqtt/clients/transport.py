@@ -147,6 +147,14 @@ class MqttClient:
         self.schedule_flush()
         return packet_id
 
+    def publish_together(self, messages: Sequence[tuple[str, bytes, bool]]) -> bool:
+        """See `Session.publish_together`. While the socket's buffer is full nothing is sent together."""
+        if self.wire is not None and not self.wire.writable:
+            return False
+        sent = self.session.publish_together(messages)
+        self.schedule_flush()
+        return sent
+
     def give_up(self, packet_ids: Collection[int]) -> list[int]:
         """See `Session.give_up`."""
         return self.session.give_up(packet_ids)

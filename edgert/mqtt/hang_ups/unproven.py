@@ -6,6 +6,7 @@ in doubt when a connection ended are watched: one message at a time, with a ping
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 MOST_TOPICS: Final = 100
@@ -27,6 +28,11 @@ class Unproven:
         """A watched message is under way: nothing else may be sent, or the wrong one would be blamed."""
         return not self._watched.isdisjoint(self._sent)
 
+    @property
+    def watching(self) -> bool:
+        """True if some topic is watched."""
+        return bool(self._watched)
+
     def watches(self, topic: str) -> bool:
         return topic in self._watched
 
@@ -35,6 +41,15 @@ class Unproven:
         self._sent.pop(topic, None)
         self._sent[topic] = self._pings + 1
         if len(self._sent) > MOST_TOPICS:
+            del self._sent[next(iter(self._sent))]
+
+    def sent_together(self, topics: Sequence[str]) -> None:
+        """Messages were written in this order, none of a watched topic."""
+        newest = dict.fromkeys(topics[-MOST_TOPICS:], self._pings + 1)
+        for topic in newest:
+            self._sent.pop(topic, None)
+        self._sent.update(newest)
+        while len(self._sent) > MOST_TOPICS:
             del self._sent[next(iter(self._sent))]
 
     def pinged(self) -> None:

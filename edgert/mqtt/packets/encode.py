@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from edgert.core.errors import show
@@ -14,6 +15,9 @@ from edgert.mqtt.packets.packets import V5, Subscription, Will
 from edgert.mqtt.packets.properties import encode_binary, encode_properties, encode_text, encode_varint
 
 PINGREQ = b"\xc0\x00"
+KNOWN_TOPICS = 1_000
+SHORT_TOPIC = 200
+"""Topics of so many letters at most are checked and encoded once for many messages, the last `KNOWN_TOPICS` of them."""
 
 
 def _packet(first: int, body: bytes) -> bytes:
@@ -27,6 +31,18 @@ def check_topic(topic: str) -> None:
     if not fits(topic):
         raise ValueError(f"expected a topic without {UNFIT}, got {show(topic)}")
     check_levels(topic)
+
+
+def _checked_topic(topic: str) -> bytes:
+    check_topic(topic)
+    return encode_text(topic)
+
+
+_known_topic = lru_cache(KNOWN_TOPICS)(_checked_topic)
+
+
+def _topic_head(topic: str) -> bytes:
+    return _known_topic(topic) if len(topic) <= SHORT_TOPIC else _checked_topic(topic)
 
 
 def connect(
@@ -72,14 +88,24 @@ def publish(
     properties: Mapping[str, Any] | None = None,
 ) -> bytes:
     """PUBLISH (section 3.3). `packet_id` is needed from QoS 1 on; properties are left out in 3.1.1."""
-    check_topic(topic)
-    head = encode_text(topic)
+    head = _topic_head(topic)
     if qos:
         head += packet_id.to_bytes(2, "big")
     if level == V5:
         head += encode_properties(properties, "publish") if properties else b"\0"
     first = 0x30 | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
     return b"".join((bytes((first,)), encode_varint(len(head) + len(payload)), head, payload))
+
+
+def publishes(level: int, messages: Iterable[tuple[str, bytes, bool]]) -> list[bytes]:
+    """PUBLISH packets of QoS 0 without properties, one for each (topic, payload, retain)."""
+    properties = b"\0" if level == V5 else b""
+    packets = []
+    for topic, payload, retain in messages:
+        head = _topic_head(topic)
+        size = encode_varint(len(head) + len(properties) + len(payload))
+        packets.append(b"".join((b"\x31" if retain else b"\x30", size, head, properties, payload)))
+    return packets
 
 
 def subscribe(level: int, packet_id: int, subscriptions: Sequence[Subscription]) -> bytes:

@@ -66,8 +66,13 @@ _IDS = {entry.name: (identifier, entry) for identifier, entry in TABLE.items()}
 _WIDTHS = {Form.BYTE: 1, Form.SHORT: 2, Form.LONG: 4}
 
 
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+
+
 def encode_varint(value: int) -> bytes:
     """`value` as a variable byte integer of one to four bytes; ValueError outside 0..268,435,455."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     if not 0 <= value <= 268_435_455:
         raise ValueError(f"expected 0..268435455, got {value}")
     out = bytearray()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from edgert.mqtt.hang_ups.rules import HUNG_UP, NOT_OF_A_PACKET, TOPIC_REFUSED, HangUps
 from edgert.mqtt.hang_ups.suspicion import STABLE_S
 from edgert.mqtt.hang_ups.unproven import Unproven
+from edgert.mqtt.packets import encode
 from edgert.mqtt.packets.packets import MAX_PACKET_ID, V5
 from edgert.mqtt.session.events import MqttEvent, Published
 from edgert.mqtt.session.options import SessionOptions
@@ -48,6 +49,18 @@ class Sending:
             raise PublishRefused("expected an answer first of a broker that hung up, got another message of QoS 0")
         self.unproven.sent(topic)
         return packet, watched
+
+    def together(self, messages: Sequence[tuple[str, bytes, bool]], level: int) -> list[bytes] | None:
+        """Returns the packets of messages at QoS 0, to be written now; or None where a message needs a look of its own:
+        the broker has hung up lately, or its limits are below what one needs. Raises ValueError as `encode` does."""
+        if self.hang_ups.alone or self.hang_ups.topics or self.unproven.watching:
+            return None
+        packets = encode.publishes(level, messages)
+        retained = not self.limits.retain_available and any(retain for _, _, retain in messages)
+        if retained or max(map(len, packets), default=0) > self.limits.maximum_packet_size:
+            return None
+        self.unproven.sent_together([topic for topic, _, _ in messages])
+        return packets
 
     def add(self, packet_id: int, message: OutgoingMessage, connected: bool) -> None:
         """A message at QoS 1, which waits for its turn. Raises PublishRefused where the broker of this connection does

@@ -257,6 +257,15 @@ class Session:
         self._send_waiting(self._later)
         return packet_id
 
+    def publish_together(self, messages: Sequence[tuple[str, bytes, bool]]) -> bool:
+        """Sends messages at QoS 0, each as (topic, payload, retain). Returns False, and sends none, where `publish` has
+        to be called for each. Raises ValueError for a topic with wildcards."""
+        if self.state is not SessionState.CONNECTED:
+            return False
+        packets = self._sending.together(messages, self.versions.level)
+        self._output += packets or ()
+        return packets is not None
+
     def give_up(self, packet_ids: Collection[int]) -> list[int]:
         """See `Sending.give_up`. `Published` tells of the others."""
         return self._sending.give_up(packet_ids, self.state is SessionState.CONNECTED)
