@@ -1,4 +1,4 @@
-"""Messages at QoS 0 that are published together: the bytes of each alone, and none where one needs a look of its own."""
+"""Messages at QoS 0 published together: the bytes of each alone, and none where one needs a look of its own."""
 
 from __future__ import annotations
 
