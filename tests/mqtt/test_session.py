@@ -57,7 +57,7 @@ def test_auto_tries_three_one_one_when_five_is_refused_and_says_so(answer: bytes
     assert isinstance(refused, Refused)
     assert refused.retry
     assert "unsupported protocol version" in refused.text
-    assert session.protocol == "3.1.1"
+    assert session.versions.protocol == "3.1.1"
     assert session.connect(1.0) == encode.connect(V311, "id", clean=False, keep_alive_s=30)
     (event,) = session.receive_untrusted(ACCEPT_311, 1.0)
     assert isinstance(event, Connected)
@@ -69,10 +69,10 @@ def test_auto_tries_three_one_one_once_when_the_broker_closes_or_hangs_before_co
     session.connect(0.0)
     assert session.lost("closed") == [Closed("closed before CONNACK", retry=True)]
     session.connect(0.0)
-    assert session.protocol == "3.1.1"
+    assert session.versions.protocol == "3.1.1"
     assert session.lost("closed") == [Closed("closed before CONNACK")]
     session.connect(0.0)
-    assert session.protocol == "5"
+    assert session.versions.protocol == "5"
     assert session.tick(2.9) == []
     assert session.tick(3.0) == [Closed("no CONNACK within 3 s", retry=True)]
 
@@ -85,7 +85,7 @@ def test_auto_stays_with_five_once_the_broker_has_spoken_it() -> None:
     session.connect(2.0)
     assert session.tick(5.5) == []
     assert session.tick(12.0) == [Closed("no CONNACK within 10 s")]
-    assert session.protocol == "5"
+    assert session.versions.protocol == "5"
 
 
 def test_auto_stays_with_five_where_the_broker_has_spoken_it_to_an_earlier_process_unless_it_says_no() -> None:
@@ -97,7 +97,7 @@ def test_auto_stays_with_five_where_the_broker_has_spoken_it_to_an_earlier_proce
     session.connect(10.0)
     (refused,) = session.receive_untrusted(b"\x20\x03\x00\x84\x00", 10.0)
     assert isinstance(refused, Refused)
-    assert (refused.retry, session.protocol) == (True, "3.1.1")
+    assert (refused.retry, session.versions.protocol) == (True, "3.1.1")
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_auto_tries_five_again_after_three_one_one_unless_the_broker_showed_late
         session.receive_untrusted(b"\x20\x02\x00\x01", 0.0)
     else:
         session.tick(PROBE_TIMEOUT_S)
-    assert session.protocol == "3.1.1"
+    assert session.versions.protocol == "3.1.1"
     session.connect(PROBE_TIMEOUT_S)
     session.receive_untrusted(ACCEPT_311, PROBE_TIMEOUT_S)
     session.tick(lost_at)
     session.lost("gone")
-    assert session.protocol == then
+    assert session.versions.protocol == then
 
 
 def test_refusal_is_told_in_words() -> None:

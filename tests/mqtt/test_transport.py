@@ -79,7 +79,7 @@ async def test_messages_of_ours_wait_for_the_broker_and_arrive(mosquitto: MakeBr
     await until(lambda: len(sender.published) == 50, "PUBACK for each")
     assert {packet_id for packet_id, _ in sender.published} == set(ids)
     assert all(reason < 0x80 for _, reason in sender.published)
-    assert sender.client.outgoing == 0
+    assert len(sender.client.session.outgoing) == 0
     await sender.client.stop()
 
 

@@ -105,13 +105,8 @@ class MqttClient:
         return self.session.connection
 
     @property
-    def outgoing(self) -> int:
-        """QoS 1 messages of ours that the broker has not acknowledged."""
-        return len(self.session.outgoing)
-
-    @property
     def outgoing_bytes(self) -> int:
-        """Bytes of the payloads and long topics of these messages."""
+        """Bytes of the payloads and long topics of our QoS 1 messages that the broker has not acknowledged."""
         return self.session.outgoing.size
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> int:

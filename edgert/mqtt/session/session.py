@@ -85,11 +85,6 @@ class Session:
             Disconnect: self._on_disconnect,
         }
 
-    @property
-    def protocol(self) -> str:
-        """Version in use, or the one that the next connection will try: '5' or '3.1.1'."""
-        return PROTOCOLS[self.versions.level]
-
     # -- the connection
 
     def connect(self, now: float) -> bytes:
@@ -338,7 +333,7 @@ class Session:
         self.client_id = packet.properties.get("assigned_client_identifier", self.options.client_id)
         events.append(
             Connected(
-                packet.session_present, self.protocol, self.connection, self.client_id,
+                packet.session_present, self.versions.protocol, self.connection, self.client_id,
                 self._sending.limits.receive_maximum, packet.properties,
             )
         )  # fmt: skip

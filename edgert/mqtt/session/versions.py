@@ -35,6 +35,11 @@ class Versions:
         self._spoke_5 = True
 
     @property
+    def protocol(self) -> str:
+        """The version in use, or of the next connection: '5' or '3.1.1'."""
+        return PROTOCOLS[self.level]
+
+    @property
     def probing(self) -> bool:
         """True if 5 is tried on a broker that may not know it."""
         return self._auto and self.level == V5 and not self._spoke_5
