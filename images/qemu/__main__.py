@@ -1,8 +1,8 @@
 """Boots an image in QEMU and shows that it works: `python3 -m images.qemu BOARD`.
 
 A sensor outside publishes to the board's broker, a flow that was deployed over MQTT counts, and its results come out.
-The board takes updates, refuses those with a wrong signature, and goes back from broken ones. Its power is cut. At
-the end it is reset.
+The board takes updates, refuses those with a wrong signature, and goes back from broken ones. Its power is cut, and its
+data are broken. At the end it is reset.
 Emulated, a boot takes some 20 to 90 s. Traffic goes to ports of loopback that QEMU forwards.
 """
 
@@ -24,7 +24,7 @@ from typing import Final
 import zstandard
 
 from images.check import memory
-from images.qemu import reset
+from images.qemu import data, reset
 from images.qemu.central import Central
 from images.qemu.cuts import Cuts
 from images.qemu.fleet import Fleet
@@ -35,7 +35,7 @@ from images.qemu.updates import FLEET_SCENES, Updates
 from images.qemu.updates import SCENES as UPDATE_SCENES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SCENES: Final = ("power", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts", "reset")
+SCENES: Final = ("power", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts", "data", "reset")
 CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
@@ -71,6 +71,8 @@ def try_board(
         updates.play_with_fleet(scenes, central)
         if "cuts" in scenes:
             Cuts(machine, central, updates, counted, say).play(cuts.moments, cuts.within_s)
+        if "data" in scenes:
+            data.play(machine, fleet, counted)
         if "reset" in scenes:
             reset.play(machine, fleet)
     say(sizes(images))

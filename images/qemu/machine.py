@@ -265,12 +265,13 @@ class Machine:
 
     def starts(self) -> list[str]:
         """The slots that were started, in order, as the boot loader said."""
-        return re.findall(r"edgert: starts slot ([AB])", self._said())
+        return re.findall(r"edgert: starts slot ([AB])", self.console())
 
     def tail(self) -> str:
         """The last output of board and QEMU."""
         qemu = self._folder / "qemu.log"
-        return self._said()[-3_000:] + (qemu.read_text(errors="replace")[-500:] if qemu.exists() else "")
+        return self.console()[-3_000:] + (qemu.read_text(errors="replace")[-500:] if qemu.exists() else "")
 
-    def _said(self) -> str:
+    def console(self) -> str:
+        """All that it said on its serial console."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
