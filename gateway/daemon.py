@@ -34,6 +34,7 @@ from edgert.store.outbox.outbox import BatchLimits
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
 from gateway.checkpoint.early_results import EarlyResults
+from gateway.control.broker_saves import saving
 from gateway.control.central import CentralConnection
 from gateway.control.commands import Commands
 from gateway.control.control_socket import ControlSocket
@@ -278,6 +279,7 @@ class Daemon:
             self.guests.run(),
             self.updates.run(),
             *([self.revoked.run()] if self.settings.links.crl else []),
+            *saving(self.settings, self.ingest, self.mqtt_api.accepted),
             *self.central.serving(files),
         )
         self.tasks = [asyncio.create_task(w) for w in work]

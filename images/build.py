@@ -55,6 +55,7 @@ WANTED_UNITS: Final = ("edgert-agent-key.path", "edgert-agent-key.service")
 """Units that those start."""
 OWN_UNITS: Final = (
     "edgert-provision.service", "edgert-confirm.service", "edgert-update.path", "edgert-revoked.path",
+    "edgert-broker-save.path",
     "edgert-renewal.timer", "edgert-enrolment.service", "edgert-ssh.service", "edgert-wifi.service",
 )  # fmt: skip
 """Units of `files/` that are to be started with the board."""

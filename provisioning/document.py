@@ -10,7 +10,16 @@ from typing import Any, Final, TypeVar
 from edgert.core.config import parse, sections
 from edgert.core.errors import DocumentError, Problem, show
 from edgert.core.settings.agent import AgentSettings
-from edgert.core.settings.board import LOCAL_PORT, BoardSettings, Identity, LanBroker, Network, Wifi, wifi_faults
+from edgert.core.settings.board import (
+    LOCAL_PORT,
+    SAVE_S,
+    BoardSettings,
+    Identity,
+    LanBroker,
+    Network,
+    Wifi,
+    wifi_faults,
+)
 from edgert.core.settings.gateway import GatewaySettings
 from edgert.core.toml import to_toml
 
@@ -148,6 +157,11 @@ def _at_home(connection: dict[str, Any]) -> None:
 
 
 def _listeners(broker: LanBroker) -> str:
+    saves = f"autosave_interval {broker.save_s}\n" if broker.save_s != SAVE_S else ""  # limits.conf has the default
+    return saves + _listening(broker)
+
+
+def _listening(broker: LanBroker) -> str:
     if not broker.listen:
         return "listener 1883 127.0.0.1\nallow_anonymous true\n"
     own = f"per_listener_settings true\nlistener {LOCAL_PORT} 127.0.0.1\nallow_anonymous true\n"

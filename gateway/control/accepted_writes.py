@@ -32,6 +32,8 @@ class AcceptedWrites:
     def __init__(self, registry: FlowRegistry) -> None:
         self._database, self._store = registry.database, registry.store
         self._known: dict[str, list[AcceptedWrite]] = {}
+        self.changes = 0
+        """Writes since the start."""
         query = "SELECT key, value FROM meta WHERE key GLOB ?"
         for key, packed in self._database.read(lambda db: db.execute(query, (f"{KEY}*",)).fetchall()):
             with suppress(msgspec.MsgspecError, TypeError):
@@ -52,6 +54,7 @@ class AcceptedWrites:
         write, known = write_of(payload, request), self._known.get(topic, [])
         if known[-1:] == [write]:
             return b""
+        self.changes += 1
         self._known[topic] = now = [*(one for one in known if one != write), write][-MOST_WRITES:]
         return msgspec.msgpack.encode(now)
 

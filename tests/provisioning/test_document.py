@@ -163,3 +163,8 @@ def test_texts_come_through_unchanged(values: dict[str, str]) -> None:
 
 def quoted(text: str) -> str:
     return '"' + "".join(f"\\U{ord(c):08x}" for c in text) + '"'
+
+
+def test_a_broker_that_saves_more_often() -> None:
+    files = files_untrusted('[broker]\nlisten = "0.0.0.0"\nsave_s = 1\n')
+    assert files["mosquitto/listener.conf"].startswith("autosave_interval 1\nper_listener_settings true\n")

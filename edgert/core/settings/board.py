@@ -14,6 +14,7 @@ from edgert.core.errors import Problem
 
 LOCAL_PORT: Final = 1884
 """Where the board's own programs reach its broker, when the network uses it too."""
+SAVE_S: Final = 300
 HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 FLEET_KEY: Final = re.compile(r"([A-Za-z0-9+/]{43}=\n)+")
 SERVICE: Final = re.compile(r"https://(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?")
@@ -91,6 +92,14 @@ class LanBroker:
         "", doc="address to listen on, such as 0.0.0.0; empty: the network cannot reach the broker", check=_address
     )
     port: int = setting(1883, doc="TCP port", minimum=1, maximum=65_535, check=_other_port)
+    save_s: int = setting(
+        SAVE_S,
+        doc="the broker writes its memory to the card so often: a power cut loses what it has acknowledged since and "
+        "the gateway had not committed; each save writes all that waits, also where nothing has changed",
+        unit="s",
+        minimum=1,
+        maximum=86_400,
+    )
     control: bool = setting(False, doc="flows and settings may be written, and results read, over this listener")
 
 

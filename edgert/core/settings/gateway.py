@@ -67,6 +67,11 @@ class Sensors(Connection):
         "(as Mosquitto does): what it drops is counted, also while the gateway is away; empty: it is not asked",
         check=_topic,
     )
+    broker_saves: bool = setting(
+        False,
+        doc="the broker is this board's own, and is asked to save its sessions and retained messages when the gateway "
+        "has subscribed, and after each accepted document (true in a board's image)",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +334,11 @@ def agent_socket(settings: GatewaySettings, env: Mapping[str, str], root: bool) 
 def update_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
     """Path of the file in which a request for an update is left."""
     return settings.updates.request or f"{socket_folder(settings.gateway.data_dir, env, root)}/update.request"
+
+
+def save_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
+    """Path of the file by which the board's own broker is asked to save."""
+    return f"{socket_folder(settings.gateway.data_dir, env, root)}/broker-save.request"
 
 
 def revoked_request(settings: GatewaySettings, env: Mapping[str, str], root: bool) -> str:
