@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Final
 
-from agent.lease.fences import next_fence
-from agent.lease.grants import Grants, grants_untrusted, is_number
+from agent.lease.fences import mark, next_fence
+from agent.lease.grants import Grants, gathered, grants_untrusted, is_number
 from agent.lease.leases import Lease, LeaseError, Leases
 from agent.lease.memory import VOTERS, LeaseMemory
 from agent.lease.voters import Voters, dead_s, is_majority
@@ -36,8 +36,18 @@ log = logging.getLogger(__name__)
 RESIGN_S: Final = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
 """Wait between two tries to add a board that does not store what it is told."""
-TOLD: Final = 16
-"""Most boards that a new board asks in one look whether they know its fleet."""
+TOLD, FEW = 16, 3
+"""Most boards that a board asks in one look who votes: a new one, and one that knows its fleet and has no vote yet."""
+LATER_S: Final = 30.0
+"""Time by which a board may have noticed a death later than the one that says so."""
+YOUNG_S: Final = 120.0
+"""A board that came, was there for a shorter time and is dead is no voter any more when it may be forgotten."""
+
+
+def _rank(voters: Voters) -> tuple[int, str, int, int]:
+    """Returns the rank of voters. Of two fleets with a majority each, the one of greater rank goes on; so does that
+    half of a fleet which people divided."""
+    return len(voters.names), voters.fleet, voters.number, voters.step
 
 
 class Electorate:
@@ -62,6 +72,8 @@ class Electorate:
         self._tended: tuple[str, ...] = ()
         """Boards that were to be added or removed at the last look, and were not all."""
         self._elsewhere: Collection[str] = ()
+        self._began = clock.monotonic()
+        self._memory.agrees = self._agrees
 
     async def look(self, able: Collection[str], elsewhere: Collection[str] = ()) -> None:
         """To be called every few seconds. `able`: the first of these boards by name adds and removes others;
@@ -70,14 +82,15 @@ class Electorate:
         self._elsewhere = elsewhere
         if leases.has_majority() != self._had_majority:
             self._had_majority, self._steady_since = not self._had_majority, self._clock.monotonic()
-        if not memory.voters.names:
-            await self._meet()
+        memory.grants.refused = frozenset(map(mark, self._refused()))
+        if leases.name not in leases.members:
+            await self._meet(TOLD if not memory.voters.names else FEW)
         elif leases.name in leases.members and not memory.votes:
             if memory.may_learn:
                 memory.learn(await self._gather())
                 await memory.keep()
                 log.info("this board, whose disk was new, was told what the fleet remembers, and votes again")
-        elif leases.name in leases.members and leases.name == min(able) and self._next(memory.voters):
+        elif leases.name in leases.members and leases.name == min(able) and self._to_do():
             await self._tend()
 
     async def compare(self) -> None:
@@ -98,10 +111,12 @@ class Electorate:
         told = await asyncio.gather(*map(leases.tell, asked), return_exceptions=True)
         theirs = {name: voters for name, voters in zip(asked, told, strict=True)
                   if isinstance(voters, Voters) and voters.fleet == rival.fleet}  # fmt: skip
-        rival = max(theirs.values(), default=rival)
-        if not is_majority(theirs, rival.names):
+        agreed = [one for one in theirs.values()
+                  if is_majority([name for name, told in theirs.items() if told == one], one.names)]  # fmt: skip
+        if not agreed:
             return
-        answers, goes_on = await leases.ask("known", VOTERS, 0), rival.supersedes(memory.voters)
+        rival = max(agreed, key=_rank)
+        answers, goes_on = await leases.ask("known", VOTERS, 0), _rank(rival) > _rank(memory.voters)
         voting = {name for name, answer in answers.items() if answer["votes"]}
         records = {name: record for name, answer in answers.items() if isinstance(record := answer.get("voters"), list)}
         joined = {name for name, record in records.items() if record[:1] == [rival.fleet]}
@@ -112,21 +127,25 @@ class Electorate:
                 return
         elif not goes_on:
             return
-        log.warning("this board joins another fleet of the same key, of %s", ", ".join(rival.names))
-        memory.join(rival)
+        if rival.fleet == memory.voters.fleet and leases.name in rival.names:
+            memory.adopt(rival)
+        else:
+            log.warning("this board joins another fleet of the same key, of %s", ", ".join(rival.names))
+            memory.join(rival)
         await memory.keep()
 
     async def _tend(self) -> None:
         """Adds and removes boards. Where one cannot be added it is tried more and more seldom: all write each time."""
-        before, self._tended = self._tended, self._next(self._memory.voters)
+        before, self._tended = self._tended, self._to_do()
         if self._tended != before:
             self._pause_s, self._again_at = FIRST_PAUSE_S, float("-inf")
         if self._clock.monotonic() < self._again_at:
             return
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         self._again_at = self._clock.monotonic() + self._pause_s
+        self._leases.disputing.clear()
         await self._change(self._next)
-        if not self._next(self._memory.voters):
+        if not self._to_do():
             self._tended = ()
 
     # -- a board without a fleet
@@ -139,11 +158,11 @@ class Electorate:
         """The boards that the membership holds for alive, this one included, that are not revoked."""
         return {member.name for member in self._roster if member.state is State.ALIVE} - set(self._refused())
 
-    async def _meet(self) -> None:
-        """Asks others whether they have a fleet; of boards that all have none the first by name begins one."""
+    async def _meet(self, most: int) -> None:
+        """Asks others who votes in their fleet. Of boards that all have none the first by name begins one."""
         name, present = self._leases.name, self._present()
         others = sorted(present - {name})
-        asked = self._random.sample(others, min(TOLD, len(others)))
+        asked = self._random.sample(others, min(most, len(others)))
         await asyncio.gather(*map(self._leases.tell, asked), return_exceptions=True)
         if not self._memory.voters.names and name == min(present, default="") and self._may_begin():
             self._memory.begin(f"{name} {self._random.getrandbits(64):016x}")
@@ -152,10 +171,40 @@ class Electorate:
 
     # -- changes
 
+    def _was_brief(self, name: str) -> bool:
+        """True of a board that came while this one was here, was there for a short time only, as with a wrong name, and
+        has been dead for as long as one that people forget."""
+        member, now = self._roster.get(name), self._clock.monotonic()
+        if member is None or member.state is not State.DEAD or member.first_at - self._began < YOUNG_S:
+            return False
+        return member.since - member.first_at < YOUNG_S and now - member.since >= dead_s(len(self._leases.members))
+
+    def _agrees(self, voters: Voters, teller: str) -> bool:
+        """True if what this board sees explains a change of voters: who comes is here, and who goes has left, is
+        revoked, says so itself, or has been dead for about as long as it takes to be forgotten."""
+        before, after = set(self._memory.voters.names), set(voters.names)
+        known = {member.name for member in self._roster if member.present}
+        return after - before <= known - set(self._refused()) and all(
+            name == teller or self._is_gone(name) for name in before - after
+        )
+
+    def _is_gone(self, name: str) -> bool:
+        member = self._roster.get(name)
+        if name in self._refused() or (member is not None and member.state is State.LEFT):
+            return True
+        since = self._began if member is None else member.since
+        present = name == self._leases.name or (member is not None and member.present)
+        return not present and self._clock.monotonic() - since >= dead_s(len(self._leases.members)) - LATER_S
+
+    def _to_do(self) -> tuple[str, ...]:
+        """Boards to be added or removed, and voters that have other voters stored: all are told anew."""
+        return *self._next(self._memory.voters), *sorted(self._leases.disputing & self._leases.members)
+
     def _next(self, voters: Voters) -> tuple[str, ...]:
         """Boards that can be added or are to be removed."""
         names = set(voters.names)
-        return *sorted(names & self.gone()), *sorted(self._present() - names - set(self._elsewhere))
+        left = self.gone() | {name for name in names if self._was_brief(name)}
+        return *sorted(names & left), *sorted(self._present() - names - set(self._elsewhere))
 
     async def _change(self, asked: Callable[[Voters], Collection[str]]) -> None:
         """Adds boards that do not vote, and removes those that do, one by one. Raises `LeaseError`."""
@@ -201,16 +250,17 @@ class Electorate:
         now = self._clock.monotonic()
         answers = await self._leases.ask("copy", VOTERS, 0)
         self._leases.check_majority(VOTERS, answers)
-        found = Grants({}, now)
+        found: list[Grants] = []
         for name, answer in answers.items():
             floor = answer.get("floor")
             if answer.get("votes") is not True:
                 continue
             try:
-                found.learn(Grants(grants_untrusted(answer.get("grants")), now, floor if is_number(floor) else 0), now)
+                grants = grants_untrusted(answer.get("grants"))
             except ValueError as error:
                 raise LeaseError(f"what {name} remembers: {error}") from error
-        return found
+            found.append(Grants(grants, now, floor if is_number(floor) else 0))
+        return gathered(found, now)
 
     # -- for people
 

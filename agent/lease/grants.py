@@ -15,9 +15,11 @@ not remember: so no number is promised again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeGuard
+
+from agent.lease.fences import FAR_STEPS, NEAR_STEPS, credible, is_of, steps
 
 LEASE_S: Final = 15.0
 """A coordinator that renews nothing for so long has lost its lease. Longer: the next one waits longer after a death."""
@@ -26,6 +28,9 @@ MOST_BOARDS: Final = 4_096
 MOST_FLOWS: Final = 1_024
 """Flows that a board remembers. One more forgets the removed flow that was written longest ago; where there is none,
 the board grants nothing for a flow that it does not know."""
+FAR_PAUSE_S: Final = 60.0
+"""A board takes a number that is far above the last one once in this time, of all flows together. So the numbers of a
+flow, 2^31 changes, outlast a member that raises them as fast as it can by weeks, and its revocation ends that."""
 STATES: Final = ("", "deploying", "runs", "removing", "removed")
 """States of a flow; empty: nothing is remembered."""
 
@@ -73,6 +78,9 @@ class Grants:
         """Flows that were written longest ago first."""
         self.floor = floor
         """The greatest number that was promised for a flow that is forgotten."""
+        self.refused: frozenset[int] = frozenset()
+        """Marks of revoked coordinators (`agent.lease.fences`). Their records make way where there is no room."""
+        self._far_at = float("-inf")
         for grant in self._grants.values():
             grant.until = now + LEASE_S if grant.holder else float("-inf")
 
@@ -82,7 +90,7 @@ class Grants:
         grant = self._of(flow)
         if grant.held_by_another(holder, now):
             return {"granted": False, "promised": grant.promised, "holder": grant.holder}
-        if number <= grant.promised or not self._keeps(flow, grant, now):
+        if number <= grant.promised or not self._credible(number, grant, now) or not self._keeps(flow, grant, now):
             return {"granted": False, "promised": grant.promised}
         grant.promised, grant.holder, grant.until = number, holder, now + LEASE_S
         answer = {"granted": True, "promised": number, "record": grant.record.plain()}
@@ -101,11 +109,28 @@ class Grants:
         later record of the same one has come."""
         grant = self._of(flow)
         late = record.number < grant.promised or record < grant.record
-        if late or grant.held_by_another(holder, now) or not self._keeps(flow, grant, now):
+        if (
+            late
+            or not self._credible(record.number, grant, now)
+            or grant.held_by_another(holder, now)
+            or not self._keeps(flow, grant, now)
+        ):
             return False
         grant.promised, grant.record, grant.written_at = record.number, record, now
         self._grants[flow] = self._grants.pop(flow)
         return True
+
+    def _credible(self, number: int, grant: Grant, now: float) -> bool:
+        ahead = steps(number, grant.promised)
+        if NEAR_STEPS < ahead <= FAR_STEPS and now - self._far_at >= FAR_PAUSE_S:
+            self._far_at = now
+            return True
+        return ahead <= NEAR_STEPS
+
+    def holds(self, flow: str, number: int, holder: str, now: float) -> bool:
+        """True if this board promised the lease of a flow to a coordinator, by this number, and it is not over."""
+        grant = self._of(flow)
+        return (grant.promised, grant.holder) == (number, holder) and now < grant.until
 
     def release(self, flow: str, number: int, holder: str) -> None:
         grant = self._of(flow)
@@ -126,7 +151,8 @@ class Grants:
     def _keeps(self, flow: str, grant: Grant, now: float) -> bool:
         """Remembers the grant from now on; False where there is no room."""
         if flow not in self._grants and len(self._grants) >= MOST_FLOWS:
-            spare = [name for name, other in self._grants.items() if other.is_spare(now)]
+            spare = [name for name, other in self._grants.items()
+                     if other.is_spare(now) or is_of(other.record.number, self.refused)]  # fmt: skip
             if not spare:
                 return False
             gone = min(spare, key=lambda name: self._grants[name].record.state != "")  # the first one without a record
@@ -137,10 +163,14 @@ class Grants:
     def learn(self, others: Grants, now: float) -> None:
         """Takes over greater promises and newer records; who has the lease of a flow stays as it is. Raises
         `ValueError` where there is no room."""
-        self.floor = max(self.floor, others.floor)
+        blank = not self._grants
+        if blank or steps(others.floor, self.floor) <= FAR_STEPS:
+            self.floor = max(self.floor, others.floor)
         for flow, other in others._grants.items():
             grant = self._of(flow)
-            grant.promised = max(grant.promised, other.promised)
+            if not blank and steps(max(other.promised, other.record.number), grant.promised) > FAR_STEPS:
+                continue  # not credible; this board's vote for the flow stays as it is
+            grant.promised = max(grant.promised, other.promised, other.record.number)
             grant.record = max(grant.record, other.record)
             if not self._keeps(flow, grant, now):
                 raise ValueError(f"expected room for flow {flow}: this board remembers {MOST_FLOWS} others")
@@ -153,6 +183,20 @@ class Grants:
     def plain(self) -> dict[str, list[Any]]:
         """Returns the grants as JSON types, for the disk and for other boards."""
         return {flow: [grant.promised, grant.holder, grant.record.plain()] for flow, grant in self._grants.items()}
+
+
+def gathered(told: Sequence[Grants], now: float) -> Grants:
+    """Returns of each flow the greatest credible promise and record that several boards remember."""
+    floor = credible([one.floor for one in told])
+    found = Grants({}, now, floor)
+    for flow in dict.fromkeys(flow for one in told for flow in one._grants):
+        grants = [one._of(flow) for one in told]
+        most = credible([max(grant.promised, grant.record.number) for grant in grants])
+        true = [grant for grant in grants if max(grant.promised, grant.record.number) <= most]
+        found._grants[flow] = Grant(max(grant.promised for grant in true), record=max(grant.record for grant in true))
+        if len(found._grants) == MOST_FLOWS:
+            break
+    return found
 
 
 def record_untrusted(plain: Any) -> Record:

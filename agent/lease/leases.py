@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from agent.lease.fences import next_fence
-from agent.lease.grants import LEASE_S, Record, record_untrusted
+from agent.lease.grants import LEASE_S, Record, is_number, record_untrusted
 from agent.lease.memory import VOTE_S, VOTERS, LeaseMemory
 from agent.lease.voters import Voters, dead_s, is_majority
 from agent.membership.roster import Roster
@@ -78,8 +78,11 @@ class Leases:
     def __init__(self, memory: LeaseMemory, roster: Roster, request: AskBoard, clock: Clock, random: Random) -> None:
         self.name, self.memory, self._roster = memory.name, memory, roster
         self._request, self._clock, self._random = request, clock, random
+        memory.confirms = self._confirmed
         self.blank: dict[str, str] = {}
         """Boards that had no vote in this fleet when they were asked last, and why."""
+        self.disputing: set[str] = set()
+        """Boards of this fleet that named other voters when they were asked last."""
         self._began = clock.monotonic()
 
     @property
@@ -135,8 +138,9 @@ class Leases:
             if over:
                 holder = next((answer["holder"] for answer in answers.values() if answer.get("holder")), "another")
                 raise LeaseError(f"{_what(flow)}: being changed by the coordinator {show(holder)}; try again")
-            told = (answer.get("promised") for answer in answers.values())
-            greatest = max([number, *(n for n in told if type(n) is int)])
+            told = sorted(n for answer in answers.values() if is_number(n := answer.get("promised")))
+            most = told[: len(self.members) // 2 + 1]  # a greater number need not be promised to others than these
+            greatest = max([number, *most[-1:]])
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
 
     async def write(self, lease: Lease, record: Record) -> None:
@@ -178,6 +182,11 @@ class Leases:
                 lease.until = float("-inf")
                 return
 
+    async def _confirmed(self, number: int, coordinator: str) -> bool:
+        """True if a majority has promised a coordinator to change the voters by a number."""
+        answers = await self.ask("promised", VOTERS, number, {"to": coordinator})
+        return is_majority([name for name, told in answers.items() if told.get("promised") is True], self.members)
+
     def check_majority(self, flow: str, answers: Mapping[str, Mapping[str, Any]]) -> None:
         """Raises `LeaseError` where too few of those that answered have a vote."""
         members, voting = self.members, {name for name, answer in answers.items() if answer.get("votes") is True}
@@ -205,7 +214,8 @@ class Leases:
     ) -> dict[str, Mapping[str, Any]]:
         """The answers of all voters, and boards `also`, that answer; this board's included. The voters that they know
         are taken in. About voters it waits for the slowest boards no longer than `SLOWEST_S`."""
-        args = {"verb": verb, "flow": flow, "number": number, "voters": self.memory.voters.plain(), **(more or {})}
+        known = {"voters": self.memory.voters.plain(), "votes": self.memory.votes}
+        args = {"verb": verb, "flow": flow, "number": number, **known, **(more or {})}
 
         async def one(board: str) -> Mapping[str, Any]:
             if board == self.name:
@@ -232,8 +242,11 @@ class Leases:
         """Takes in the voters of an answer. A vote in another fleet is none in this one."""
         told = Voters()
         with contextlib.suppress(EdgertError):
-            told = await self.memory.merge(answer)
+            told = await self.memory.merge(answer, name)
         self.blank.pop(name, None)
+        (self.disputing.discard if name == self.name or told in (Voters(), self.memory.voters) else self.disputing.add)(
+            name
+        )
         if told.fleet != self.memory.voters.fleet:
             self.blank[name] = "it is of another fleet"
         elif answer.get("votes") is not True:
@@ -243,9 +256,9 @@ class Leases:
     async def tell(self, board: str) -> Voters:
         """Exchanges with a board what is known of the voters. Returns those of the fleet in which it votes; no names:
         in none. Raises `EdgertError`."""
-        asked = {"verb": "known", "voters": self.memory.voters.plain()}
+        asked = {"verb": "known", "voters": self.memory.voters.plain(), "votes": self.memory.votes}
         answer = _answer(await self._request(board, VERB, asked, VOTE_S))
-        told = await self.memory.merge(answer)
+        told = await self.memory.merge(answer, board)
         await self._voting(board, answer)
         return told if answer.get("votes") is True else Voters()
 

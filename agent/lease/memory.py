@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from agent.lease.fences import NEAR_STEPS, mark, steps
 from agent.lease.grants import LEASE_S, Grants, Record, grants_untrusted, is_number, record_untrusted
-from agent.lease.voters import Voters, voters_untrusted
+from agent.lease.voters import Voters, is_majority, voters_untrusted
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.ids import FLOW_NAME
 
+log = logging.getLogger(__name__)
 VOTERS: Final = "@voters"
 """In place of a flow: the lease under which voters are changed."""
 VOTE_S: Final = 4.0
 """Longest wait for a board's vote, which it writes to its card first."""
+
+
+LEAST_TELLERS: Final = 64
+"""Boards of which a board remembers what they told of the voters, beside as many as vote."""
+Confirms = Callable[[int, str], Awaitable[bool]]
+"""(number, coordinator) -> True if most voters promised the coordinator to change the voters by that number."""
+
+
+async def _unasked(number: int, coordinator: str) -> bool:
+    return True
 
 
 class LeaseMemory:
@@ -45,6 +58,11 @@ class LeaseMemory:
             raise ValueError("expected a number as floor")
         self.grants = Grants(grants_untrusted(plain.get("grants", {})), clock.monotonic(), floor)
         self._storing = asyncio.Lock()
+        self.agrees: Callable[[Voters, str], bool] = lambda voters, teller: True
+        """(voters, board that tells of them) -> True if what this board sees of the members explains the change."""
+        self.confirms: Confirms = _unasked
+        self._told: dict[str, Voters] = {}
+        """Board -> the voters of this fleet that it told of last, where they are others."""
 
     @property
     def votes(self) -> bool:
@@ -64,24 +82,60 @@ class LeaseMemory:
         """Begins a fleet with this board."""
         self.voters, self._remembers = Voters(fleet, 1, 0, (self.name,)), True
 
-    def adopt(self, voters: Voters) -> bool:
-        """Takes over newer voters of this board's fleet; says whether they were. Those of another one are noted: a
-        board that returns with an old record must not end a fleet that works."""
+    def hear(self, voters: Voters, teller: str, votes: bool = True) -> bool:
+        """Takes in the voters that a board tells of; says whether they were taken over. One board is not believed:
+        either a majority of the voters of before tells of them, or this board would make up a majority with those that
+        do and sees itself why they changed. A board without a vote goes by what half of those say that told it and have
+        one. Other voters are noted: a board that returns with an old record must not end a fleet that works."""
+        before = set(self.voters.names)
+        follows = not self.votes
+        if not voters.names or (voters == self.voters and not follows) or (before and follows and not votes):
+            self._told.pop(teller, None)
+            return False
         if self.voters.names and voters.fleet != self.voters.fleet:
-            if voters.names and (voters.fleet != self.rival.fleet or voters.supersedes(self.rival)):
-                self.rival = voters
+            self._note(voters)
+            return False
+        self._told[teller] = next((told for told in self._told.values() if told == voters), voters)
+        if len(self._told) > max(LEAST_TELLERS, len(self.voters.names)):
+            del self._told[next(iter(self._told))]
+        if follows:
+            told = sorted(one for one in self._told.values() if one.fleet == voters.fleet)
+            likely = told[(len(told) - 1) // 2]
+            changed, self.voters = likely != self.voters, likely
+            return changed
+        tellers = {name for name, told in self._told.items() if told == voters} & before - {self.name}
+        enough = is_majority(tellers, before)
+        agreed = is_majority({*tellers, self.name}, before) and self.agrees(voters, teller)
+        if enough and steps(self.voters.number, voters.number) > NEAR_STEPS:  # this board alone believed a liar
+            self.voters = Voters(voters.fleet, names=self.voters.names)
+        if not voters.supersedes(self.voters):
+            return False
+        if enough or agreed:
+            return self.adopt(voters)
+        self._note(voters)
+        return False
+
+    def _note(self, rival: Voters) -> None:
+        if rival.fleet != self.rival.fleet or rival.supersedes(self.rival):
+            self.rival = rival
+
+    def adopt(self, voters: Voters) -> bool:
+        """Takes over newer voters of this board's fleet; says whether they were."""
+        if self.voters.names and voters.fleet != self.voters.fleet:
             return False
         if not voters.supersedes(self.voters):
             return False
         if self.name in set(self.voters.names) - set(voters.names):  # perhaps by force, and no majority knew
             self.join(voters)
         self.voters = voters
+        self._told.clear()
         return True
 
     def join(self, voters: Voters) -> None:
         """Becomes a board of others that did not know what it agreed on. Nothing of that is remembered: it would win by
         greater numbers over what they agreed on."""
         self.grants.clear()
+        self._told.clear()
         self.voters, self.rival, self._remembers, self.joined = voters, Voters(), False, True
         self._blank_since = self._clock.monotonic()
 
@@ -93,14 +147,17 @@ class LeaseMemory:
     async def serve(self, sender: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Answers an agent, also this one: `{"verb", "flow", "number", "voters"}`. Raises `EdgertError`."""
         verb, flow, number = args.get("verb"), args.get("flow"), args.get("number")
-        await self.merge(args)
+        await self.merge(args, sender)
         answer: dict[str, Any] = {}
         if verb != "known":
             if not (isinstance(flow, str) and (flow == VOTERS or FLOW_NAME.fullmatch(flow)) and is_number(number)):
                 raise EdgertError(f"expected a flow and a number, got {show(flow)}, {show(number)}")
             told = args.get("voters")
             if isinstance(told, list) and told[:1] == [self.voters.fleet]:  # else a coordinator of another fleet
-                answer = self._answer(verb, flow, number, sender, args)
+                if verb == "voters":
+                    answer = {"wrote": await self._take_voters(number, sender, args)}
+                else:
+                    answer = self._answer(verb, flow, number, sender, args)
         if verb in ("take", "write", "voters", "learn"):
             await self.keep()
         return {**answer, "voters": self.voters.plain(), "votes": self.votes}
@@ -109,20 +166,20 @@ class LeaseMemory:
         now, grants = self._clock.monotonic(), self.grants
         try:
             match verb:
-                case "learn" if not self.may_learn:
+                case "learn" if not self.may_learn or not self._may_teach(sender, now):
                     return {}
                 case "learn":
                     self.learn(Grants(grants_untrusted(args.get("grants")), now, number))
                     return {"learnt": True}
-                case "voters" if self._remembers:
-                    return {"wrote": self._take_voters(number, sender, args)}
                 case "copy":
                     return {"grants": grants.plain(), "floor": grants.floor}
                 case "release":
                     grants.release(flow, number, sender)
                     return {}
-                case "take" | "renew" | "read" | "write" | "voters" if not self.votes:
+                case "take" | "renew" | "read" | "write" | "promised" if not self.votes:
                     return {}
+                case "promised":
+                    return {"promised": grants.holds(VOTERS, number, str(args.get("to")), now)}
                 case "take":
                     return grants.take(flow, number, sender, now)
                 case "renew":
@@ -133,24 +190,48 @@ class LeaseMemory:
                     return {"wrote": grants.write(flow, record_untrusted(args.get("record")), sender, now)}
         except ValueError as error:
             raise EdgertError(f"{verb} for {show(flow)}: {error}") from error
-        raise EdgertError(f"expected take, renew, write, read, release, copy, learn, voters or known, got {show(verb)}")
+        raise EdgertError(
+            f"expected take, renew, write, read, release, copy, learn, promised, voters or known, got {show(verb)}"
+        )
 
-    def _take_voters(self, number: int, sender: str, args: Mapping[str, Any]) -> bool:
-        voters = voters_untrusted(args.get("record"))
-        record = Record(number, voters.step, "runs", voters.names)
-        if voters.number != number or voters.fleet != self.voters.fleet or not voters.supersedes(self.voters):
+    def _may_teach(self, sender: str, now: float) -> bool:
+        """Only the board that changes the voters tells others what to remember, and it holds this board's promise where
+        this one has a vote."""
+        promised = self.grants.promised(VOTERS)
+        return not self.votes or sender == self.name or self.grants.holds(VOTERS, promised, sender, now)
+
+    async def _take_voters(self, number: int, sender: str, args: Mapping[str, Any]) -> bool:
+        try:
+            voters = voters_untrusted(args.get("record"))
+        except ValueError as error:
+            raise EdgertError(f"voters of the fleet: {error}") from error
+        record, before = Record(number, voters.step, "runs", voters.names), self.voters
+        if not self._remembers or voters.number != number or voters.fleet != before.fleet:
             return False
+        if not voters.supersedes(before):
+            return False
+        if sender != self.name:
+            if not self.agrees(voters, sender):
+                log.warning("voters that %s tells of are not taken over: this board sees no reason for them", sender)
+                return False
+            removed = {
+                name for name in {*before.names} - {*voters.names, sender} if mark(name) not in self.grants.refused
+            }
+            if (removed or self.name not in before.names) and not await self.confirms(number, sender):
+                return False
+            if self.voters not in (before, voters):  # an answer may have told of them, too
+                return False
         if wrote := self.grants.write(VOTERS, record, sender, self._clock.monotonic()):
             self.adopt(voters)
         return wrote
 
-    async def merge(self, told: Mapping[str, Any]) -> Voters:
+    async def merge(self, told: Mapping[str, Any], teller: str) -> Voters:
         """Takes in the voters that another board told, and returns them. Raises `EdgertError`."""
         try:
             voters = voters_untrusted(told["voters"]) if "voters" in told else Voters()
         except ValueError as error:
             raise EdgertError(f"voters of the fleet: {error}") from error
-        if self.adopt(voters):
+        if teller != self.name and self.hear(voters, teller, told.get("votes") is not False):
             await self.keep()
         return voters
 

@@ -79,6 +79,12 @@ class Member:
     answered_at: float = float("-inf")
     """Monotonic time at which it answered a ping of ours last: then the ways there and back were open."""
 
+    first_at: float = field(init=False)
+    """Monotonic time at which this agent heard of the member first."""
+
+    def __post_init__(self) -> None:
+        self.first_at = self.since
+
     def refuted(self, now: float) -> None:
         """Notes that the member refuted a suspicion: it is starved now and then, or its packets are lost."""
         recent = now - self.refuted_at < REFUTATION_MEMORY_S
