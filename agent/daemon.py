@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from agent import capacity, kernel_rtt
+from agent import capacity, elsewhere, kernel_rtt
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.drivers.procfs import ProcFs
@@ -99,12 +99,12 @@ class Agent:
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
         self._capacity = capacity.BoardCapacity(self._data, settings.agent.bandwidth_mbit)
-        self.gateway = LocalGateway(gateway_socket(settings, env, root), name)
+        own_gateway, own_socket = gateway_socket(settings, env, root), agent_socket(settings, env, root)
+        self.gateway = LocalGateway(own_gateway, name, own_socket=own_socket)
         self.control: dict[str, Handler] = {"fleet.status": self._status, "fleet.leave": self._leave}
         self.sched: OsScheduling | None = None
         if settings.sched.enabled:
-            peers, own_gateway = SchedPeers(self.membership), gateway_socket(settings, env, root)
-            self.sched = OsScheduling(settings.sched, own_gateway, self._data, peers=peers)
+            self.sched = OsScheduling(settings.sched, own_gateway, self._data, peers=SchedPeers(self.membership))
             self.control |= self.sched.handlers
         roster, moving = self.membership.roster, settings.moves
         self.leases = Leases(self._memory(), roster, self.request, self.clock, Random(random.getrandbits(64)))
@@ -125,7 +125,7 @@ class Agent:
         self.moves = FleetMoves(moving, roster, self.gateway, self.flows, self.rings, self.request, self.clock)
         self.drain = FleetDrain(self._data, roster, self.gateway, self.flows, self.rings, self.moves, self.request)
         self.control |= self.flows.control | self.rings.control | self.moves.control | self.drain.control
-        self.control |= self.presence.control
+        self.control |= self.presence.control | elsewhere.FleetOperators(self.gateway, self.flows).control
         self.transport.handlers[LEASE] = self.leases.memory.serve
         self.transport.handlers["fleet.admit"] = self.moves.serve_admission
         self.transport.handlers["fleet.drain"] = self.drain.serve
@@ -133,7 +133,7 @@ class Agent:
         self.transport.handlers[GATEWAY] = self.flows.serve_gateway
         self.transport.handlers[PASS_ON] = self.requests.serve
         self.transport.handlers["fleet.coordinate"] = self.flows.serve_coordinator
-        self.server = ControlServer(agent_socket(settings, env, root), self.control)
+        self.server = ControlServer(own_socket, self.control)
         self.metrics = MetricsServer(self._measured)
         self.stopping = asyncio.Event()
         self._load_told = float("-inf")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, StoreError
 from edgert.core.settings.folders import data_folder
-from edgert.core.settings.gateway import GatewaySettings, agent_socket, revoked_request, update_request
+from edgert.core.settings.gateway import GatewaySettings, revoked_request, update_request
 from edgert.core.system_clock import SystemClock
 from edgert.flow.physical import Fusion
 from edgert.limits import service_memory
@@ -140,7 +140,7 @@ class Daemon:
             self.revoked.take_untrusted if settings.links.crl else None,
         )  # fmt: skip
         self.central.connect(self.mqtt_api, self.uplink, self.flows)
-        self.control = ControlSocket(settings, commands.of_control_plane() | commands.of_agent())
+        self.control = ControlSocket(settings, commands.of_control_plane() | commands.of_agent(), self.status)
         self.web: Any = None
         self._stop = asyncio.Event()
         self.files_s = FILES_S
@@ -258,9 +258,9 @@ class Daemon:
         if (web := self.settings.web).enabled:
             from gateway.web.server import WebServer  # costs 9 MB, so only where it is wanted
 
-            agent = agent_socket(self.settings, os.environ, os.geteuid() == 0)
-            self.web = WebServer(web.host, web.port, self.status.object, self.status.results, agent)
-            await self.web.start()
+            told, agent = self.status, self.control.agent
+            self.web = WebServer(web.host, web.port, told.object, told.results, told.history.plot, agent.socket)
+            await self.web.start(agent.serves_page)
         if self.links:
             await self.links.start()
             await self.links.sync(self.flows.runs)

@@ -150,6 +150,7 @@ def operator(name: str, kind: str, rows: int) -> dict[str, Any]:
     return {
         "name": name,
         "type": kind,
+        "gateway": None,
         "rows_in": rows,
         "rows_out": rows,
         "rate_in": 10.0,

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 
 VERBS: Final = frozenset({
-    "status", "figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop", "part.export",
-    "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence", "part.copy", "part.ahead",
+    "status", "figures", "part.figures", "part.check", "part.status", "part.deploy", "part.remove", "part.stop",
+    "part.export", "part.prepare", "part.commit", "part.abort", "part.rules", "part.fence", "part.copy", "part.ahead",
 })  # fmt: skip
 """Verbs of a gateway that other boards may use, through its agent."""
 ASK_S: Final = 75.0
@@ -49,7 +49,7 @@ VOTER: Final = "voter"
 """The section in which a board tells of its vote (`agent.fleet.presence`)."""
 AWAY_S: Final = 1.0
 """Longest wait for a gateway that is away, as its agent says. It may be back; one that hangs is not waited for."""
-STATUS_VERBS: Final = frozenset({"status", "figures", "part.status"})
+STATUS_VERBS: Final = frozenset({"status", "figures", "part.figures", "part.status"})
 AGAIN: Final = "try again in a moment"
 JOINS: Final = f"(there, but not in this fleet yet): {AGAIN}; if it stays so, stop the agent there"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from edgert.control.client import ControlClient
-from edgert.control.messages import MAX_STATE_BYTES, ControlError
+from edgert.control.messages import MAX_STATE_BYTES, ControlError, VerbError
 from edgert.core.errors import show
 
 log = logging.getLogger(__name__)
@@ -32,8 +34,9 @@ class Client(Protocol):
 class LocalGateway:
     """The last answers of this board's gateway; `connected` is False while it does not answer."""
 
-    def __init__(self, socket: str, name: str, client: Client | None = None) -> None:
-        """`client`: another way to ask the gateway than its socket."""
+    def __init__(self, socket: str, name: str, client: Client | None = None, own_socket: str = "") -> None:
+        """`client`: another way to ask the gateway than its socket. `own_socket`: path of this agent's control socket,
+        which the gateway's page asks; empty: the gateway need not know."""
         self.client: Client = client or ControlClient(socket, max_request_bytes=MAX_STATE_BYTES)
         self.connected = False
         self.error = "not asked yet"
@@ -41,13 +44,16 @@ class LocalGateway:
         self.status: Mapping[str, Any] = {}
         self.parts: Mapping[str, Any] = {}
         """Flow -> its part here, as `part.status` says it; also of flows that are only prepared."""
-        self._name = name
+        self._name, self._own_socket = name, own_socket and os.path.abspath(own_socket)
 
     async def look(self) -> None:
         """Ask for figures, status and parts."""
         try:
             figures, status = await self.client.call("figures"), await self.client.call("status")
             parts = await self.client.call("part.status")
+            if self._own_socket:
+                with suppress(VerbError):  # a gateway of an older version asks where its settings say
+                    await self.client.call("agent.here", {"socket": self._own_socket})
         except ControlError as error:
             self._lost(str(error))
             return

@@ -112,7 +112,8 @@ def awaited(stages: tuple[DemoStage, ...]) -> list[DemoStage]:
 
 
 def _operators(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [operator for flow in status.get("flows", ()) for operator in flow["operators"]]
+    """Operators that the gateway itself runs: of others it has no figures."""
+    return [o for flow in status.get("flows", ()) for o in flow["operators"] if o.get("gateway") is None]
 
 
 def _dropped(status: Mapping[str, Any]) -> int:

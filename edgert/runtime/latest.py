@@ -24,6 +24,8 @@ class LatestWindow:
         self.rows: list[Row] = []
         self.beyond = 0
         """Rows of the window that are not kept."""
+        self.changes = 0
+        """Calls of `add`; it tells whether there is anything new."""
         self._indexes: dict[tuple[str, ...], int] = {}
         self._bytes = 0
 
@@ -32,6 +34,7 @@ class LatestWindow:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Takes what a flow shipped. A newer contribution of a key replaces an older one; older windows are skipped."""
+        self.changes += 1
         for row in rows:
             window: float = row["window_start"] if "window_start" in row else row["time"]
             if self.start is None or window > self.start:

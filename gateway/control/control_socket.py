@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from edgert.control.messages import MAX_STATE_BYTES, ControlError
 from edgert.control.server import ControlServer, Handler
 from edgert.core.settings.gateway import GatewaySettings, control_socket
+from gateway.control.agent_link import AgentLink
+from gateway.status.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +21,10 @@ log = logging.getLogger(__name__)
 class ControlSocket:
     """Serves `handlers` for as long as the daemon runs; nothing, where the settings say so."""
 
-    def __init__(self, settings: GatewaySettings, handlers: Mapping[str, Handler]) -> None:
-        self.handlers = dict(handlers)
+    def __init__(self, settings: GatewaySettings, handlers: Mapping[str, Handler], status: Status) -> None:
+        """`handlers`: by verb; those of `AgentLink` are added."""
+        self.agent = AgentLink(settings, status)
+        self.handlers = {**handlers, **self.agent.verbs()}
         self.path = control_socket(settings, os.environ, os.geteuid() == 0) if settings.control.enabled else ""
         self._server: ControlServer | None = None
 

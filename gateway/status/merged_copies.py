@@ -14,6 +14,7 @@ from typing import Any, Final
 from edgert.flow.plan import uncopied
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report
+from gateway.status.devices import together
 
 MOST_STAGES: Final = 256
 """Stages of a flow that are shown one by one. Of a flow with more, all copies of an operator are shown as one."""
@@ -21,7 +22,7 @@ _ADDED: Final = (
     "rows_in", "rows_out", "failures", "retries", "dead_letters", "turns", "busy_s", "queued_s", "scheduling_s",
     "queue_rows", "queue_bytes", "held_bytes",
 )  # fmt: skip
-_OF_ALL: Final = ("never_seen", "came", "seen")
+_OF_ALL: Final = ("never_seen", "came", "seen", "devices")
 """Entries of a source's input that no copy can tell alone."""
 
 
@@ -65,7 +66,9 @@ def merge_reports(reports: Sequence[Report]) -> Report:
         drops=dict(drops),
         unusable=unusable,
         latency=[sum(counts) for counts in zip(*(one.latency for one in reports), strict=True)],
-        input={n: told for one in newest_last for n, told in one.items() if n not in _OF_ALL} | never_seen(reports),
+        input={n: told for one in newest_last for n, told in one.items() if n not in _OF_ALL}
+        | never_seen(reports)
+        | _devices(reports),
         at=max(one.at for one in reports),
     )
 
@@ -80,6 +83,12 @@ def never_seen(copies: Sequence[Report]) -> dict[str, Any]:
     came = {name: sample for one in told for name, sample in one.get("came", {}).items() if name in fields}
     seen = {name for one in told for name in one.get("seen", ())}
     return {"never_seen": fields, "came": came, "seen": sorted(seen)}
+
+
+def _devices(reports: Sequence[Report]) -> dict[str, Any]:
+    """`devices` of all copies of a source: each hears others."""
+    counts = together(one.input["devices"] for one in reports if "devices" in one.input)
+    return {"devices": counts} if counts else {}
 
 
 def _age(told: Mapping[str, Mapping[str, float]]) -> float:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-import psutil
-
 import edgert
-from edgert.core.batch import Row
 from edgert.core.clock import Clock
 from edgert.core.ids import epoch_ordinal
 from edgert.flow.part_states import PartState
@@ -23,7 +20,11 @@ from gateway.hosts.host import Host
 from gateway.status.activity import AcknowledgementWait, ActivityMeter, MessageRate, RecentActivity
 from gateway.status.all_dropped import loses_rows
 from gateway.status.conditions import UNACKNOWLEDGED_WARNING_S, conditions, worst
+from gateway.status.devices import DeviceCounts, of_all, together
+from gateway.status.history import History
 from gateway.status.merged_copies import edges_of, is_large, never_seen, reports_of, shown_name
+from gateway.status.process import ProcessFigures
+from gateway.status.results import SHOWN_RESULTS, newest_window, units_of
 from gateway.status.rows_ahead import RowsAhead
 
 Where = tuple[str, str, str]
@@ -32,8 +33,6 @@ LOOK_S = 0.9
 """Reports are asked for at most this often when somebody looks,"""
 UNASKED_LOOK_S = 2.0
 """and so often when nobody does."""
-SHOWN_RESULTS = 20
-"""Rows of the newest window that the status holds; `results` has the others."""
 
 
 class Status:
@@ -53,14 +52,13 @@ class Status:
         parts other than flows have dropped."""
         self._gateway, self._fleet, self._flows, self._host, self._clock = gateway, fleet, flows, host, clock
         self._sections, self._of_parts = sections, drops
-        self._process = psutil.Process()
-        self._process.cpu_percent()
-        self._cpu = 0.0
+        self._process = ProcessFigures()
         self._started = self._clock.monotonic()
         self._recent: dict[str, RecentActivity] = {}
         self._reports: dict[str, dict[str, Report]] = {}
         """Reports of large flows at the last look."""
         self._meters: dict[str, ActivityMeter] = {}
+        self.history = History(flows, clock)
         self._messages, self._waiting = MessageRate(), AcknowledgementWait()
         self._waiting_of: dict[str, AcknowledgementWait] = {}
         """Waits for acknowledgements by flow."""
@@ -83,10 +81,8 @@ class Status:
             "fleet": self._fleet,
             "version": edgert.__version__,
             "uptime_s": round(self._clock.monotonic() - self._started, 1),
-            "rss_bytes": self._process.memory_info().rss,
+            **self._process.plain(),
             "state_limit_bytes": None if math.isinf(limit := self._host.memory.limit_bytes) else int(limit),
-            "cpu_percent": self._cpu,
-            "written_bytes": self._written_bytes(),
             **sections,
             "drops": drops,
             "flows": [
@@ -97,6 +93,9 @@ class Status:
                 *(_failed(name, why) for name, why in self._flows.failed.items()),
             ],
         }
+        status["devices"] = of_all(
+            (filter_, counts) for flow in status["flows"] for filter_, counts in flow.pop("devices_by_filter", ())
+        )
         found = conditions(status)
         by_flow = {condition.name: condition.plain() for condition in found if condition.part == "flow"}
         for flow in status["flows"]:
@@ -112,14 +111,7 @@ class Status:
         run = self._flows.runs.get(flow)
         if run is None:
             return None
-        return {"flow": flow, "offset": offset, **_window(run, offset, limit)}
-
-    def _written_bytes(self) -> int | None:
-        """None where the kernel does not count it."""
-        try:
-            return int(self._process.io_counters().write_bytes)
-        except (psutil.Error, OSError, NotImplementedError):
-            return None
+        return {"flow": flow, "offset": offset, **newest_window(run, offset, limit)}
 
     def _look(self, after_s: float) -> None:
         now = self._clock.monotonic()
@@ -135,9 +127,10 @@ class Status:
             recent[run.flow.name] = meter.look(reports)
             meter.progress.look(run, reports, now)
         self._recent, self._meters, self._seen_at, self._reports = recent, meters, now, of_large
+        self.history.sample()
         self._messages.look(self._sections["ingest"]()["messages"], now)
         self._look_at_outbox(self._sections["central"](), now)
-        self._cpu = self._process.cpu_percent()
+        self._process.look()
 
     def _look_at_outbox(self, central: dict[str, Any], now: float) -> dict[str, dict[str, Any]]:
         """Returns for each flow the rows that wait for an acknowledgement, and for how long no acknowledgement of that
@@ -200,7 +193,8 @@ class Status:
             "possible_loops": self._possible_loops(name),
             "filters": sorted({source.filter for source in self._flows.flow_registry.sources.get(name, ())}),
             **_input(run, reports),
-            **_window(run, 0, SHOWN_RESULTS),
+            "units": units_of(reports),
+            **newest_window(run, 0, SHOWN_RESULTS),
         }
 
     def _state(self, run: FlowRun) -> str:
@@ -255,16 +249,22 @@ def _input(run: FlowRun, reports: Mapping[str, Report]) -> dict[str, Any]:
     malformed: dict[str, Any] | None = None
     still = []
     sources: dict[str, list[Report]] = {}
+    devices: dict[str, list[DeviceCounts]] = {}
     for name, told in reports.items():
-        if run.stages[name].planned.kind != "source":
+        if run.stages[name].planned.kind != "source" or not run.on_board(run.stages[name].planned):
             continue
+        if (topic := run.stages[name].planned.parameters.get("topic")) and "devices" in told.input:
+            devices.setdefault(topic.filter, []).append(told.input["devices"])
         bad = told.input.get("malformed")
         if bad and (malformed is None or bad["age_s"] < malformed["age_s"]):
             malformed = {"operator": shown_name(run, name), **bad}
         sources.setdefault(uncopied(name)[0], []).append(told)
         if told.input.get("still"):
             still.append(told.input["still"])
+    by_filter = [(filter_, counts) for filter_, copies in devices.items() if (counts := together(copies))]
     return {
+        "devices": together(counts for _, counts in by_filter),
+        "devices_by_filter": by_filter,
         "malformed": malformed,
         "never_seen": [
             {"operator": name, "fields": found["never_seen"], "came": found["came"], "seen": found["seen"]}
@@ -296,23 +296,7 @@ def _failed(name: str, why: str) -> dict[str, Any]:
         "latest_kept": 0,
         "latest_total": 0,
         "keys": [],
+        "times": [],
     }
     zero = {"version": 0, "epoch": 0, "rows_shipped": 0, "dropped": 0}
     return {"name": name, "state": "failed", "description": why, **zero, **nothing}
-
-
-def _window(run: FlowRun, offset: int, limit: int) -> dict[str, Any]:
-    """Rows of the newest window, `limit` of them from `offset`."""
-    latest = run.latest
-    rows = [_shown(row, latest.keys) for row in latest.rows[offset : offset + limit]]
-    kept = len(latest.rows)
-    return {"latest": rows, "latest_kept": kept, "latest_total": kept + latest.beyond, "keys": list(latest.keys)}
-
-
-def _shown(row: Row, keys: Sequence[str] = ()) -> Row:
-    """A shipped row for people: of a sketch its size, and the source only where results are told apart by it."""
-    return {
-        name: f"{len(value)} bytes" if isinstance(value, bytes) else value
-        for name, value in row.items()
-        if name != "source" or "source" in keys
-    }

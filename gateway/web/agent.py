@@ -18,6 +18,7 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "fleet.status": {"members": list},
     "fleet.flows": {"flows": dict},
     "fleet.moves": {"moves": list},
+    "fleet.operators": {"boards": dict},
 }
 """Verbs that the page may ask, and the fields that it needs of the answer."""
 
@@ -31,11 +32,11 @@ async def no_agent(verb: str) -> dict[str, Any]:
 
 
 class AgentClient:
-    """Asks the agent that serves the socket at `path`."""
+    """Asks the agent that serves the socket at `path()`: an agent may come, and say where it is, at any time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Callable[[], str]) -> None:
         self._path = path
-        self._client = ControlClient(path, TIMEOUT_S)
+        self._client: ControlClient | None = None
         self._known: dict[str, tuple[float, dict[str, Any]]] = {}
 
     async def ask(self, verb: str) -> dict[str, Any]:
@@ -49,8 +50,11 @@ class AgentClient:
         return known
 
     async def _ask(self, verb: str) -> dict[str, Any]:
-        if not self._is_there():
+        if not (path := self._path_if_there()):
             return {"agent": False}
+        if self._client is None or self._client.path != path:
+            await self.close()
+            self._client = ControlClient(path, TIMEOUT_S)
         try:
             told = await self._client.call(verb)
         except EdgertError as error:
@@ -60,9 +64,11 @@ class AgentClient:
             return {"agent": True, "error": f"expected the agent's {verb}, got {show(told)}"}
         return {**told, "agent": True}
 
-    def _is_there(self) -> bool:
-        return os.path.exists(self._path)
+    def _path_if_there(self) -> str:
+        path = self._path()
+        return path if path and os.path.exists(path) else ""
 
     async def close(self) -> None:
         """End the connection."""
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()

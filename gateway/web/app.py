@@ -14,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from gateway.status.history import Plot
 from gateway.web.agent import AskAgent, no_agent
 from gateway.web.exposition import render
 from gateway.web.guard import App, WebGuard
 from gateway.web.health import answer
-from gateway.web.snapshots import Snapshots
+from gateway.web.page_view import PageView
+from gateway.web.snapshots import MakeView, Snapshots
 
 JSON = "application/json"
 PAGE_MOVES = 10
@@ -42,6 +44,17 @@ Results = Callable[[str, int, int], dict[str, Any] | None]
 """(flow, offset, limit): rows of the flow's newest window; None where there is no such flow."""
 
 
+AskPlot = Callable[[str, str], Plot | None]
+"""(flow, column): values of the last hour; None where there is no such flow."""
+MAX_WHOLE = 64
+"""Flows that one page may have open."""
+
+
+def no_plot(flow: str, column: str) -> Plot:
+    """Answers for a gateway without results."""
+    return Plot(flow, [], [], "", [], [], 0)
+
+
 def no_results(flow: str, offset: int, limit: int) -> None:
     """Answers for a gateway without flows."""
 
@@ -62,13 +75,13 @@ class Events:
     def full(self) -> bool:
         return self.streams >= MAX_STREAMS
 
-    async def stream(self) -> AsyncIterator[bytes]:
-        """One status each interval until the page goes or the server stops."""
+    async def stream(self, make_json: MakeView[bytes]) -> AsyncIterator[bytes]:
+        """One status each interval, in the form that `make_json` gives it, until the page goes or the server stops."""
         self.streams += 1
         try:
             yield b"retry: 2000\n\n"
             while not self._closing.is_set():
-                yield b"data: " + self._snapshots.view(msgspec.json.encode) + b"\n\n"
+                yield b"data: " + self._snapshots.view(make_json) + b"\n\n"
                 try:
                     async with asyncio.timeout(self._interval_s):
                         await self._closing.wait()
@@ -83,6 +96,7 @@ def make(
     bound_host: str,
     interval_s: float = EVENT_INTERVAL_S,
     results: Results = no_results,
+    plot: AskPlot = no_plot,
     agent: AskAgent = no_agent,
 ) -> tuple[App, Events]:
     """The application, and its event streams (to be closed before the server stops)."""
@@ -95,7 +109,9 @@ def make(
     async def api_events(request: Request) -> Response:
         if events.full():
             return PlainTextResponse(f"{MAX_STREAMS} pages are open already; close one.\n", 503, _NO_STORE)
-        return StreamingResponse(events.stream(), media_type="text/event-stream", headers=_NO_STORE)
+        asked = request.query_params
+        whole = PageView(frozenset(asked.getlist("whole")[:MAX_WHOLE])) if "whole" in asked else msgspec.json.encode
+        return StreamingResponse(events.stream(whole), media_type="text/event-stream", headers=_NO_STORE)
 
     async def metrics(request: Request) -> Response:
         text, content_type = snapshots.view(render)
@@ -116,19 +132,30 @@ def make(
             return PlainTextResponse("expected a flow that runs here: /api/results?flow=NAME\n", 404, _NO_STORE)
         return Response(msgspec.json.encode(found), media_type=JSON, headers=_NO_STORE)
 
+    async def api_plot(request: Request) -> Response:
+        asked = request.query_params
+        found = plot(asked.get("flow", ""), asked.get("column", ""))
+        if found is None:
+            return PlainTextResponse("expected a flow that runs here: /api/plot?flow=NAME\n", 404, _NO_STORE)
+        return Response(msgspec.json.encode(found), media_type=JSON, headers=_NO_STORE)
+
     async def api_scheduling(request: Request) -> Response:
         return Response(msgspec.json.encode(await agent("sched.status")), headers=_NO_STORE, media_type=JSON)
 
     async def api_fleet(request: Request) -> Response:
         told = await agent("fleet.status")
         if "members" in told:
-            flows, moves = await asyncio.gather(agent("fleet.flows"), agent("fleet.moves"))
+            flows, moves, operators = await asyncio.gather(
+                *map(agent, ("fleet.flows", "fleet.moves", "fleet.operators"))
+            )
             told = {**told, "flows": flows.get("flows", {}), "flows_error": flows.get("error", "")}
             told |= {"moves": moves.get("moves", [])[-PAGE_MOVES:], "loads": moves.get("loads", {})}
+            told["boards"] = operators.get("boards", {})
         return Response(msgspec.json.encode(told), headers=_NO_STORE, media_type=JSON)
 
     routes = [
         Route("/api/results", api_results),
+        Route("/api/plot", api_plot),
         Route("/api/scheduling", api_scheduling),
         Route("/api/fleet", api_fleet),
         Route("/livez", livez),

@@ -11,8 +11,8 @@ from typing import Any
 
 import uvicorn
 
-from gateway.web.agent import AgentClient, no_agent
-from gateway.web.app import Results, make, no_results
+from gateway.web.agent import AgentClient
+from gateway.web.app import AskPlot, Results, make, no_plot, no_results
 from gateway.web.connections import Connection
 
 log = logging.getLogger("gateway.web")
@@ -46,13 +46,13 @@ class WebServer:
         port: int,
         status: Callable[[], dict[str, Any]],
         results: Results = no_results,
-        agent_socket: str = "",
+        plot: AskPlot = no_plot,
+        agent_socket: Callable[[], str] = lambda: "",
     ) -> None:
-        """`agent_socket`: of this board's agent; empty: it has none."""
-        self._host, self._port = host, port
-        self._agent = AgentClient(agent_socket) if agent_socket else None
-        ask = self._agent.ask if self._agent else no_agent
-        self._app, self._events = make(status, host, results=results, agent=ask)
+        """`agent_socket`: path of the control socket of this board's agent as of now; empty: it has none."""
+        self._host, self.port = host, port
+        self._agent = AgentClient(agent_socket)
+        self._app, self._events = make(status, host, results=results, plot=plot, agent=self._agent.ask)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.url = ""
@@ -60,13 +60,14 @@ class WebServer:
         self.error = ""
         """Why there is no page, if there is none."""
 
-    async def start(self) -> bool:
-        """Binds and serves. False (and `error`, and a log line) when that is not possible."""
+    async def start(self, served: Callable[[str, int], None] = lambda host, port: None) -> bool:
+        """Binds and serves, and calls `served` with host and port. False (and `error`, and a log line) when that is
+        not possible."""
         try:
-            listener = _bind(self._host, self._port)
+            listener = _bind(self._host, self.port)
         except OSError as problem:
             self.error = (
-                f"web page: expected to listen on {self._host}:{self._port}, got: {problem.strerror or problem}; "
+                f"web page: expected to listen on {self._host}:{self.port}, got: {problem.strerror or problem}; "
                 "set another [web] port (0 takes a free one), or enabled = false"
             )
             log.error("%s. The gateway goes on without it.", self.error)
@@ -90,8 +91,10 @@ class WebServer:
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="web")
         self._task.add_done_callback(self._ended)
         shown = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{shown}:{listener.getsockname()[1]}/"
+        self.port = listener.getsockname()[1]
+        self.url = f"http://{shown}:{self.port}/"
         log.info("web page on %s", self.url)
+        served(self._host, self.port)
         return True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -106,8 +109,7 @@ class WebServer:
         if self._server is None or self._task is None:
             return
         self._events.close()
-        if self._agent is not None:
-            await self._agent.close()
+        await self._agent.close()
         self._server.should_exit = True
         self._server.ended.set()
         done, _ = await asyncio.wait({self._task}, timeout=STOP_S + 2)

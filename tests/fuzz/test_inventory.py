@@ -49,6 +49,8 @@ FUZZED: Final = {
     "edgert/codecs/base.py:repeated_keys_untrusted": B,
     "edgert/control/messages.py:feed_untrusted": "tests/control/test_messages.py",
     "edgert/control/messages.py:request_untrusted": "tests/control/test_messages.py",
+    "edgert/control/board_figures.py:figures_untrusted": "tests/control/test_board_figures.py",
+    "edgert/operators/sources/units.py:units_untrusted": "tests/operators/sources/test_units.py",
     "edgert/control/messages.py:answer_untrusted": "tests/control/test_messages.py",
     "edgert/boards/slots.py:pending_untrusted": "tests/boards/test_slots.py",
     "edgert/boards/revocation.py:read_list_untrusted": B,

@@ -187,8 +187,8 @@ class Web:
     port: int = setting(8080, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
     agent_socket: str = setting(
         "",
-        doc="control socket of this board's agent, for the card OS scheduling; empty: `agent.sock` where "
-        "`control.sock` is by default",
+        doc="control socket of this board's agent, for the page's cards Fleet and OS scheduling; empty: as the agent "
+        "says it, or `agent.sock` where `control.sock` is by default",
     )
 
 

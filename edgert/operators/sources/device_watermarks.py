@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from edgert.core.batch import NO_WATERMARK
 from edgert.core.text.long_text import beyond_short
 from edgert.operators.base.memory import MemoryBudget
+from edgert.operators.sources.silent_devices import SilentDevices
 from edgert.operators.state.bounded_keys import MAX_KEYS, PORTIONS
 
 MEMORY_BYTES: Final = 48 << 20
@@ -75,6 +76,7 @@ class Devices:
     """Number of this copy's place on the shared board."""
     memory: MemoryBudget = field(default_factory=MemoryBudget, compare=False)
     """The source's part of its flow's budget."""
+    silent: SilentDevices = field(default_factory=SilentDevices, compare=False)
     _most: int = 0
     """Devices that `latest` has room for."""
     _beyond_bytes: int = 0
@@ -83,6 +85,7 @@ class Devices:
     def observe(self, latest: Mapping[str, float], now: float) -> None:
         """Takes the newest event times of devices that were heard at `now`; `greatest` is up to the caller."""
         self.add(latest)
+        self.silent.back(latest)
         self.heard.update(dict.fromkeys(latest, now))
         self.last_heard = now
 
@@ -121,9 +124,10 @@ class Devices:
     def expire(self, now: float) -> list[str]:
         """Takes out devices silent for longer than the time-out and names them."""
         limit = now - self.idle_timeout_s
-        idle = [device for device, heard in self.heard.items() if heard < limit]
+        idle = {device: heard for device, heard in self.heard.items() if heard < limit}
         self.remove(idle)
-        return idle
+        self.silent.add(idle.items())
+        return list(idle)
 
     def take_back(self, limit: float) -> list[str]:
         """The clock was ahead: times beyond `limit` are forgotten, and the watermark that they led to. Returns the

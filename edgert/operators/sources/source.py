@@ -188,6 +188,8 @@ class Source(Logic):
             return []
         if self.unseen.missing:
             self.unseen.look(batch)
+        if batch.arrival >= self.unseen.units.next_look:
+            self.unseen.units.look(batch)
         wall = batch.wall if batch.wall > CLOCK_IS_SET else math.nan
         decoded = self.codec.decode_batch_untrusted(batch.topics, batch.payloads, self._captures, wall)
         if decoded.bad_values:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from edgert.codecs.base import Captures, Codec, parse_untrusted
 from edgert.core.batch import RawBatch, Row
 from edgert.core.errors import PayloadError, show
+from edgert.operators.sources.units import Units
 
 LOOK_S: Final = 1.0
 """A payload is decoded at most this often without a reason of its own."""
@@ -34,6 +35,7 @@ class UnseenFields:
         self.seen: dict[str, None] = {}
         self.came: dict[str, str] = {}
         """Fields of `missing` that a payload had, with null or, in JSON, a value that cannot be used, and what came."""
+        self.units = Units(captures)
         self._codec, self._captures = codec, captures
         self._needles = {name: name.rpartition(".")[2].encode() for name in self.missing}
         self._began: float | None = None

@@ -51,7 +51,8 @@ class Report:
     """Input of a source, as far as there is any to report: `malformed` (the newest malformed payload: `topic`,
     `beginning`, `reason`, `age_s`), `never_seen` (fields that the flow names and no payload had), `came` (those that
     payloads named without a usable value), `seen` (the fields of payloads), `still` (see `Devices.still`), `ahead` (the
-    newest message with a row ahead of time, see `AheadOfTime`)."""
+    newest message with a row ahead of time, see `AheadOfTime`), `units` (see `Units.found`), `devices` (see
+    `SilentDevices.plain`; only of a source whose devices' times matter)."""
     held_bytes: int = 0
     """Bytes of what it keeps by key, about; a gauge, as the queue's figures."""
     at: float = 0.0
@@ -122,6 +123,10 @@ def input_of(stage: Stage, now: float) -> dict[str, Any]:
     if missing := source.unseen.never_seen(now):
         found |= {"never_seen": missing, "came": source.unseen.came.copy()}
         found |= {"seen": sorted(set(source.unseen.seen) - ALWAYS)}
+    if units := source.unseen.units.found():
+        found["units"] = units
+    if source.heeded:
+        found["devices"] = source.devices.silent.plain(len(source.devices.latest), now)
     if still := source.devices.still():
         found["still"] = list(still)
     return found

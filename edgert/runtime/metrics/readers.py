@@ -24,12 +24,14 @@ def at(*path: str, scale: float = 1.0) -> Callable[[StatusObject], Iterator[Labe
 
 
 def each_operator(key: str) -> Callable[[StatusObject], Iterator[Labelled]]:
-    """Reads `key` of every operator of every flow; labels: flow, operator, type."""
+    """Reads `key` of every operator on this board; labels: flow, operator, type. Those elsewhere are the metrics of
+    other gateways."""
 
     def read(status: StatusObject) -> Iterator[Labelled]:
         for flow in status.get("flows", ()):
             for operator in flow.get("operators", ()):
-                yield (flow["name"], operator["name"], operator.get("type", "")), operator.get(key)
+                if operator.get("gateway") is None:
+                    yield (flow["name"], operator["name"], operator.get("type", "")), operator.get(key)
 
     return read
 

@@ -18,8 +18,8 @@ from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
 from gateway.status.activity import ActivityMeter, RecentActivity
 from gateway.status.all_dropped import loses_rows
+from gateway.status.results import _shown
 from gateway.status.sections import control_connection_drops
-from gateway.status.status import _shown
 from tests.runtime.worlds import flow_run
 
 
@@ -120,7 +120,7 @@ def test_what_was_written_to_disks_is_told_where_the_kernel_counts_it(
     def denied() -> None:
         raise psutil.AccessDenied
 
-    monkeypatch.setattr(status._process, "io_counters", denied)
+    monkeypatch.setattr(status._process._process, "io_counters", denied)
     assert status.object()["written_bytes"] is None
 
 

@@ -51,7 +51,7 @@ def url(tmp_path: Path) -> Iterator[str]:
         handlers = {verb: _answer(told) for verb, told in TOLD.items()}
         agent = ControlServer(str(tmp_path / "agent.sock"), handlers)
         await agent.start()
-        server = WebServer("127.0.0.1", 0, example_status, agent_socket=str(tmp_path / "agent.sock"))
+        server = WebServer("127.0.0.1", 0, example_status, agent_socket=lambda: str(tmp_path / "agent.sock"))
         assert await server.start()
         found[0] = server.url
         ready.set()

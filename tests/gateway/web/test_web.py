@@ -14,10 +14,11 @@ import pytest
 from edgert.control.server import ControlServer, Handler
 from edgert.core.errors import EdgertError
 from edgert.core.text.hosts import is_loopback
+from gateway.status.history import Plot, PlotLine
 from gateway.web.guard import host_name_untrusted
 from gateway.web.health import reasons
 from gateway.web.server import WebServer
-from tests.gateway.web.web_rig import TIMEOUT_S, get, get_another, serve
+from tests.gateway.web.web_rig import TIMEOUT_S, connect, get, get_another, read_head, request, serve
 from tests.status_example import example_status, judged
 
 
@@ -67,6 +68,51 @@ def test_status_is_what_the_gateway_says_as_strict_json() -> None:
         assert json.loads(answer.body) == {**status, "cpu_percent": None}
 
     serve(check, lambda: judged(status))
+
+
+def test_of_flows_that_are_folded_on_the_page_only_a_line_is_sent() -> None:
+    status = example_status()
+    flow = status["flows"][0]
+    status["flows"] += [{**flow, "name": f"more-{number}"} for number in range(19)]
+    whole = {name: judged(status)["flows"][0][name] for name in ("operators", "edges", "latest")}
+
+    async def check(server: WebServer) -> None:
+        reader, writer = await connect(server)
+        writer.write(request("/api/events?whole=&whole=air", "localhost"))
+        await read_head(reader)
+        await reader.readuntil(b"data: ")
+        told = json.loads(await reader.readuntil(b"\n\n"))
+        writer.close()
+        first, *others = told["flows"]
+        assert {name: first[name] for name in whole} == json.loads(json.dumps(whole))
+        assert len(others) == 19
+        assert others[0]["condition"]["name"] == "more-0"
+        assert "edges" not in others[0]
+        assert [one["type"] for one in others[0]["operators"]] == ["mqtt_source"]
+        assert len(json.dumps(others[0])) < len(json.dumps(first)) / 2
+
+    serve(check, lambda: judged(status))
+
+
+def test_a_plot_is_that_of_the_flow_and_column_and_404_of_none() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def plot(flow: str, column: str) -> Plot | None:
+        asked.append((flow, column))
+        line = PlotLine(("s1",), [1.5, None])
+        return Plot(flow, ["source"], ["mean"], "mean", [10.0, 20.0], [line], 0) if flow == "air" else None
+
+    async def check() -> None:
+        server = WebServer("127.0.0.1", 0, example_status, plot=plot)
+        assert await server.start()
+        found, none = [await get(server, f"/api/plot?flow={name}&column=mean") for name in ("air", "other")]
+        await server.stop()
+        assert json.loads(found.body)["lines"] == [{"key": ["s1"], "values": [1.5, None]}]
+        assert none.status == 404
+        assert b"expected a flow that runs here" in none.body
+
+    asyncio.run(asyncio.wait_for(check(), TIMEOUT_S))
+    assert asked == [("air", "mean"), ("other", "mean")]
 
 
 def test_every_answer_forbids_foreign_content_and_other_origins() -> None:
@@ -234,7 +280,7 @@ def scheduling(tmp_path: Path, handlers: dict[str, Handler], asked: int = 1) -> 
         agent = ControlServer(path, handlers)
         if handlers:
             await agent.start()
-        server = WebServer("127.0.0.1", 0, example_status, agent_socket=path)
+        server = WebServer("127.0.0.1", 0, example_status, agent_socket=lambda: path)
         assert await server.start()
         for _ in range(asked):
             answer = await get(server, "/api/scheduling")
