@@ -1,27 +1,57 @@
 // The card of the fleet: boards around this one, as far away as their round trips are long, and what runs on each.
 
-import { fill, make } from "/elements.js";
-import { DASH, bytes, cell, count, milliseconds, percent, significant } from "/format.js";
+import { fill, heads, makeSvg } from "/elements.js";
+import { DASH, bytes, count, milliseconds, moment, percent, significant, zone } from "/format.js";
 import { set } from "/graph.js";
 
 const EVERY_MS = 5000;
 const LATER_MS = 15000; // without an agent
-const SVG = "http://www.w3.org/2000/svg";
-const CENTRE = { x: 320, y: 200 };
+const HEIGHT = 400;
+const NARROW = 340;
+const BROAD = 640;
 const RADIUS = { least: 62, most: 165 };
-const WIDE = 1.5;
+const WIDEST = 1.5;
 const RINGS = 3;
 const NAME = 18;
 const $ = (id) => document.getElementById(id);
 const COLUMNS = ["Board", "State", "Round trip", "Estimated", "Load", "Cores", "Needs now", "As predicted", "In 3 min", "Runs"];
 const TEXTS = ["Board", "State", "Runs", "Time", "From", "To", "Reason"];
 const MOVES = ["Time", "From", "To", "Reason", "Pause", "Sent", "Rows delayed"];
+const LOOPBACK = /^(localhost$|127\.|::1$|\[::1\]$)/;
+const ANY = new Set(["", "0.0.0.0", "::"]);
+const HOST = /^[A-Za-z0-9.:_-]+$/;
+const UNKNOWN = { rows_in: null, rows_out: null, rate_in: null, queue_rows: null, queue_bytes: null, busy_s: null };
+
+let known = null;
+
+// A flow with the figures that other boards tell of their operators; where they tell none, with no figures: this
+// gateway's own would be zeros that mean nothing.
+export function elsewhere(flow) {
+  const operators = flow.operators.map((o) =>
+    (o.gateway ? { ...o, ...UNKNOWN, ...known?.boards?.[o.gateway]?.flows?.[flow.name]?.[o.name] } : o));
+  return { ...flow, operators };
+}
+
+// Units that devices name to other boards.
+export const unitsElsewhere = (flow) => Object.values(known?.boards ?? {}).flatMap((board) => board.units?.[flow] ?? []);
+
+// The address of a board's page; empty where this browser may not reach it.
+export function pageOf(board) {
+  const page = known?.boards?.[board]?.page;
+  const address = String(known?.members?.find((m) => m.gateway === board)?.address?.[0] ?? "");
+  if (!page) return "";
+  const host = ANY.has(page.host) ? address : page.host;
+  const here = LOOPBACK.test(location.hostname) && LOOPBACK.test(address);
+  if (!HOST.test(host) || (LOOPBACK.test(host) && !here)) return "";
+  return `//${host.includes(":") ? `[${host}]` : host}:${page.port}/`;
+}
 
 export async function watch() {
   let wait = EVERY_MS;
   if (!document.hidden) {
     const answer = await fetch("/api/fleet").catch(() => null);
     const told = answer?.ok ? await answer.json().catch(() => null) : null;
+    known = told?.members ? told : null;
     show(told);
     if (told && !told.agent) wait = LATER_MS;
   }
@@ -54,7 +84,7 @@ const need = (load) => percent(load && Math.max(load.cpu, load.link));
 function move(m) {
   const made = m.to !== null;
   return [
-    [cell("time", m.at), ""], [m.from, ""], [m.to ?? "stays", ""], [m.reason, "reason-of-move"],
+    [moment(m.at), ""], [m.from, ""], [m.to ?? "stays", ""], [m.reason, "reason-of-move"],
     [made ? milliseconds(m.pause_s * 1000) : DASH, "number"],
     [made ? bytes(m.ahead_bytes + m.paused_bytes) : DASH, "number"], [made ? count(m.rows_delayed) : DASH, "number"],
   ];
@@ -85,30 +115,35 @@ function row(m, runs, { load, load_predicted_before: before, load_predicted: ahe
 }
 
 // The distance from the centre is the round trip from this board; the direction is that of the coordinates, spread so
-// that names do not lie on each other.
+// that names do not lie on each other. A narrow window has a narrow map, whose letters stay as large.
 function draw(members, runs) {
   const own = members.find((m) => m.self);
   const others = members.filter((m) => !m.self);
-  $("fleet-map").toggleAttribute("hidden", !own || others.length === 0);
+  const map = $("fleet-map");
+  map.toggleAttribute("hidden", !own || others.length === 0);
   if (!own) return;
+  const width = Math.max(NARROW, Math.min(BROAD, map.parentElement.clientWidth - 36));
+  map.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  const centre = { x: width / 2, y: HEIGHT / 2 };
+  const wide = Math.min(WIDEST, (width / 2 - 60) / RADIUS.most);
   const longest = Math.max(...others.map((m) => trip(m) ?? 0), 0.1);
   const shapes = [];
   for (let ring = 1; ring <= RINGS; ring += 1) {
     const r = radius(longest * ring / RINGS, longest);
-    shapes.push(shape("ellipse", { class: "ring", cx: CENTRE.x, cy: CENTRE.y, rx: r * WIDE, ry: r }));
-    shapes.push(label("scale", CENTRE.x, CENTRE.y - r - 4, milliseconds(longest * ring / RINGS)));
+    shapes.push(makeSvg("ellipse", { class: "ring", cx: centre.x, cy: centre.y, rx: r * wide, ry: r }));
+    shapes.push(label("scale", centre.x, centre.y - r - 4, milliseconds(longest * ring / RINGS)));
   }
   const around = others.map((m) => [direction(own, m), m]).sort(([a], [b]) => a - b).map(([, m]) => m);
   around.forEach((m, at) => {
     const angle = (at + 0.5) / around.length * 2 * Math.PI;
     const r = radius(trip(m) ?? longest, longest);
-    const x = CENTRE.x + r * Math.sin(angle) * WIDE;
-    const y = CENTRE.y - r * Math.cos(angle);
-    shapes.push(shape("line", { class: "reach", x1: CENTRE.x, y1: CENTRE.y, x2: x, y2: y }));
+    const x = centre.x + r * Math.sin(angle) * wide;
+    const y = centre.y - r * Math.cos(angle);
+    shapes.push(makeSvg("line", { class: "reach", x1: centre.x, y1: centre.y, x2: x, y2: y }));
     shapes.push(...board(m, x, y, runs));
   });
-  shapes.push(...board(own, CENTRE.x, CENTRE.y, runs));
-  $("fleet-map").replaceChildren(...shapes);
+  shapes.push(...board(own, centre.x, centre.y, runs));
+  map.replaceChildren(...shapes);
 }
 
 const radius = (ms, longest) => RADIUS.least + (RADIUS.most - RADIUS.least) * Math.min(1, ms / longest);
@@ -121,22 +156,17 @@ function direction(own, m) {
 
 function board(m, x, y, runs) {
   const here = runs.get(m.gateway) ?? [];
-  const circle = shape("circle", { class: `board ${m.self ? "own" : m.state}`, cx: x, cy: y, r: 9 });
-  circle.append(shape("title", {}, `${m.gateway}, ${m.state}${here.length ? `: ${here.join(", ")}` : ""}`));
+  const circle = makeSvg("circle", { class: `board ${m.self ? "own" : m.state}`, cx: x, cy: y, r: 9 },
+    makeSvg("title", {}, `${m.gateway}, ${m.state}${here.length ? `: ${here.join(", ")}` : ""}`));
   const name = m.gateway.length > NAME ? `${m.gateway.slice(0, NAME - 1)}…` : m.gateway;
-  return [circle, label("name", x, y - 14, name), label("runs", x, y + 24, here.length ? many(here.length, "operator") : m.state)];
+  const page = pageOf(m.gateway);
+  const title = label("name", x, y - 14, name);
+  return [circle, page ? makeSvg("a", { href: page }, title) : title, label("runs", x, y + 24, here.length ? many(here.length, "operator") : m.state)];
 }
 
-const label = (cls, x, y, text) => shape("text", { class: cls, x, y }, text);
-
-function shape(tag, attributes, text = "") {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(text);
-  return element;
-}
+const label = (cls, x, y, text) => makeSvg("text", { class: cls, x, y }, text);
 
 for (const [table, columns] of [["fleet-table", COLUMNS], ["fleet-moves", MOVES]]) {
-  $(table).tHead.rows[0].append(
-    ...columns.map((c) => make("th", { scope: "col", class: TEXTS.includes(c) ? "" : "number" }, c)));
+  $(table).tHead.rows[0].append(...heads(columns, (column) => !TEXTS.includes(column)));
 }
+$("fleet-moves").tHead.rows[0].cells[0].textContent = `Time (${zone()})`;

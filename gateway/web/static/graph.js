@@ -123,12 +123,13 @@ export class Graph {
       const node = this.nodes.get(operator.name);
       if (!node) continue;
       const level = pressure(operator);
-      const queued = operator.queue_rows ?? 0;
+      const queued = operator.queue_rows;
       set(node.rows, `${rate(operator.rate_in)} rows/s`);
       set(node.waiting, `${level === "calm" ? "queue" : level} ${count(queued)}`);
       node.group.setAttribute("class", `node ${level}`);
-      node.bar.setAttribute("width", Math.min(1, Math.log1p(queued) / Math.log1p(FULL_ROWS)) * node.length);
-      const words = `${operator.name}, ${operator.type}: ${rate(operator.rate_in)} rows per second, ` +
+      node.bar.setAttribute("width", Math.min(1, Math.log1p(queued ?? 0) / Math.log1p(FULL_ROWS)) * node.length);
+      const where = operator.gateway ? ` on ${operator.gateway}` : "";
+      const words = `${operator.name}, ${operator.type}${where}: ${rate(operator.rate_in)} rows per second, ` +
         `${count(queued)} waiting, ${level}${operator.detail ? `; ${operator.detail}` : ""}`;
       node.group.setAttribute("aria-label", words);
       set(node.title, words);

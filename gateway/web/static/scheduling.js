@@ -1,6 +1,6 @@
 // The card of OS scheduling: what this board's agent has the Linux scheduler do. Asked for only while the page is seen.
 
-import { fill, make } from "/elements.js";
+import { fill, heads, make } from "/elements.js";
 import { DASH, percent, seconds, significant } from "/format.js";
 import { set } from "/graph.js";
 
@@ -67,5 +67,4 @@ function list(id, texts) {
   list_.replaceChildren(...texts.map((text) => make("li", {}, text)));
 }
 
-$("scheduling-table").tHead.rows[0].append(
-  ...COLUMNS.map((c, i) => make("th", { scope: "col", class: i >= 3 ? "number" : "" }, c)));
+$("scheduling-table").tHead.rows[0].append(...heads(COLUMNS, (_, at) => at >= 3));

@@ -142,7 +142,7 @@ return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibil
 
 def assert_readable(page: Browser, dark: bool) -> None:
     page.emulate(1280, 900, dark=dark)
-    for text, contrast in page.run(CONTRAST, ".badge, .links .value, .reason, .problems li, .index a, .quiet"):
+    for text, contrast in page.run(CONTRAST, ".badge, .links .value, .reason, .problems li, .finder button, .quiet"):
         assert contrast >= 4.5, f"{text!r} has a contrast of {contrast:.2f} (WCAG AA: 4.5), dark: {dark}"
 
 
@@ -165,7 +165,8 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         publishing(broker, messages, every_s=0.4),
     ):
         page.open(url)
-        page.wait_for("return document.querySelectorAll('#index li').length === 12")
+        page.wait_for("return document.querySelectorAll('.flow').length === 12")
+        page.wait_for("return document.querySelectorAll('.flow')[0].id === 'flow-room-3'")
         page.wait_for("return document.querySelector('#flow-room-3 .badge')?.textContent === 'refuses all'")
         card = page.run("return document.querySelector('#flow-room-3').innerText")
         assert "refuses all its input" in card
@@ -180,6 +181,7 @@ def test_one_of_twelve_flows_that_refuses_all_is_red_everywhere(
         assert (code, health.splitlines()[0]) == (503, "not ready")
         assert "- flow room-3: refuses all its input" in health
 
+        page.run("document.querySelector('#flow-room-0').open = true")
         page.wait_for("return document.querySelectorAll('#flow-room-0 .pager:not([hidden])').length === 1")
         page.wait_for(f"return document.querySelector('#flow-room-0 .pager').textContent.includes('of {KEYS} ')")
         page.run("document.querySelector('#flow-room-0 .pager button:nth-of-type(2)').click()")

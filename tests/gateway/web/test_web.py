@@ -35,6 +35,7 @@ def test_the_page_and_all_it_loads_come_from_the_gateway_itself() -> None:
             "/elements.js": "text/javascript",
             "/scheduling.js": "text/javascript",
             "/fleet.js": "text/javascript",
+            **dict.fromkeys(("/tiles.js", "/plot.js", "/flow.js", "/flows.js"), "text/javascript"),
             "/page.css": "text/css",
             "/icon.svg": "image/svg+xml",
         }.items():
