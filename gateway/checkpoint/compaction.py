@@ -3,7 +3,8 @@
 `python -m gateway.checkpoint.compaction DATABASE FLOW LAST FUSION FISSION` writes the snapshot of a flow's state up to
 number LAST to its standard output, with a checksum behind it. The gateway itself would hold the interpreter for a
 second per 100,000 keys, in steps of a tenth of a second in which nothing is read or acknowledged, and need the memory
-of the state once more. Checkpoints go on meanwhile.
+of the state once more. Checkpoints go on meanwhile. Where memory runs out, the kernel kills this process, and not the
+gateway or a slot: what it does only saves room, and is tried again.
 """
 
 from __future__ import annotations
@@ -124,12 +125,20 @@ async def _merged(python: str, path: Path, run: FlowRun, last: int) -> bytes:
     if process.returncode == IS_DAMAGED:
         raise DamagedError("see above, what the process said")
     snapshot, checksum = written[:-CHECKSUM_BYTES], written[-CHECKSUM_BYTES:]
+    if process.returncode == -signal.SIGKILL:
+        raise EdgertError(f"process {process.pid} was killed: the memory of this service is too small for it")
     if process.returncode or not snapshot or xxhash.xxh64_digest(snapshot) != checksum:
         raise EdgertError(
             f"expected a snapshot and its checksum of process {process.pid}, got {len(written):,} bytes and status "
             f"{process.returncode}"
         )
     return snapshot
+
+
+def give_way() -> None:
+    """Makes this process the first that the kernel kills where memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def main() -> int:
@@ -139,6 +148,7 @@ def main() -> int:
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):  # a whole group gets them; the gateway, which ends this, is meant
         signal.signal(number, signal.SIG_IGN)
+    give_way()
     from edgert.operators.registry import with_installed
 
     with suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,26 @@ async def test_a_process_that_fails_costs_room_only_and_is_not_started_at_once_a
         await checkpoint(gateway, before + 100)
         assert not gateway.checkpointer.compaction.under_way
         gateway.checkpointer.compaction._not_before.clear()
+    assert stored(gateway) == kept(gateway)
+    gateway.crash()
+
+
+def test_the_process_is_killed_in_the_gateways_place_where_memory_runs_out() -> None:
+    code = (
+        "from gateway.checkpoint.compaction import give_way; give_way(); print(open('/proc/self/oom_score_adj').read())"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["1000"]
+
+
+@in_loop
+async def test_a_process_that_is_killed_is_told_of_and_leaves_the_deltas(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = await deployed(tmp_path, script(tmp_path, "kill -9 $$"))
+    await checkpoint(gateway, 1)
+    await gateway.checkpointer.compaction.done()
+    assert "was killed: the memory of this service is too small for it" in caplog.text
     assert stored(gateway) == kept(gateway)
     gateway.crash()
 
