@@ -50,6 +50,8 @@ TOKEN_KEY: Final = "enrolment/next.key"
 """the key that it is to get a certificate for,"""
 COMPLETE_FILE: Final = "enrolment/complete.toml"
 """and the file with that identity, until it is stored."""
+MOST_DOTS: Final = 200
+"""Dots in a line: the time to read a name goes with the square of the number of its parts (1 MiB took minutes)."""
 SECRETS: Final = frozenset((*(IDENTITY[name] for name in ("key", "fleet_key", "mac_key")), TOKEN_FILE, WIFI_FILE))
 """Files that not everybody may read."""
 
@@ -61,9 +63,12 @@ def files_untrusted(text: str, where: str = "edgert.toml", own_name: str = "") -
     `own_name` is the gateway's id where the file gives none; without both, the gateway makes it from its machine id.
     Raises `DocumentError` with every fault in it.
     """
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > MOST_DOTS and not line.lstrip().startswith("#"):
+            raise DocumentError(where, [Problem(f"line {number}", f"at most {MOST_DOTS} dots", f"{line.count('.')}")])
     try:
         document = tomllib.loads(text.removeprefix("\ufeff"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DocumentError(where, [Problem("file", "TOML", str(error))]) from error
     if loose := [name for name, table in document.items() if not isinstance(table, dict)]:
         raise DocumentError(where, [Problem(name, f"a table [{name}]", show(document[name])) for name in loose])

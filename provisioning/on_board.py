@@ -58,7 +58,7 @@ PENDING: Final = "update/pending.json"
 """The note of an update on trial (edgert.cli.board.slots), below `STORED`."""
 ROOT_ONLY: Final = tuple(Path(name).name for name in (IDENTITY["fleet_key"], TOKEN_FILE, WIFI_FILE))
 """The agent takes the fleet's key only from a file that nobody but its owner reads."""
-LIMIT_BYTES: Final = 1 << 20
+LIMIT_BYTES: Final = 1 << 18
 GROUP: Final = "edgert-board"
 """Group of the image whose members read the key of the board's certificate."""
 

@@ -18,6 +18,10 @@ PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
 
 
+class FileError(EdgertError):
+    """A file cannot be read or written. The message names it, and is for people of this machine only."""
+
+
 def write(path: Path, content: bytes, mode: int = PRIVATE, group: int | None = None) -> None:
     """Writes or replaces a file, durably. It has `mode` from its first byte on, and members of `group` read it, too.
     Raises `EdgertError`."""
@@ -36,7 +40,7 @@ def write(path: Path, content: bytes, mode: int = PRIVATE, group: int | None = N
         part.replace(path)
         sync(path.parent)
     except OSError as error:
-        raise EdgertError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def sync(folder: Path) -> None:
@@ -56,7 +60,7 @@ def read(path: str | Path, what: str = "a readable file") -> bytes:
     try:
         return Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
-        raise EdgertError(f"{path}: expected {what}: {error.strerror or error}") from error
+        raise FileError(f"{path}: expected {what}: {error.strerror or error}") from error
 
 
 def folder(path: Path) -> None:
@@ -64,7 +68,7 @@ def folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise EdgertError(f"{path}: expected a folder, or none yet: {error.strerror or error}") from error
+        raise FileError(f"{path}: expected a folder, or none yet: {error.strerror or error}") from error
 
 
 def own_folder(path: Path) -> None:

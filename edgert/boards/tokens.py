@@ -88,4 +88,4 @@ def _read(path: Path) -> Token:
     try:
         return Token(**json.loads(files.read(path, "a token's record")))
     except (ValueError, TypeError) as error:
-        raise EdgertError(f"{path}: expected a token's record as JSON: {error}") from None
+        raise files.FileError(f"{path}: expected a token's record as JSON: {error}") from None

@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.ids import GATEWAY_NAME
+from edgert.core.log_sampling import LogSampling
 from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Hello, LinkDecoder, Refuse, encode
 from edgert.links.pending import PendingConnections
 
@@ -326,6 +327,7 @@ class Listener:
         """Connections that did not become links."""
         self.refusal = ""
         """Address and reason of the last of them that failed by itself."""
+        self._refusals = LogSampling()
 
     async def start(self, host: str, port: int) -> int:
         """The port it listens on. Raises `LinkError`."""
@@ -370,6 +372,14 @@ class Listener:
                 gone.cancel()
                 self.refused += 1
 
+    def _tell_refusal(self, kind: str) -> None:
+        """Logs the first refusal of a kind, then their number once a minute: anybody can be refused without end."""
+        now = asyncio.get_running_loop().time()
+        if first := self._refusals.note(kind, 1, self.refusal, now):
+            log.info("a connection of another gateway became no link: %s", first)
+        for _, count, seconds, newest in self._refusals.due(now):
+            log.info("%d more connections became no links in %.0f s; the newest: %s", count, seconds, newest)
+
     async def _greet(self, accepted: socket.socket, address: str) -> None:
         link = TlsLink()
         handshake_s = HANDSHAKE_S if self._context else None
@@ -382,7 +392,7 @@ class Listener:
         except (ProtocolError, LinkError, OSError, ValueError) as error:
             self.refused += 1
             self.refusal = f"{address}: {str(error) or 'no hello in time'}"
-            log.info("a connection of another gateway became no link: %s", self.refusal)
+            self._tell_refusal(type(error).__name__)
             if isinstance(error, ProtocolError) and not link.closed:
                 link.refuse(str(error))
             else:

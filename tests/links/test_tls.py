@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from functools import partial
 from pathlib import Path
@@ -219,3 +220,17 @@ def test_files_that_are_no_use_are_named(authority: Authority, b: Credentials) -
 def test_a_certificate_without_a_gateway_is_refused(certificate: dict[str, object] | None) -> None:
     with pytest.raises(ProtocolError, match="expected a certificate"):
         certificate_identity_untrusted(certificate, FLEET)
+
+
+@in_loop
+async def test_refusals_without_end_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    listener = Listener(B, None, lambda link: None)
+    port = await listener.start(HOST, 0)
+    with caplog.at_level(logging.INFO):
+        for number in range(1, 21):
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda refused=number: listener.refused == refused, "the refusal")  # type: ignore[misc]
+            writer.close()
+    assert caplog.text.count("became no link: ") == 1
+    await listener.stop()

@@ -168,3 +168,15 @@ def quoted(text: str) -> str:
 def test_a_broker_that_saves_more_often() -> None:
     files = files_untrusted('[broker]\nlisten = "0.0.0.0"\nsave_s = 1\n')
     assert files["mosquitto/listener.conf"].startswith("autosave_interval 1\nper_listener_settings true\n")
+
+
+@pytest.mark.parametrize("line", [f"[{'a.' * 500}a]", f"a = {{{'a.' * 500}a = 1}}"])
+def test_a_name_of_very_many_parts_is_refused_before_it_is_read(line: str) -> None:
+    """A file of 256 kB with one took half a minute."""
+    with pytest.raises(DocumentError, match="line 2: expected at most 200 dots, got 500"):
+        files_untrusted(f"[gateway]\n{line}\n")
+
+
+def test_lists_in_lists_without_end_are_a_fault_of_the_file() -> None:
+    with pytest.raises(DocumentError, match="expected TOML"):
+        files_untrusted(f"a = {'[' * 100_000}")

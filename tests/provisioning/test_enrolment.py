@@ -159,6 +159,17 @@ def test_a_revoked_name_gets_no_token_and_no_identity(world: EnrolmentWorld) -> 
     assert main(["fleet", "token", "g1", "--ca", str(world.ca), "--out", "x", "--url", world.url]) == 1
 
 
+def test_a_damaged_record_of_a_token_is_told_to_the_owner_and_its_path_to_no_board(world: EnrolmentWorld) -> None:
+    stored = world.booted("g1")
+    (record,) = (world.ca / "tokens").glob("*.json")
+    record.write_text("{")
+    with pytest.raises(EdgertError) as caught:
+        enrol(stored)
+    assert str(world.ca) not in str(caught.value)
+    assert "the CA cannot be used now" in str(caught.value)
+    assert [text for text in world.said if str(record) in text]
+
+
 def test_a_service_of_another_ca_gets_no_token(world: EnrolmentWorld, tmp_path: Path) -> None:
     stored = world.booted("g1")
     (tmp_path / "other").mkdir()

@@ -72,7 +72,7 @@ def test_a_faulty_file_stays_with_its_errors_and_changes_nothing(tmp_path: Path)
         (b"\0" * 300, "got zero bytes only"),
         (b"# [gateway]\r\n# id = 'g7'\r\n", "expected a setting at least"),
         (b"[gateway]\n[broker]\n", "expected a setting at least"),
-        (b"[gateway]\nid = 'g7'\n#" + b" " * LIMIT_BYTES, "expected at most 1048576 bytes"),
+        (b"[gateway]\nid = 'g7'\n#" + b" " * LIMIT_BYTES, "expected at most 262144 bytes"),
     ],
     ids=["Windows-1252", "UTF-16", "UTF-16 without a mark", "no text", "empty", "zeros", "comments", "heads", "large"],
 )

@@ -108,6 +108,9 @@ class Service:
                 return HttpsAnswer(503, b"the CA cannot be used now; try again\n")
             try:
                 return HttpsAnswer(200, answers[asked.path](authority, asked))
+            except files.FileError as error:  # a path of this machine is nothing for others
+                self._say(str(error))
+                return HttpsAnswer(503, b"the CA cannot be used now; try again\n")
             except EdgertError as error:
                 self._tell_refusal(f"{asked.address}: {error}")
                 return HttpsAnswer(403, f"{error}\n".encode())
