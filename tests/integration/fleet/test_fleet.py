@@ -113,6 +113,25 @@ def test_a_heuristic_finds_a_better_placement_of_a_running_flow_and_it_is_made(
     assert fleet.rig.counts("city-air") == counts_of(packs)
 
 
+def test_rows_of_a_board_whose_agent_ended_go_on_to_the_others(fleet: Fleet) -> None:
+    """The others' gateways dropped it as soon as their agents held its agent for dead."""
+    fleet.start()
+    until_done(lambda: fleet.ask("g1", "fleet.deploy", {"document": truth.document(interval_s=0.3), "pins": PLACE}))
+    fleet.agents["g1"].kill()
+    for name in ("g2", "g3"):
+        wait_until(lambda n=name: fleet.agents[n].states().get("g1") == "dead", f"{name} to see it end")  # type: ignore[misc]
+    packs = truth.packs()
+    fleet.rig.publishing(truth.as_messages(packs), rate=300).join()
+    wait_until(lambda: fleet.rig.counts("city-air"), "results of its sources, while its agent is away")
+    fleet.agents["g1"].start()
+    wait_until(lambda: fleet.sees_all(fleet.agents["g1"]), "its agent to be back")
+    fleet.boards.gateways["g1"].settle()
+    until_done(lambda: fleet.ask("g1", "fleet.remove", {"flow": "city-air"}))
+    for gateway in fleet.boards.gateways.values():
+        fleet.rig.drained(gateway)
+    assert fleet.rig.counts("city-air") == counts_of(packs)
+
+
 @pytest.mark.long
 def test_a_flow_is_replaced_by_its_next_version_and_placed_anew_by_itself(fleet: Fleet) -> None:
     for agent in fleet.agents.values():

@@ -91,7 +91,7 @@ def test_a_drained_board_is_empty_through_a_restart_and_is_filled_again(
     assert fleet.where("g1")["assignment"]["window"] == "g2"
     ended.set()
     publishing.join()
-    said = told(capsys, "fleet", "moves", *asked)
+    said = " ".join(told(capsys, "fleet", "moves", *asked).split())
     assert "(drain of g2); its flow stood still for" in said
     assert "(fill of g2); its flow stood still for" in said
     _end(fleet, packs)
