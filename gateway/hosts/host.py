@@ -126,6 +126,11 @@ class HostFigures(Protocol):
         """The report of the stage `name` of a flow."""
         ...
 
+    def changes(self, run: FlowRun) -> float:
+        """A number that stays the same while the counts in the flow's reports do; NaN, which equals no number, where
+        the host does not know."""
+        ...
+
     def slots(self) -> list[dict[str, Any]]:
         """The figures of each slot, for the status; empty if all flows run in this process."""
         ...

@@ -104,6 +104,12 @@ class PoolFigures:
     def report(self, run: FlowRun, name: str) -> Report:
         return report(run.stages[name], self._clock.monotonic())
 
+    def changes(self, run: FlowRun) -> float:
+        """See `HostFigures`: turns, input that was not fed, and messages that were not delivered."""
+        lost = [one.delivery for one in run.local]
+        turns = sum(one.counters.turns for one in run.local)
+        return turns + sum(each.shed + each.no_room + each.unsent.total() for each in lost)
+
     def slots(self) -> list[dict[str, Any]]:
         return []
 

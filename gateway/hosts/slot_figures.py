@@ -109,6 +109,10 @@ class SlotFigures:
         with hosted.lock:
             return hosted.report(name)
 
+    def changes(self, run: FlowRun) -> float:
+        """See `HostFigures`: slots report at their own times."""
+        return math.nan
+
     def instances_in(self, slot: int) -> int:
         """Returns how many instances a slot has, of all flows."""
         return sum(hosted.where.count(slot) for hosted in self._hosted.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,6 +19,8 @@ from gateway.status.unusable_fields import UnusableField, UnusableFieldFinder
 
 WINDOW_S: Final = 10.0
 """Rates are averages over the last so many seconds, or those since the flow started."""
+RESTS_S: Final = 2 * WINDOW_S
+"""Seconds without a change, after which a flow is looked at no more until something changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,28 @@ class ActivityMeter:
         self._rows_ahead = RowsAheadFinder()
         self._said: dict[str, deque[Report]] = {}
         self._paces: dict[str, Pace] = {}
+        self._changes = math.nan
+        self._changed_at = self._rested_at = -math.inf
+
+    def rests(self, changes: float, now: float) -> bool:
+        """True if the flow's counts have stood still for so long that the last look holds until they change, whenever
+        it is read: all rates are 0. `changes`: see `HostFigures`."""
+        if changes != self._changes:
+            self._changes, self._changed_at = changes, now
+        elif now - self._changed_at > RESTS_S and self._rows_ahead.found() is None:
+            self._rested_at = now
+            return True
+        return False
 
     def look(self, reports: Mapping[str, Report]) -> RecentActivity:
         """A stage that has not reported since the last look keeps its figures: slots do so at their own times."""
         for name, told in reports.items():
             said = self._said.setdefault(name, deque())
+            if said and said[-1].at < self._rested_at < told.at:  # it said the same at the last look
+                idle_s = said[-1].idle_s + self._rested_at - said[-1].at
+                said.append(dataclasses.replace(said.pop(), at=self._rested_at, idle_s=idle_s))
+                while len(said) > 1:
+                    said.popleft()
             if not told.at or (said and told.at <= said[-1].at):
                 continue
             said.append(told)

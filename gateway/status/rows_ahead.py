@@ -64,6 +64,10 @@ class RowsAheadFinder:
                 self._streaks[name] = _AheadStreak(told, told.at)
             elif streak is not None and told.at > streak.told.at:
                 streak.look(told)
+        return self.found()
+
+    def found(self) -> RowsAhead | None:
+        """Returns the longest that lasts, as of the last look."""
         return max(
             filter(None, (streak.found() for streak in self._streaks.values())), key=lambda a: a.rows, default=None
         )

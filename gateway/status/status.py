@@ -117,14 +117,21 @@ class Status:
         now = self._clock.monotonic()
         if now - self._seen_at < after_s:
             return
-        meters, recent, of_large = {}, {}, {}
+        meters: dict[str, ActivityMeter] = {}
+        recent: dict[str, RecentActivity] = {}
+        of_large: dict[str, dict[str, Report]] = {}
         for run in list(self._flows.runs.values()):
+            name = run.flow.name
+            known = self._meters.get(name)
+            meter = meters[name] = known if known and known.run is run else ActivityMeter(run)
+            if meter.rests(self._host.figures.changes(run), now):
+                recent[name] = self._recent[name]
+                of_large |= {name: self._reports[name]} if name in self._reports else {}
+                continue
             reports = self._reports_of(run)
             if is_large(run):
-                of_large[run.flow.name] = reports
-            known = self._meters.get(run.flow.name)
-            meter = meters[run.flow.name] = known if known and known.run is run else ActivityMeter(run)
-            recent[run.flow.name] = meter.look(reports)
+                of_large[name] = reports
+            recent[name] = meter.look(reports)
             meter.progress.look(run, reports, now)
         self._recent, self._meters, self._seen_at, self._reports = recent, meters, now, of_large
         self.history.sample()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ from edgert.operators.state.wrong_clock import TAKEN_BACK
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.report import Report, report
 from gateway.daemon import Daemon
-from gateway.status.activity import ActivityMeter, RecentActivity
+from gateway.status.activity import RESTS_S, ActivityMeter, RecentActivity
 from gateway.status.all_dropped import loses_rows
 from gateway.status.results import _shown
 from gateway.status.sections import control_connection_drops
@@ -92,6 +93,26 @@ def test_rates_are_averages_over_ten_seconds() -> None:
         recent = meter.look(said(run, 20 * (second // 5), 0.0, 1.0 + second))
         if second > 12:
             assert all(3.6 <= rate <= 4.4 for rate in recent.rates.values()), second
+
+
+def test_a_flow_at_rest_is_looked_at_no_more_until_something_changes() -> None:
+    run = flow_run("none")
+    meter = ActivityMeter(run)
+    looks = []
+    for second in range(60):
+        if not meter.rests(7, second):
+            meter.look(said(run, 9, second, second))
+            looks.append(second)
+    assert looks == [*range(int(RESTS_S) + 1)]
+    assert not meter.rests(8, 60.0)
+    recent = meter.look(said(run, 39, 59.5, 60.0))
+    assert set(recent.rates.values()) == {30.0}, "of the last second, not of the minute at rest"
+    assert list(recent.utilisation.values()) == [pytest.approx(0.5)] * len(run.all)
+
+
+def test_a_flow_whose_host_does_not_know_of_changes_never_rests() -> None:
+    meter = ActivityMeter(flow_run("none"))
+    assert not any(meter.rests(math.nan, second) for second in range(100))
 
 
 def test_a_flow_of_which_no_slot_has_said_anything_has_no_figures() -> None:
