@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from agent import capacity, elsewhere, kernel_rtt
+from agent import capacity, elsewhere, kernel_rtt, member_log
 from agent.coordinates.registry import make
 from agent.coordinates.rounds import RoundParameters, Rounds
 from agent.drivers.procfs import ProcFs
@@ -35,7 +35,7 @@ from agent.lease.electorate import Electorate
 from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
 from agent.lease.memory import LeaseMemory
-from agent.membership.events import Changed, Conflict, EpochRaised, Measured, MemberEvent
+from agent.membership.events import Changed, EpochRaised, Measured, MemberEvent
 from agent.membership.files import HelloMemory, next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
 from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
@@ -209,26 +209,18 @@ class Agent:
 
     def _on_events(self, events: list[MemberEvent]) -> None:
         for event in events:
+            member_log.tell(event, self.name)
             match event:
                 case Measured(name, rtt_s, coordinate):
                     self.rounds.measured(name, rtt_s, coordinate)
-                case Changed(name, what, state):
-                    self._changed(name, what, state)
-                case Conflict(address):
-                    log.error("another agent at %s:%d has the name of this one, %s: give each its own gateway.id",
-                              *address, self.name)  # fmt: skip
+                case Changed(name, _, State.DEAD | State.LEFT):
+                    self.rounds.forget(name)
                 case EpochRaised(epoch):
                     self.sealer.epoch = epoch
                     with contextlib.suppress(EdgertError):
                         store_epoch(self._data, epoch)
                 case _:
                     pass
-
-    def _changed(self, name: str, what: str, state: State) -> None:
-        if what != "updated":
-            log.log(logging.DEBUG if what in ("suspected", "refuted") else logging.INFO, "member %s: %s", name, what)
-        if state in (State.DEAD, State.LEFT):
-            self.rounds.forget(name)
 
     # What runs beside
 

@@ -1,21 +1,21 @@
-"""The rules of claims: which one holds, when a suspicion becomes a death, and how this agent refutes one about itself.
+"""The rules of claims: which one holds, when a suspicion becomes a death.
 
 A claim replaces what is held if its version (epoch, incarnation, state) is greater. So the outcome does not depend on
-the order in which claims arrive, nor on repetitions.
+the order in which claims arrive, nor on repetitions. Only a claim that gives a present member another address waits:
+see `contests`.
 """
 
 from __future__ import annotations
 
-from agent.membership.events import Changed, Conflict, EpochRaised, MemberEvent
+from agent.membership.contests import Contests, NameRefusals
+from agent.membership.events import Changed, Contested, MemberEvent
 from agent.membership.gossip import GossipQueue
-from agent.membership.lifeguard import LocalHealth, Suspicion
 from agent.membership.members import PRESENT, TRANSITIONS, Member, State, Version
-from agent.membership.messages import MAX_NUMBER, Claim
+from agent.membership.messages import Claim
+from agent.membership.own_claims import OwnClaims, spread
 from agent.membership.parameters import Parameters
-from agent.membership.roster import Roster, claim_of
-
-CONFLICT_PAUSE_S = 30.0
-"""Two agents of one name would raise their epochs against each other; each does it once in this time."""
+from agent.membership.probing import LocalHealth, Suspicion
+from agent.membership.roster import Roster
 
 
 class Claims:
@@ -30,19 +30,18 @@ class Claims:
         self._parameters = parameters
         self._events = events
         self._suspicions: dict[str, Suspicion] = {}
-        self._conflict_at = float("-inf")
+        self.own = OwnClaims(roster, queue, health, events)
+        self.contests = Contests()
+        self.refusals = NameRefusals(roster, self.contests)
         self.revoked: frozenset[str] = frozenset()
         """Boards that are no members: claims about them are passed over."""
-        self.leaving = False
-        self.refuting = False
-        """A suspicion of ourselves was answered, and no packet has carried the answer yet."""
         self.refused_members = 0
         """Claims about new members that the full table did not take in."""
 
     def consider(self, claim: Claim, now: float) -> None:
         """Take in a claim if it is news, and pass it on."""
         if claim.name == self._roster.own.name:
-            self._about_self(claim, now)
+            self.own.consider(claim, now)
             return
         if claim.name in self.revoked:
             return
@@ -50,7 +49,10 @@ class Claims:
         if member is None:
             self._unknown(claim, now)
         elif (claimed := Version(claim.epoch, claim.incarnation, claim.state)) > member.version:
-            self._apply(member, claim, claimed, now)
+            if member.present and not member.silent and claim.address != member.address:
+                self._contest(member, claim, now)
+            else:
+                self._apply(member, claim, claimed, now)
         elif claimed == member.version and claim.state is State.SUSPECT:
             self._confirm(claim)
 
@@ -68,6 +70,22 @@ class Claims:
         suspicion = self._suspicions.get(sender)
         if suspicion is not None:
             suspicion.began, suspicion.checked_at = now, None
+
+    def answered(self, member: Member, now: float) -> None:
+        """The member answered our ping: a claim to its name from another address is refused."""
+        refused = self.contests.answered(member, now)
+        if refused is not None and refused.address != member.address:
+            self._events.append(Contested(member.name, member.address, refused.address))
+
+    def failed(self, member: Member, now: float) -> None:
+        """A probe of the member failed: a claim to its name from another address holds now, else it is suspected."""
+        member.failed_at = now
+        claim = self.contests.end(member.name)
+        if claim is not None:
+            self.consider(claim, now)
+            if member.address == claim.address:
+                return
+        self.suspect(member, now)
 
     def knows_better(self, claim: Claim) -> bool:
         """True if we hold a newer claim about an earlier suspicion or death."""
@@ -107,28 +125,24 @@ class Claims:
 
     def forget(self, now: float) -> None:
         """Remove members that have been dead, or have left, for long."""
+        self.contests.expire(now)
         keep = {State.DEAD: self._parameters.forget_dead_s, State.LEFT: self._parameters.forget_left_s}
         gone = [m.name for m in self._roster if m.state in keep and now - m.since > keep[m.state]]
         for name in gone:
             if name != self._roster.own.name:
                 self._roster.forget(name)
 
-    def announce(self, now: float, state: State = State.ALIVE, incarnation: int | None = None) -> None:
-        """Spread a claim about ourselves."""
-        own = self._roster.own
-        version = own.version
-        incarnation = version.incarnation if incarnation is None else incarnation
-        self._roster.change(own, Version(version.epoch, min(incarnation, MAX_NUMBER), state), now)
-        self._spread(own, own.name)
-
     def put_off(self, seconds: float) -> None:
         """Do not count time in which this agent did not run."""
         for suspicion in self._suspicions.values():
             suspicion.put_off(seconds)
+        self.contests.put_off(seconds)
 
     def next_deadline(self) -> float:
-        """The earliest monotonic time at which a suspicion ends or is checked; infinite without any."""
-        return min((s.next_step(self._parameters) for s in self._suspicions.values()), default=float("inf"))
+        """The earliest monotonic time at which a suspicion ends or is checked, or a contest goes on; infinite without
+        any."""
+        steps = (s.next_step(self._parameters) for s in self._suspicions.values())
+        return min(min(steps, default=float("inf")), self.contests.next_deadline())
 
     def _unknown(self, claim: Claim, now: float) -> None:
         version = Version(claim.epoch, claim.incarnation, claim.state)
@@ -141,10 +155,17 @@ class Claims:
         if claim.state is State.SUSPECT:
             self._begin_suspicion(member, claim, now)
         self._events.append(Changed(member.name, "joined", member.state))
-        self._spread(member, claim.witness)
+        spread(self._queue, member, claim.witness)
+
+    def _contest(self, member: Member, claim: Claim, now: float) -> None:
+        """The claim is passed on, so that all members ping at the same time."""
+        if self.contests.enter(member, claim, now):
+            self._queue.add_claim(claim, claim.name, "contest")
 
     def _apply(self, member: Member, claim: Claim, claimed: Version, now: float) -> None:
         before = member.state
+        if claim.state is State.ALIVE:
+            member.failed_at = float("-inf")
         if claim.epoch > member.version.epoch:
             member.sections.clear()
         elif claim.state is State.ALIVE and before in PRESENT and claim.address == member.address:
@@ -155,7 +176,9 @@ class Claims:
         if claim.state is State.SUSPECT:
             self._begin_suspicion(member, claim, now)
         self._events.append(Changed(member.name, TRANSITIONS[before][claim.state], claim.state))
-        self._spread(member, claim.witness)
+        spread(self._queue, member, claim.witness)
+        if not member.present and (waiting := self.contests.end(member.name)) is not None:
+            self.consider(waiting, now)
 
     def _begin_suspicion(self, member: Member, claim: Claim, now: float) -> None:
         patience = min(member.patience(now), self._parameters.suspicion_patience)
@@ -167,38 +190,3 @@ class Claims:
         suspicion = self._suspicions.get(claim.name)
         if suspicion is not None and suspicion.confirm(claim.witness, self._parameters):
             self._queue.add_claim(claim, claim.name, claim.witness)
-
-    def _spread(self, member: Member, witness: str) -> None:
-        self._queue.discard_claims(member.name)
-        self._queue.add_claim(claim_of(member, witness), member.name, witness)
-
-    def _about_self(self, claim: Claim, now: float) -> None:
-        own = self._roster.own
-        if self.leaving or (claim.epoch, claim.incarnation) < (own.version.epoch, own.version.incarnation):
-            return
-        if claim.epoch > own.version.epoch:
-            self._raise_epoch(claim, now)
-        elif claim.state is not State.ALIVE:
-            self._health.adjust(1)
-            self.announce(now, incarnation=claim.incarnation + 1)
-            self.refuting = True
-        elif claim.address != own.address:
-            self._events.append(Conflict(claim.address))
-        elif claim.incarnation > own.version.incarnation:  # of our run before, with the same epoch
-            self.announce(now, incarnation=claim.incarnation + 1)
-
-    def _raise_epoch(self, claim: Claim, now: float) -> None:
-        """The fleet remembers a later start of ours: the stored epoch was lost, or another agent has our name."""
-        own = self._roster.own
-        if claim.address != own.address:
-            self._events.append(Conflict(claim.address))
-            if now - self._conflict_at < CONFLICT_PAUSE_S:
-                return
-            self._conflict_at = now
-        if claim.epoch >= MAX_NUMBER:
-            return
-        self._roster.change(own, Version(claim.epoch + 1, 0, State.ALIVE), now)
-        for section in own.sections.values():
-            section.epoch = claim.epoch + 1
-        self._events.append(EpochRaised(claim.epoch + 1))
-        self.announce(now)

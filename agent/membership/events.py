@@ -41,13 +41,23 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Contested:
+    """Two agents use the name of a member: the one at `held`, which answers and stays the member, and one at
+    `refused`."""
+
+    name: str
+    held: Address
+    refused: Address
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRaised:
     """The fleet knew a later epoch of ours than the one we began with; this is the new one, to be stored."""
 
     epoch: int
 
 
-MemberEvent = Changed | SectionChanged | Measured | Conflict | EpochRaised
+MemberEvent = Changed | SectionChanged | Measured | Conflict | Contested | EpochRaised
 
 
 @dataclass(frozen=True, slots=True)

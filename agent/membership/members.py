@@ -78,6 +78,8 @@ class Member:
     refuted_at: float = float("-inf")
     answered_at: float = float("-inf")
     """Monotonic time at which it answered a ping of ours last: then the ways there and back were open."""
+    failed_at: float = float("-inf")
+    """Monotonic time at which a probe of ours failed last."""
 
     first_at: float = field(init=False)
     """Monotonic time at which this agent heard of the member first."""
@@ -94,6 +96,11 @@ class Member:
     def patience(self, now: float) -> int:
         """1, and 1 more for each suspicion that it refuted lately: so much longer it is waited for than others."""
         return 1 + self.refutations if now - self.refuted_at < REFUTATION_MEMORY_S else 1
+
+    @property
+    def silent(self) -> bool:
+        """True if it has answered none of our pings since a probe of ours failed."""
+        return self.failed_at > self.answered_at
 
     @property
     def state(self) -> State:

@@ -95,7 +95,21 @@ class Known:
     version: int
 
 
-MembershipMessage = Ping | Ack | PingRequest | Nack | Claim | SectionUpdate | Known
+@dataclass(frozen=True, slots=True)
+class NameHeld:
+    """The answer to a start of board `name` that is refused: another start holds the name, at this address."""
+
+    name: str
+    epoch: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        return self.host, self.port
+
+
+MembershipMessage = Ping | Ack | PingRequest | Nack | Claim | SectionUpdate | Known | NameHeld
 _KINDS: Final[dict[int, type[Any]]] = {
     0: Ping,
     1: Ack,
@@ -104,6 +118,7 @@ _KINDS: Final[dict[int, type[Any]]] = {
     4: Claim,
     5: SectionUpdate,
     6: Known,
+    7: NameHeld,
 }
 _NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 _FIELDS: Final = {kind: tuple(f.name for f in fields(kind)) for kind in _NUMBERS}
@@ -215,4 +230,5 @@ _CHECKS: Final[dict[type[Any], tuple[Any, ...]]] = {
     Claim: (_name, _number, _number, _state, _host, _port, _name),
     SectionUpdate: (_name, _number, _name, _number, _payload),
     Known: (_name, _number, _name, _number),
+    NameHeld: (_name, _number, _host, _port),
 }

@@ -10,6 +10,7 @@ A packet opens only where its sender meant it to; the associated data, which are
     over TCP    version, fleet, receiver, place in the exchange, and the 16 random bytes with which the answering side
                 answers the first frame, the hello: in no other connection. The hello asks for nothing but them, and is
                 taken once: one for a start of the receiver as a packet over UDP, one for an address by `HelloMemory`.
+                A hello of an older start of its sender is answered by a refusal, made for this hello alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from agent.membership.files import MAX_SENDERS, HelloMemory
 from agent.membership.keys import ID_BYTES, NONCE_BYTES, TAG_BYTES, KeyRing
@@ -45,7 +46,7 @@ ANYBODY: Final = ""
 _HEAD: Final = struct.Struct("<QQB")
 _LEAST: Final = 1 + ID_BYTES + NONCE_BYTES + TAG_BYTES + _HEAD.size
 
-FramePart = Literal["hello", "head", "body", "answer head", "answer body"]
+FramePart = Literal["hello", "refusal", "head", "body", "answer head", "answer body"]
 Reason = Literal[
     "too large",
     "truncated",
@@ -55,19 +56,31 @@ Reason = Literal[
     "malformed",
     "revoked",
     "replay",
+    "older start",
     "too many senders",
     "no request",
 ]
 """`bad tag`: changed, or made for another fleet, receiver, start of the receiver or connection. `no request`: a
-connection whose first frame did not come in time."""
+connection whose first frame did not come in time. `older start`: a later start of the sender is known."""
+
+
+class OlderStart(NamedTuple):
+    """The sender of a packet that was dropped, since a later start of the same board is known."""
+
+    sender: str
+    epoch: int
+    counter: int
+    newest: int
+    """The epoch of the later start."""
 
 
 class Dropped(EdgertError):
-    """A packet was not taken; `reason` is what drops are counted by."""
+    """A packet was not taken; `reason` is what drops are counted by. `older`: set for the reason `older start`."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: Reason, older: OlderStart | None = None) -> None:
         super().__init__(f"a packet was dropped: {reason}")
         self.reason = reason
+        self.older = older
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +119,23 @@ def hello_at(address: tuple[Any, ...] | None) -> Frame:
     return Frame(pack([(getattr(host, "ipv4_mapped", None) or host).packed, address[1]]), ANYBODY, "hello")
 
 
+def refusal_of(sender: str, epoch: int, counter: int) -> Frame:
+    """The place of the refusal of one hello."""
+    return Frame(pack([epoch, counter]), sender, "refusal")
+
+
 class ReplayWindow:
-    """Which counters of one sender have come: those of its newest epoch, the last `WINDOW` of them."""
+    """Which counters of one start of a sender have come: the last `WINDOW` of them."""
 
-    __slots__ = ("_bits", "_epoch", "_highest")
+    __slots__ = ("_bits", "_highest")
 
-    def __init__(self, epoch: int, highest: int = -1) -> None:
+    def __init__(self, highest: int = -1) -> None:
         """All counters up to `highest` have come."""
-        self._epoch = epoch
         self._highest = highest
         self._bits = (1 << WINDOW) - 1
 
-    def accept(self, epoch: int, counter: int) -> bool:
+    def accept(self, counter: int) -> bool:
         """Take a packet's number: False for one that came before, or may have."""
-        if epoch < self._epoch:
-            return False
-        if epoch > self._epoch:
-            self._epoch, self._highest, self._bits = epoch, -1, 0
         if counter > self._highest:
             ahead = counter - self._highest
             self._bits = (self._bits << ahead if ahead < WINDOW else 0) & ((1 << WINDOW) - 1) | 1
@@ -133,6 +146,37 @@ class ReplayWindow:
             return False
         self._bits |= bit
         return True
+
+
+class Starts:
+    """The replay windows of one sender: of its newest start, and of the earlier one that is the member here. So the
+    member is not muted by a second agent of its name with a later epoch."""
+
+    __slots__ = ("_windows",)
+
+    def __init__(self, epoch: int, highest: int = -1) -> None:
+        """All counters of `epoch` up to `highest` have come."""
+        self._windows = {epoch: ReplayWindow(highest)}
+
+    @property
+    def newest(self) -> int:
+        """The epoch of the newest start."""
+        return max(self._windows)
+
+    def accept(self, epoch: int, counter: int, member: int | None) -> bool:
+        """Take a packet's number: False for one that came before, or may have, and for one of an older start.
+        `member`: the epoch of the start that is the member here, None for no member."""
+        if epoch > self.newest:
+            self._windows = {e: window for e, window in self._windows.items() if e == member}
+            self._windows[epoch] = ReplayWindow()
+        elif len(self._windows) > 1 and self.newest == member:
+            self._windows = {member: self._windows[member]}
+        window = self._windows.get(epoch)
+        return window is not None and window.accept(counter)
+
+    def is_older(self, epoch: int) -> bool:
+        """True of a start of which no packet is taken any more."""
+        return epoch not in self._windows and epoch < self.newest
 
 
 class Sealer:
@@ -153,10 +197,10 @@ class Sealer:
         self._fleet = fleet
         self._random_bytes = random_bytes
         self._counter = 0
-        self.is_member: Callable[[str], bool] = lambda name: True
-        """False of a board that is forgotten: its window makes way where there are too many."""
+        self.member_epoch: Callable[[str], int | None] = lambda name: None
+        """The epoch of a member; None of a board that is none: its windows make way where there are too many."""
         self.hellos = hellos or HelloMemory()
-        self._windows: dict[str, ReplayWindow] = {}
+        self._starts: dict[str, Starts] = {}
 
     def seal(self, body: bytes, to: Peer) -> bytes:
         """A UDP packet for one start of one board. Raises `ValueError` for a body that makes it too large."""
@@ -182,6 +226,11 @@ class Sealer:
             if any(frame.part == "hello" for frame in frames):
                 self._accept(opened)
             return opened
+
+    @property
+    def sealed(self) -> int:
+        """The counter of the packet that was sealed last."""
+        return self._counter
 
     def new_token(self) -> str:
         """A token that ties an answer to its request."""
@@ -230,16 +279,20 @@ class Sealer:
         return Opened(name, epoch, counter, body if len(body) > VIEWED_BYTES else bytes(body), to)
 
     def _accept(self, opened: Opened) -> None:
-        window = self._windows.get(opened.sender)
-        if window is None:
-            if len(self._windows) >= MAX_SENDERS:
-                self._windows = {name: held for name, held in self._windows.items() if self.is_member(name)}
-            if len(self._windows) >= MAX_SENDERS:
+        member, starts = self.member_epoch(opened.sender), self._starts.get(opened.sender)
+        if starts is None:
+            if len(self._starts) >= MAX_SENDERS:
+                self._starts = {n: starts for n, starts in self._starts.items() if self.member_epoch(n) is not None}
+            if len(self._starts) >= MAX_SENDERS:
                 raise Dropped("too many senders")
             newest = self.hellos.newest.get(opened.sender, (opened.epoch, -1))
-            window = self._windows[opened.sender] = ReplayWindow(*newest)
-        if not window.accept(opened.epoch, opened.counter):
-            raise Dropped("replay")
+            starts = self._starts[opened.sender] = Starts(*newest)
+        if starts.accept(opened.epoch, opened.counter, member):
+            return
+        if starts.is_older(opened.epoch):
+            older = OlderStart(opened.sender, opened.epoch, opened.counter, starts.newest)
+            raise Dropped("older start", older)
+        raise Dropped("replay")
 
     def _of_datagram(self, to: str, epoch: int) -> bytes:
         return pack([VERSION, "datagram", self._fleet, to, epoch])

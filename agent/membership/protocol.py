@@ -14,7 +14,6 @@ from agent.membership import tables
 from agent.membership.claims import Claims
 from agent.membership.events import Datagram, Measured, MemberEvent, MemberOutput, SectionChanged, StreamPing, Sync
 from agent.membership.gossip import MAX_BODY, Budgets, GossipQueue
-from agent.membership.lifeguard import LocalHealth
 from agent.membership.members import Address, Member, Peer, Section, State, Version
 from agent.membership.messages import (
     Ack,
@@ -22,6 +21,7 @@ from agent.membership.messages import (
     Known,
     MembershipMessage,
     Nack,
+    NameHeld,
     Ping,
     PingRequest,
     SectionUpdate,
@@ -30,8 +30,8 @@ from agent.membership.messages import (
     encode,
 )
 from agent.membership.parameters import Parameters
-from agent.membership.probing import Probe, Prober, ProbeStep
-from agent.membership.roster import Roster, claim_of, newer, section_of
+from agent.membership.probing import LocalHealth, Probe, Prober, ProbeStep
+from agent.membership.roster import Roster, claim_of, section_of
 
 MAX_BETTER = 8
 """Most outdated claims of a ping that its answer sets right."""
@@ -71,7 +71,7 @@ class Membership:
         self._expected_tick = now
         self.stalls = 0
         """How often a tick came so late that this process must have been starved."""
-        self.claims.announce(now)
+        self.claims.own.announce(now)
 
     @property
     def epoch(self) -> int:
@@ -87,7 +87,7 @@ class Membership:
     def take_outputs(self) -> list[MemberOutput]:
         """The packets and exchanges since the last call."""
         outputs, self._outputs = self._outputs, []
-        return outputs
+        return [*outputs, *self.claims.refusals.take_outputs()]
 
     def publish(self, section: str, payload: bytes, again: bool = False) -> None:
         """Replace a section of our state. `again`: also by the same, where its age counts. Raises `ValueError` if it
@@ -110,12 +110,12 @@ class Membership:
 
     def refute(self, now: float) -> None:
         """Tell the fleet anew that we live, and where."""
-        self.claims.announce(now, incarnation=self._own.version.incarnation + 1)
+        self.claims.own.announce(now, incarnation=self._own.version.incarnation + 1)
 
     def leave(self, now: float) -> None:
         """Tell the fleet that we go. Keep ticking for a second, so that the news spreads."""
-        self.claims.leaving = True
-        self.claims.announce(now, State.LEFT)
+        self.claims.own.leaving = True
+        self.claims.own.announce(now, State.LEFT)
 
     def revoke(self, names: frozenset[str], now: float) -> None:
         """These boards, and no others, are refused from now on."""
@@ -123,9 +123,7 @@ class Membership:
 
     def measure(self, target: str, now: float) -> bool:
         """Ping `target` only to measure its round-trip time: an answer gives the event `Measured`."""
-        member = self.roster.get(target)
-        sequence = self._prober.measure(target, now) if member is not None else None
-        if member is None or sequence is None:
+        if (member := self.roster.get(target)) is None or (sequence := self._prober.measure(target, now)) is None:
             return False
         self._send(member.peer, member, Ping(sequence, target))
         return True
@@ -159,6 +157,7 @@ class Membership:
         self._run_probes(now)
         self._look_once_more(now)
         self.claims.expire(now)
+        self._ping_contested(now)
         if now >= self._next_probe:
             self._begin_probe(now)
         if now >= self._gossip_due():
@@ -178,7 +177,7 @@ class Membership:
 
     def _begin_probe(self, now: float) -> None:
         self._next_probe = now + self.parameters.probe_interval_s * self.health.multiplier
-        if not self.claims.leaving and (member := self.roster.next_to_probe()) is not None:
+        if not self.claims.own.leaving and (member := self.roster.next_to_probe()) is not None:
             self._probe(member, now)
 
     def _probe(self, member: Member, now: float) -> None:
@@ -188,7 +187,7 @@ class Membership:
     def _run_probes(self, now: float) -> None:
         for step, probe in self._prober.due(now):
             member = self.roster.get(probe.target)
-            if member is None or self.claims.leaving:
+            if member is None or self.claims.own.leaving:
                 continue
             match step:
                 case ProbeStep.REPEAT:
@@ -200,7 +199,7 @@ class Membership:
                         self.claims.suspect(member, now)
                 case ProbeStep.END:
                     self.health.adjust(probe.asked - probe.nacks if probe.asked > 0 else 1)
-                    self.claims.suspect(member, now)
+                    self.claims.failed(member, now)
                     self.measure(member.name, now)  # tells the suspect, which finds the news when it runs again
         for relay in self._prober.due_to_nack(now):
             self._send(relay.requester, None, Nack(relay.original))
@@ -234,11 +233,7 @@ class Membership:
     def _begin_sync(self, now: float) -> None:
         members = self.roster.choose(1, lambda m: m.present)
         syncs = [Sync(member.address, member.name) for member in members]
-        present = {member.name: member.address for member in self.roster if member.present}
-        known = {*present.values(), *(seed for seed, name in self.met.items() if name in present)}
-        gone = [member for member in self.roster.unreachable() if member.name not in self.claims.revoked]
-        lost = [Sync(member.address, member.name) for member in gone]
-        lost += [Sync(seed) for seed in self.seeds if seed not in known]
+        lost = tables.lost(self.roster, self.seeds, self.met, self.claims.revoked)
         if lost:  # a split fleet heals, and a fleet that was started apart meets
             syncs.append(self._random.choice(lost))
         if members:
@@ -275,12 +270,25 @@ class Membership:
         for message in messages:
             self._receive(message, sender, now, outdated)
         self._refute()
+        self._ping_contested(now)
+        self.claims.refusals.tell(sender, now)
+
+    def _ping_contested(self, now: float) -> None:
+        """Pings members whose names are claimed from other addresses, over UDP and TCP. Members that have not answered
+        are replaced."""
+        interval_s = self.parameters.probe_interval_s * self.health.multiplier
+        to_ping, over = self.claims.contests.due(now, interval_s)
+        for member in filter(None, map(self.roster.get, to_ping)):
+            self.measure(member.name, now)
+            self._outputs.append(StreamPing(member.address, member.name, 0))
+        for member in filter(None, map(self.roster.get, over)):
+            self.claims.failed(member, now)
 
     def _refute(self) -> None:
         """Send the answer to a suspicion of ourselves at once, outside the budget of gossip."""
-        if not self.claims.refuting:
+        if not self.claims.own.refuting:
             return
-        self.claims.refuting = False
+        self.claims.own.refuting = False
         payload = body([encode(claim_of(self._own, self.name))])
         for member in self.roster.choose(self.parameters.refutation_fanout, lambda m: m.present):
             self._outputs.append(Datagram(member.peer, payload))
@@ -302,14 +310,15 @@ class Membership:
                 self._prober.nack(message.sequence)
             case PingRequest():
                 self._relay(message, sender, now)
+            case NameHeld():
+                self.claims.own.held(message, now)
             case Known():
                 pass  # belongs to an exchange of tables
 
     def _take_claim(self, claim: Claim, now: float) -> None:
         """A suspicion is looked into: by a probe that waits for an answer already, else by one that begins at once,
         but not by all members of a large fleet."""
-        member = self.roster.get(claim.name)
-        was = member.state if member is not None else None
+        was = (member := self.roster.get(claim.name)) and member.state
         self.claims.consider(claim, now)
         if member is None or member.state is not State.SUSPECT:
             return
@@ -320,11 +329,9 @@ class Membership:
             self._probe(member, now)
 
     def _relay(self, message: PingRequest, sender: Peer, now: float) -> None:
-        target = self.roster.get(message.target)
-        if target is None:
+        if (target := self.roster.get(message.target)) is None:
             return
-        sequence = self._prober.relay(sender, message.sequence, target.name, now)
-        if sequence is not None:
+        if (sequence := self._prober.relay(sender, message.sequence, target.name, now)) is not None:
             self._send(target.peer, target, Ping(sequence, target.name))
 
     def _acknowledged(self, message: Ack, sender: str, now: float) -> None:
@@ -333,6 +340,7 @@ class Membership:
             return
         if sender == answered.target and (member := self.roster.get(sender)) is not None:
             member.answered_at = now
+            self.claims.answered(member, now)
         if answered.relay is not None:
             self._send(answered.relay.requester, None, Ack(answered.relay.original, message.coordinate))
             return
@@ -345,26 +353,18 @@ class Membership:
         """A ping over TCP was answered by `target`, of which this is the epoch: it lives, although UDP packets do not
         arrive. Packets for another start of it do not open there; then an exchange of tables tells both sides."""
         self._prober.acknowledge(sequence, "", now)
-        member = self.roster.get(target)
-        if member is None:
+        if (member := self.roster.get(target)) is None:
             return
         member.answered_at = now
-        if member.version.epoch != epoch:
+        if member.version.epoch == epoch:
+            self.claims.answered(member, now)
+        else:
             self._outputs.append(Sync(member.address, target))
 
     def _take_section(self, update: SectionUpdate, now: float) -> None:
-        member = self.roster.get(update.name)
-        too_large = len(update.payload) > self.parameters.max_section_bytes
-        if member is None or member is self._own or too_large or update.epoch < member.version.epoch:
-            return
-        if newer(update, member.sections.get(update.section)) and self._has_room(member, update.section):
-            member.sections[update.section] = Section(update.epoch, update.version, update.payload, now)
+        if self.roster.take_section(update, self.parameters.max_section_bytes, now):
             self._events.append(SectionChanged(update.name, update.section))
             self.queue.add_state(update, update.name, update.section)
-
-    @staticmethod
-    def _has_room(member: Member, section: str) -> bool:
-        return section in member.sections or len(member.sections) < 8
 
     # Exchange of tables (anti-entropy)
 
@@ -383,16 +383,10 @@ class Membership:
         self._merge(tables.read_untrusted(payload), now)
 
     def _merge(self, messages: list[MembershipMessage], now: float) -> None:
-        """A death in a table is taken as a suspicion: whoever lives after a split gets the time to refute it."""
         for message in messages:
             if isinstance(message, Claim):
-                member = self.roster.get(message.name)
-                if message.state is State.DEAD and member is not None and member.present:
-                    message = Claim(
-                        message.name, message.epoch, message.incarnation, State.SUSPECT,
-                        message.host, message.port, message.witness,
-                    )  # fmt: skip
-                self.claims.consider(message, now)
+                self.claims.consider(tables.softened(message, self.roster), now)
             elif isinstance(message, SectionUpdate):
                 self._take_section(message, now)
         self._refute()
+        self._ping_contested(now)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import Final
 
 from agent.membership.members import PRESENT, Address, Member, Section, State, Version
 from agent.membership.messages import Claim, Known, SectionUpdate
+
+MAX_SECTIONS: Final = 8
+"""Sections of state that are kept of a member."""
 
 
 class Roster:
@@ -30,6 +34,11 @@ class Roster:
 
     def get(self, name: str) -> Member | None:
         return self._members.get(name)
+
+    def epoch_of(self, name: str) -> int | None:
+        """The epoch of a member; None of a board that is none."""
+        member = self._members.get(name)
+        return None if member is None else member.version.epoch
 
     def add(self, name: str, address: Address, version: Version, now: float) -> Member | None:
         """A new member, put at a random place of the probing order (SWIM §4.3); None if the table is full."""
@@ -78,6 +87,17 @@ class Roster:
             more = self._random.sample(rest, min(count - len(chosen), len(rest)))
             return [*chosen.values(), *more]
         return list(chosen.values())
+
+    def take_section(self, update: SectionUpdate, limit: int, now: float) -> bool:
+        """Takes in another member's section of at most `limit` bytes. Returns whether it was news."""
+        member = self._members.get(update.name)
+        if member is None or member is self.own or len(update.payload) > limit or update.epoch < member.version.epoch:
+            return False
+        fits = update.section in member.sections or len(member.sections) < MAX_SECTIONS
+        if not fits or not newer(update, member.sections.get(update.section)):
+            return False
+        member.sections[update.section] = Section(update.epoch, update.version, update.payload, now)
+        return True
 
     def unreachable(self) -> list[Member]:
         """Members held for dead."""

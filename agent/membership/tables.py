@@ -7,10 +7,12 @@ are alike. What has no room comes with the next exchange.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from agent.membership.members import Version
+from agent.membership.events import Sync
+from agent.membership.members import Address, State, Version
 from agent.membership.messages import (
     MAX_ITEMS,
     MAX_PIECE_BYTES,
@@ -29,6 +31,14 @@ from edgert.core.errors import ProtocolError
 LEVEL: Final = 6
 _HEAD: Final = 5
 """Bytes of a body beside its messages, at most."""
+
+
+def lost(roster: Roster, seeds: Iterable[Address], met: Mapping[Address, str], revoked: Collection[str]) -> list[Sync]:
+    """Exchanges with members held for dead, and with seeds at which no present member is known."""
+    present = {member.name: member.address for member in roster if member.present}
+    known = {*present.values(), *(seed for seed, name in met.items() if name in present)}
+    gone = [Sync(member.address, member.name) for member in roster.unreachable() if member.name not in revoked]
+    return [*gone, *(Sync(seed) for seed in seeds if seed not in known)]
 
 
 def table(roster: Roster) -> bytes:
@@ -55,6 +65,14 @@ def answer(roster: Roster, messages: Sequence[MembershipMessage]) -> bytes:
             if known.get((member.name, name), (-1, -1)) < (section.epoch, section.version):
                 sections.append(encode(section_of(member, name)))
     return _packed([*parts, *sections])
+
+
+def softened(claim: Claim, roster: Roster) -> Claim:
+    """A claim of a table. A death is taken as a suspicion: a board that lives after a split gets time to refute it."""
+    member = roster.get(claim.name)
+    if claim.state is not State.DEAD or member is None or not member.present:
+        return claim
+    return replace(claim, state=State.SUSPECT)
 
 
 def _packed(parts: Iterable[bytes]) -> bytes:

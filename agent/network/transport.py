@@ -27,10 +27,12 @@ from agent.membership.packets import (
     Sealer,
     hello_at,
     hello_to,
+    refusal_of,
 )
 from agent.membership.protocol import Membership
 from agent.network.allowance import Allowance
 from agent.network.frames import SYNC, Frames, largest, map_untrusted, token_and_verb_untrusted
+from agent.network.refusing import REFUSED, refuse, take_refusal
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
 from edgert.core.packing import pack
@@ -82,7 +84,7 @@ class Transport(asyncio.DatagramProtocol):
         """Connections that lost their place to newer ones, and requests of members that have too many."""
         self._clock = clock
         self._on_events = on_events
-        sealer.is_member = lambda name: membership.roster.get(name) is not None
+        sealer.member_epoch = membership.roster.epoch_of
         self._udp: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -164,17 +166,19 @@ class Transport(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         """A packet from the network: taken if a member sealed it, else counted."""
         self.traffic.received += len(data)
-        with contextlib.suppress(Dropped):
+        now, address = self._clock.monotonic(), (addr[0], addr[1])
+        try:
             opened = self.sealer.open_untrusted(data)
-            try:
-                now = self._clock.monotonic()
-                self.membership.receive_untrusted(
-                    bytes(opened.body), Peer(opened.sender, opened.epoch, (addr[0], addr[1])), now
-                )
-            except ProtocolError as error:
-                self.sealer.drops["malformed"] += 1
-                log.debug("a packet of %s was malformed: %s", opened.sender, error)
-            self.step()
+            self.membership.receive_untrusted(bytes(opened.body), Peer(opened.sender, opened.epoch, address), now)
+        except Dropped as dropped:
+            if dropped.older is None:
+                return
+            older = dropped.older
+            self.membership.claims.refusals.tell(Peer(older.sender, older.epoch, address), now, older.newest)
+        except ProtocolError as error:
+            self.sealer.drops["malformed"] += 1
+            log.debug("a packet of %s was malformed: %s", opened.sender, error)
+        self.step()
 
     def error_received(self, exc: Exception) -> None:
         log.debug("UDP: %s", exc)
@@ -250,7 +254,11 @@ class Transport(asyncio.DatagramProtocol):
             self.frames.write(
                 writer, b"", hello_to(known.peer) if known else hello_at(writer.get_extra_info("peername"))
             )
-            return reader, writer, await reader.readexactly(GREETING_BYTES)
+            hello = refusal_of(self.membership.name, self.membership.epoch, self.sealer.sealed)
+            greeting = await reader.readexactly(GREETING_BYTES)
+            if greeting == REFUSED:
+                await take_refusal(self.frames, self.membership, reader, hello, self._clock.monotonic())
+            return reader, writer, greeting
         except BaseException as error:
             writer.close()
             if known is None or not isinstance(error, EOFError):
@@ -312,9 +320,14 @@ class Transport(asyncio.DatagramProtocol):
         try:
             async with asyncio.timeout(self.first_s):
                 own, here = self.membership.roster.own.peer, writer.get_extra_info("sockname")
-                hello = await self.frames.read(
-                    reader, MAX_DATAGRAM, hello_to(own), hello_at(here), hello_at(own.address)
-                )
+                try:
+                    hello = await self.frames.read(
+                        reader, MAX_DATAGRAM, hello_to(own), hello_at(here), hello_at(own.address)
+                    )
+                except Dropped as dropped:
+                    if dropped.older is not None:
+                        refuse(self.frames, self.membership, writer, dropped.older)
+                    raise
                 if hello.to == ANYBODY:
                     await asyncio.shield(self.sealer.hellos.keep(hello.sender, hello.epoch, hello.counter))
                 writer.write(greeting)

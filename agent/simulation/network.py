@@ -13,6 +13,7 @@ from typing import Final
 from agent.membership.events import Datagram, MemberEvent, StreamPing, Sync
 from agent.membership.gossip import PACKET_COST
 from agent.membership.members import Address, Peer
+from agent.membership.packets import Starts
 from agent.membership.protocol import Membership
 
 SOCKET_PACKETS: Final = 200
@@ -40,10 +41,20 @@ class Station:
     waiting: list[Callable[[], None]] = field(default_factory=list)
     """Packets that arrived while the board was starved: its socket keeps them."""
     sent_bytes: int = 0
+    starts: dict[str, Starts] = field(default_factory=dict)
+    """Sender -> the starts of it of which packets are taken, as in `Sealer`."""
+    sealed: int = 0
+    """Packets that it has sealed."""
+
+    def takes(self, sender: Peer, counter: int) -> bool:
+        """False for a packet of an older start of its sender."""
+        starts = self.starts.setdefault(sender.name, Starts(sender.epoch))
+        return starts.accept(sender.epoch, counter, self.machine.roster.epoch_of(sender.name))
 
 
 class MembershipNetwork(ABC):
-    """Boards by name. A board that starts anew gets another `Station`."""
+    """Boards by key: the name, where no second agent has the same one. A board that starts anew gets another
+    `Station`."""
 
     def __init__(self) -> None:
         self.boards: dict[str, Station] = {}
@@ -70,8 +81,9 @@ class MembershipNetwork(ABC):
 
     def connections(self, sender: str, receiver: str) -> int:
         """Connections that a request takes: a receiver that has started anew greets the second one."""
-        known = self.boards[sender].machine.roster.get(receiver)
-        return 1 if known is None or known.version.epoch == self.boards[receiver].machine.epoch else 2
+        there = self.boards[receiver].machine
+        known = self.boards[sender].machine.roster.epoch_of(there.name)
+        return 1 if known is None or known == there.epoch else 2
 
     @abstractmethod
     def is_cut(self, sender: str, receiver: str) -> bool:
@@ -83,9 +95,9 @@ class MembershipNetwork(ABC):
 
     # Boards
 
-    def add(self, machine: Membership) -> None:
-        """The machine runs from now on, under its name and address."""
-        name, address = machine.name, machine.roster.own.address
+    def add(self, machine: Membership, key: str = "") -> None:
+        """The machine runs from now on, under its name (or `key`) and address."""
+        name, address = key or machine.name, machine.roster.own.address
         self.boards[name] = Station(machine, address)
         self._by_address[address] = name
         self._wake(name)
@@ -145,8 +157,8 @@ class MembershipNetwork(ABC):
                     self._send(name, to, payload)
                 case Sync(address):
                     self._stream(name, address, self._exchange)
-                case StreamPing(address, _, sequence):
-                    self._stream(name, address, lambda a, b, s=sequence: self._answer_stream(a, b, s))  # type: ignore[misc]
+                case StreamPing(address, target, sequence):
+                    self._stream(name, address, lambda a, b, t=target, s=sequence: self._answer_stream(a, b, t, s))  # type: ignore[misc]
         for event in board.machine.take_events():
             self.happened(name, event)
         self._wake(name)
@@ -157,17 +169,24 @@ class MembershipNetwork(ABC):
             return
         delay = self.delay(sender, receiver, len(payload) + PACKET_COST)
         if delay is not None:
-            source = self.boards[sender].machine.roster.own.peer
-            self.at(self.now + delay, lambda: self._deliver(receiver, source, to, payload))
+            station = self.boards[sender]
+            station.sealed += 1
+            source, counter = station.machine.roster.own.peer, station.sealed
+            self.at(self.now + delay, lambda: self._deliver(receiver, source, counter, to, payload))
 
-    def _deliver(self, receiver: str, source: Peer, to: Peer, payload: bytes) -> None:
+    def _deliver(self, receiver: str, source: Peer, counter: int, to: Peer, payload: bytes) -> None:
         """A packet opens only at that start of the board that it was sealed for."""
         board = self.boards[receiver]
 
         def take() -> None:
-            if (to.name, to.epoch) == (receiver, board.machine.epoch):
-                board.machine.receive_untrusted(payload, source, self.now)
-                self._carry_out(receiver)
+            machine = board.machine
+            if (to.name, to.epoch) != (machine.name, machine.epoch):
+                return
+            if board.takes(source, counter):
+                machine.receive_untrusted(payload, source, self.now)
+            else:
+                machine.claims.refusals.tell(source, self.now, board.starts[source.name].newest)
+            self._carry_out(receiver)
 
         self._when_it_runs(receiver, board, take)
 
@@ -194,6 +213,17 @@ class MembershipNetwork(ABC):
 
     def _exchange(self, sender: str, receiver: str) -> None:
         first, second = self.boards[sender], self.boards[receiver]
+        first.sealed += 1
+        asking = first.machine.roster.own.peer
+        if not second.takes(asking, first.sealed):
+            refusal = second.machine.claims.refusals.answer(asking, second.starts[asking.name].newest)
+
+            def take() -> None:
+                first.machine.claims.own.told_untrusted(refusal, self.now)
+                self._carry_out(sender)
+
+            self._when_it_runs(sender, first, take)
+            return
         table = first.machine.table()
         answer = second.machine.answer_table_untrusted(table, self.now)
         first.sent_bytes += stream_bytes(len(table))
@@ -206,13 +236,17 @@ class MembershipNetwork(ABC):
 
         self._when_it_runs(sender, first, merge)
 
-    def _answer_stream(self, sender: str, receiver: str, sequence: int) -> None:
-        board, epoch = self.boards[sender], self.boards[receiver].machine.epoch
+    def _answer_stream(self, sender: str, receiver: str, target: str, sequence: int) -> None:
+        board, there = self.boards[sender], self.boards[receiver].machine
+        board.sealed += 1
+        if there.name != target or not self.boards[receiver].takes(board.machine.roster.own.peer, board.sealed):
+            return
+        epoch = there.epoch
         for end in (board, self.boards[receiver]):
             end.sent_bytes += stream_bytes(0)
 
         def take() -> None:
-            board.machine.stream_acknowledged(receiver, epoch, sequence, self.now)
+            board.machine.stream_acknowledged(target, epoch, sequence, self.now)
             self._carry_out(sender)
 
         self._when_it_runs(sender, board, take)

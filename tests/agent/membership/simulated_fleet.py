@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.interference.ring import PACKED_BYTES
 from agent.membership.events import Changed, MemberEvent
-from agent.membership.members import State
+from agent.membership.members import Address, State
 from agent.membership.messages import Claim
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
@@ -43,13 +43,14 @@ class SimulatedFleet(MembershipNetwork):
         if joined:
             self._introduce()
 
-    def start(self, name: str, number: int, joined: bool, epoch: int = 1) -> None:
-        """Start a board; again under its name and with a greater epoch is a restart."""
+    def start(self, name: str, number: int, joined: bool, epoch: int = 1, key: str = "") -> None:
+        """Start a board; again under its name and with a greater epoch is a restart. `key`: in place of the name in
+        `boards`, for a second agent of a name."""
         machine = Membership(name, address_of(number), epoch, self.parameters, Random(self.random.random()), self.now)
         machine.coordinate = COORDINATE
         if not joined and number:
             machine.seeds = [address_of(0)]
-        self.add(machine)
+        self.add(machine, key)
 
     def _introduce(self) -> None:
         claims = [Claim(n, 1, 0, State.ALIVE, *b.address, n) for n, b in self.boards.items()]
@@ -139,6 +140,15 @@ class SimulatedFleet(MembershipNetwork):
             self.at(self.now + ROUND_S, lambda: self._measure(name))
 
     # Faults
+
+    def readdress(self, name: str, address: Address) -> None:
+        """The board loses its address, and has another one from now on."""
+        board = self.boards[name]
+        del self._by_address[board.address]
+        board.address = address
+        self._by_address[address] = name
+        board.machine.move(address, self.now)
+        self.step(name)
 
     def starve_often(self, names: list[str], shortest: float, longest: float, until: float) -> None:
         """Each of `names` runs for up to a quarter of a second, then is starved for `shortest` to `longest`."""

@@ -13,7 +13,8 @@ from agent.membership.events import Sync
 from agent.membership.files import HELLO_FILE, MAX_SENDERS, HelloMemory
 from agent.membership.packets import GREETING_BYTES, hello_at, hello_to
 from agent.network.frames import SYNC
-from agent.network.transport import PING
+from agent.network.refusing import REFUSED
+from agent.network.transport import PING, RequestError
 from tests.agent.membership.worlds import answered, introduce, recorder, sealed, started
 from tests.waiting import in_loop, until
 
@@ -175,3 +176,45 @@ async def test_seed_of_another_address_is_asked_no_more_while_its_member_is_ther
     assert Sync(seed) in syncs(), "its member is gone"
     await a.stop()
     await b.stop()
+
+
+@in_loop
+async def test_hello_of_an_older_start_is_answered_with_why_and_the_next_is_taken(tmp_path: Path) -> None:
+    """A new card with a clock behind: the memory of hellos dropped its hellos, and nobody said anything."""
+    before, b = await started("a", epoch=9_000), await started("b", folder=tmp_path)
+    at = b.membership.roster.own.address
+    before.meet(at)
+    await until(lambda: before.membership.met, "the seed to answer")
+    await before.stop()
+    await b.stop()
+    b, a = await started("b", epoch=2, at=at, folder=tmp_path), await started("a", epoch=1_000)
+    a.meet(at)
+    await until(lambda: a.membership.epoch == 9_001, "the epoch to be raised")
+    a.sealer.epoch = a.membership.epoch  # as the agent does
+    a.meet(at)
+    await until(lambda: a.membership.met, "the seed to answer")
+    assert b.sealer.drops == {"older start": 1}
+    await a.stop()
+    await b.stop()
+
+
+@in_loop
+async def test_recorded_refusal_is_not_taken_for_another_hello() -> None:
+    """Else a man in the middle could raise the epoch of a board that is not refused."""
+    receiver, new, old = await started("b"), await started("a", epoch=9), await started("a", epoch=1)
+    own = receiver.membership.roster.own.peer
+    await answered(receiver, sealed(new, hello_to(own)), GREETING_BYTES)
+    refusal = await answered(receiver, sealed(old, hello_to(own)))
+    assert refusal.startswith(REFUSED)
+
+    async def replay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(refusal)
+
+    server = await asyncio.start_server(replay, "127.0.0.1", 0)
+    with pytest.raises(RequestError, match="bad tag"):
+        await old.ask(server.sockets[0].getsockname()[:2], SYNC, {})
+    assert old.membership.epoch == 1
+    server.close()
+    for transport in receiver, new, old:
+        await transport.stop()
