@@ -43,6 +43,7 @@ from agent.membership.packets import Sealer
 from agent.membership.parameters import Parameters
 from agent.membership.protocol import Membership
 from agent.metrics import MetricsServer
+from agent.network.own_address import UNKNOWN, OwnAddress
 from agent.network.transport import TIMEOUT_S, Transport
 from agent.osched.component import OsScheduling
 from agent.placement.replacement import Hysteresis
@@ -86,16 +87,17 @@ class Agent:
         ring = KeyRing(read_keys(self._key_file))
         epoch = next_epoch(self._data, self.clock.wall())
         random, now = Random(secrets.randbits(64)), self.clock.monotonic()
-        self._began = now
         timing, chosen = settings.membership, settings.coordinates
         parameters = Parameters(probe_interval_s=timing.probe_interval_s, probe_timeout_s=timing.probe_timeout_s)
-        self.membership = Membership(name, self._advertised(settings.agent.port), epoch, parameters, random, now)
+        settings.agent.check()
+        self.membership = Membership(name, (UNKNOWN, settings.agent.port or 1), epoch, parameters, random, now)
         self.sealer = Sealer(name, settings.gateway.fleet, epoch, ring, secrets.token_bytes, HelloMemory(self._data))
         self._crl_file = Path(settings.agent.crl_file) if settings.agent.crl_file else None
         self._crl_stamp = stamp(self._crl_file) if self._crl_file else None
         if self._crl_file:
             self._refuse(read_revoked(self._crl_file))
         self.transport = Transport(self.membership, self.sealer, self.clock, self._on_events)
+        self.own_address = OwnAddress(settings.agent, self.transport, self.clock)
         round_parameters = RoundParameters(period_s=chosen.period_s, near=chosen.near, far=chosen.far)
         self.rounds = Rounds(make(chosen.algorithm, random), round_parameters, random, now)
         self._capacity = capacity.BoardCapacity(self._data, settings.agent.bandwidth_mbit)
@@ -158,10 +160,7 @@ class Agent:
             for seed in seeds - met:  # by a name, perhaps, of which members know the address only
                 self.transport.meet(seed)
             return 2 * len(met & seeds) > len(seeds)
-        return self.settings.agent.discovery != "mdns" or self.clock.monotonic() - self._began >= ALONE_S
-
-    def _advertised(self, port: int) -> Address:
-        return self.settings.agent.address(), port
+        return self.settings.agent.discovery != "mdns" or self.own_address.known_s() >= ALONE_S
 
     async def request(self, gateway: str, verb: str, args: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
         """The result of `verb` at the agent of `gateway`. Raises `RequestError`."""
@@ -169,11 +168,10 @@ class Agent:
 
     async def run(self) -> None:
         """Runs until `stopping` is set. Raises `EdgertError` where it cannot begin."""
-        bound = await self.transport.start((self.settings.agent.bind, self.settings.agent.port))
-        self.membership.move(self._advertised(bound[1]), self.clock.monotonic())
         self._find_seeds()
         tasks: list[asyncio.Task[None]] = []
         try:
+            await self.own_address.look()
             await self.server.start()
             tasks = [asyncio.create_task(self._measure()), asyncio.create_task(self._look())]
             if self.settings.agent.metrics_port:
@@ -184,9 +182,9 @@ class Agent:
             tasks += [asyncio.create_task(run()) for run in runs]
             if self.sched is not None:
                 tasks.append(asyncio.create_task(self.sched.run()))
-            self.transport.run()
+            tasks.append(asyncio.create_task(self.own_address.follow()))
             self._listen_to_signals()
-            log.info("agent of %s in fleet %s on %s:%d", self.name, self.settings.gateway.fleet, *bound)
+            log.info("agent of %s in fleet %s", self.name, self.settings.gateway.fleet)
             notify("READY=1")
             await self.stopping.wait()
         finally:
@@ -254,7 +252,7 @@ class Agent:
         from agent.discovery import Discovery  # 5 MB
 
         self.discovery = Discovery(self.name, self.settings.gateway.fleet)
-        await self.discovery.run(self.membership.roster.own.address)
+        await self.discovery.run(lambda: self.membership.roster.own.address)
 
     def _find_seeds(self) -> None:
         """Sets the seeds: those of the settings, and those that mDNS shows now."""
@@ -341,6 +339,7 @@ class Agent:
             "gateway": self.name,
             "fleet": self.settings.gateway.fleet,
             "address": list(own.address),
+            "address_error": self.own_address.error,
             "discovery": self.discovery.status() if self.discovery is not None else None,
             "health": self.membership.health.score,
             "local_gateway": {"connected": self.gateway.connected, "error": self.gateway.error},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from zeroconf import IPVersion, ServiceStateChange, Zeroconf
@@ -42,13 +42,17 @@ class Discovery:
         self._browser: AsyncServiceBrowser | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def run(self, address: Address) -> None:
-        """Runs until it is cancelled. `address`: that others are told. Where the network bears no mDNS, it is tried
-        again: a board's network may come up after its agent."""
+    async def run(self, address: Callable[[], Address]) -> None:
+        """Runs until it is cancelled. `address`: returns that which others are told. It may change, and a board's
+        network may come up after its agent: then mDNS is begun anew."""
+        announced: Address | None = None
         try:
             while True:
+                if announced != (now := address()):
+                    await self._stop()
                 if self._browser is None:
-                    await self._start(address)
+                    announced = now
+                    await self._start(now)
                 await asyncio.sleep(RETRY_S)
         finally:
             await self._stop()

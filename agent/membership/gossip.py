@@ -9,8 +9,8 @@ from agent.membership.members import State
 from agent.membership.messages import Claim, MembershipMessage, SectionUpdate, body, encode
 from agent.membership.parameters import Parameters
 
-MAX_BODY: Final = 1_200
-"""Bytes of a packet's body: with the seal around it the packet stays below 1,400 bytes."""
+MAX_BODY: Final = 1_100
+"""Bytes of a packet's body: with the seal around it the packet stays below `packets.MAX_SENT`."""
 PACKET_COST: Final = 110
 """Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
 LEAST_PACKET: Final = PACKET_COST + 100

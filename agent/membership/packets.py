@@ -31,8 +31,11 @@ from edgert.core.ids import GATEWAY_NAME
 from edgert.core.packing import pack
 
 VERSION: Final = 1
+MAX_SENT: Final = 1_232
+"""Bytes of a UDP packet that we seal, at most: with the headers of UDP and IPv6 it has the 1,280 bytes that each path
+of IPv6 carries, so that it is never fragmented, nor dropped for its size."""
 MAX_DATAGRAM: Final = 1_400
-"""Bytes of a sealed UDP packet, at most: below the smallest usual path MTU, so that it is never fragmented."""
+"""Bytes of a UDP packet that is taken, at most."""
 MAX_FRAME: Final = 1 << 24
 """Bytes of a sealed message over TCP, at most: state of operators that move is the greatest. The receiver reads so much
 only after a first, small one of the same connection opened."""
@@ -204,7 +207,7 @@ class Sealer:
 
     def seal(self, body: bytes, to: Peer) -> bytes:
         """A UDP packet for one start of one board. Raises `ValueError` for a body that makes it too large."""
-        return self._seal(body, self._of_datagram(to.name, to.epoch), MAX_DATAGRAM)
+        return self._seal(body, self._of_datagram(to.name, to.epoch), MAX_SENT)
 
     def open_untrusted(self, packet: bytes) -> Opened:
         """Raises `Dropped`, and counts it, unless the UDP packet is new and a member of the fleet sealed it for this

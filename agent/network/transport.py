@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from agent.network.refusing import REFUSED, refuse, take_refusal
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, PayloadError, ProtocolError, show
 from edgert.core.packing import pack
+from edgert.links.local_address import bound_segments
 from edgert.links.pending import PendingConnections
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ MAX_SERVED: Final = 64
 """Requests of members at one time."""
 MAX_OF_MEMBER: Final = 16
 """Requests of one member at one time; one more is closed, and counted."""
+BACKLOG: Final = 100
 MAX_ASKED: Final = 16
 """Exchanges and pings over TCP that we run at one time."""
 TIMEOUT_S: Final = 5.0
@@ -94,14 +97,20 @@ class Transport(asyncio.DatagramProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, bind: Address) -> Address:
-        """Bind UDP and TCP to the same port; returns the address. Raises `EdgertError` where that is not possible."""
+        """Bind UDP and TCP to the same port, in place of those before; returns the address. Raises `EdgertError` where
+        that is not possible."""
         loop = asyncio.get_running_loop()
+        _close(self._udp, self._server)
+        self._udp = None
         try:
-            self._server = await asyncio.start_server(self._serve, bind[0], bind[1], limit=BUFFER_BYTES)
-            host, port = self._server.sockets[0].getsockname()[:2]
+            family = socket.AF_INET6 if ":" in bind[0] else socket.AF_INET
+            listening = socket.create_server(bind, family=family, backlog=BACKLOG)
+            bound_segments(listening, bind[0])
+            self._server = await asyncio.start_server(self._serve, sock=listening, limit=BUFFER_BYTES)
+            host, port = listening.getsockname()[:2]
             self._udp, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
         except OSError as error:
-            await self.stop()
+            _close(self._udp, self._server)
             raise EdgertError(
                 f"the agent cannot listen on {bind[0]}:{bind[1]}: {error.strerror or error}: see [agent]"
             ) from error
@@ -115,10 +124,7 @@ class Transport(asyncio.DatagramProtocol):
         """Close all sockets and end what runs."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._udp is not None:
-            self._udp.close()
-        if self._server is not None:
-            self._server.close()
+        _close(self._udp, self._server)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -181,6 +187,7 @@ class Transport(asyncio.DatagramProtocol):
         self.step()
 
     def error_received(self, exc: Exception) -> None:
+        self.sealer.drops["not sent"] += 1
         log.debug("UDP: %s", exc)
 
     def _begin(self, work: Any) -> None:
@@ -389,3 +396,9 @@ class Transport(asyncio.DatagramProtocol):
 
     async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> int:
         return self.membership.epoch
+
+
+def _close(*ends: asyncio.DatagramTransport | asyncio.Server | None) -> None:
+    for end in ends:
+        if end is not None:
+            end.close()

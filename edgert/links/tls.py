@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 from edgert.core.errors import EdgertError, ProtocolError, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.log_sampling import LogSampling
+from edgert.links.local_address import bound_segments
 from edgert.links.messages import MAX_HELLO, MAX_TEXT, VERSION, Hello, LinkDecoder, Refuse, encode
 from edgert.links.pending import PendingConnections
 
@@ -336,6 +337,7 @@ class Listener:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=MOST_HANDSHAKES)
+            bound_segments(self._socket, host)
         except OSError as error:
             raise LinkError(f"cannot listen on {host}:{port} for links of other gateways: {error}") from error
         self._socket.setblocking(False)
@@ -350,6 +352,7 @@ class Listener:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
+        self._socket = self._accepting = None
 
     @property
     def handshakes(self) -> int:

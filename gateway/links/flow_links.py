@@ -76,7 +76,6 @@ class FlowLinks:
     async def start(self) -> None:
         """Raises `LinkError` where it cannot listen."""
         await self.peers.start()
-        log.info("links to other gateways: port %d", self.peers.port)
 
     async def stop(self) -> None:
         await self._tasks.stop()

@@ -27,12 +27,14 @@ from edgert.links.tls import (
     TlsLink,
     connect,
     own_fault,
+    require_loopback,
     take_renewed,
     take_revoked,
     tls_context,
 )
 from edgert.mqtt.clients.reconnect import Backoff
 from gateway.links.link_store import Deliver, LinkStore
+from gateway.links.listening import Listening
 from gateway.links.peer import FellBehindCall, Peer
 
 log = logging.getLogger(__name__)
@@ -62,22 +64,23 @@ class Peers:
         self.backoff, self._clock, self._draw = backoff or Backoff(first_s=0.2, max_s=5.0), clock, draw
         self._server, self._context = _contexts(settings)
         self._crl_stamp, self._own_stamp = _stamp(settings.crl), _stamp(settings.certificate, settings.key)
-        self._listener = Listener(ours, self._server, self._called)
+        self.listening = Listening(Listener(ours, self._server, self._called), settings.listen, settings.port)
         self.tick_s = TICK_S
         self._addresses: dict[str, Address] = {}
         self.by_name: dict[str, Peer] = {}
         self._dialing: dict[str, asyncio.Task[None]] = {}
         self._ticking: asyncio.Task[None] | None = None
-        self.port = 0
-        """The port of the listener."""
         self._still: set[str] = set()
         """Flows that send nothing now."""
 
     # -- life
 
     async def start(self) -> None:
-        """Raises `LinkError` where it cannot listen."""
-        self.port = await self._listener.start(self._settings.listen, self._settings.port)
+        """Raises `LinkError` for settings that expose plain TCP. Where this board lacks the address now, as before DHCP
+        gave one, flows run without links, and it is tried again each second."""
+        if self._context is None:
+            require_loopback(self._settings.listen)
+        await self.listening.look()
         self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="links")
 
     async def stop(self) -> None:
@@ -86,7 +89,7 @@ class Peers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._listener.stop()
+        await self.listening.stop()
         await asyncio.gather(*(peer.stop() for peer in self.by_name.values()))
 
     def set_peers(self, addresses: Mapping[str, Address], keep: Collection[str] = ()) -> None:
@@ -171,10 +174,8 @@ class Peers:
     def status(self) -> dict[str, Any]:
         """Returns its section of the status object."""
         return {
-            "port": self.port,
+            **self.listening.status(),
             "tls": self._context is not None,
-            "refused_connections": self._listener.refused,
-            "last_refusal": self._listener.refusal,
             "peers": [peer.status() for _, peer in sorted(self.by_name.items())],
         }
 
@@ -250,6 +251,7 @@ class Peers:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self.tick_s)
+            await self.listening.look()
             self._look_for_revoked()
             self._look_for_renewed()
             for peer in list(self.by_name.values()):

@@ -9,7 +9,7 @@ from typing import Final
 
 from edgert.core.config import section, setting
 from edgert.core.errors import EdgertError
-from edgert.core.settings.checks import PORT
+from edgert.core.settings.checks import PORT, is_address, place_fault
 from edgert.core.settings.folders import data_folder, socket_folder
 from edgert.core.settings.gateway import Gateway
 from edgert.core.settings.log import Log
@@ -32,31 +32,29 @@ def _labels(labels: tuple[str, ...]) -> str | None:
     return f"labels of {MAX_LABEL_BYTES} bytes together, with 3 for each" if size > MAX_LABEL_BYTES else None
 
 
-def _address(text: str) -> str | None:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return "an IP address, as packets go to addresses, not to names"
-    return None
-
-
 def _advertised(text: str) -> str | None:
-    return (_address(text) or _unspecified(text)) if text else None
+    return (place_fault(text) or _unspecified(text)) if text else None
 
 
 def _unspecified(text: str) -> str | None:
-    return "the IP address that other boards reach" if ipaddress.ip_address(text).is_unspecified else None
+    unspecified = is_address(text) and ipaddress.ip_address(text).is_unspecified
+    return "the IP address that other boards reach" if unspecified else None
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
     """How this agent is reached, and by whom it joins its fleet."""
 
-    bind: str = setting("127.0.0.1", doc="IP address to listen on, UDP and TCP", check=_address)
+    bind: str = setting(
+        "127.0.0.1",
+        doc="IP address, network interface or default (the interface of the default route) to listen on, UDP and TCP; "
+        "the address of an interface is followed when it changes",
+        check=place_fault,
+    )
     port: int = setting(7946, doc="port to listen on, UDP and TCP; 0: any free one", minimum=0, maximum=PORT)
     advertise: str = setting(
         "",
-        doc="IP address that others are told; empty: that of bind, which must not be 0.0.0.0 then",
+        doc="IP address, interface or default that others are told; empty: that of bind, which must not be 0.0.0.0",
         check=_advertised,
     )
     seeds: tuple[str, ...] = setting(
@@ -95,14 +93,13 @@ class Agent:
     )
     socket: str = setting("", doc="the agent's own control socket; empty: agent.sock beside the gateway's")
 
-    def address(self) -> str:
-        """The address that others are told. Raises `EdgertError` where there is none that they could reach."""
+    def check(self) -> None:
+        """Raises `EdgertError` where others would be told an address that they could not reach."""
         if not self.advertise and _unspecified(self.bind):
             raise EdgertError(
                 f"agent.advertise: expected the IP address that other boards reach, as agent.bind is {self.bind}; got"
                 " none"
             )
-        return self.advertise or self.bind
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Final
 
 from edgert.core.ids import GATEWAY_NAME
 
 PORT: Final = 65535
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9_@-]{1,15}(\.[0-9]{1,4})?")
+
+
+def is_address(text: str) -> bool:
+    """True of an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def place_fault(text: str) -> str | None:
+    """A check of an address of this board: see `edgert.links.local_address`."""
+    if is_address(text) or (_INTERFACE.fullmatch(text) and text != "localhost"):
+        return None
+    return "an IP address, a network interface, or default, as packets go to addresses, not to names"
 
 
 def gateway_name(text: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgert.core.config import section, setting
-from edgert.core.settings.checks import PORT, fleet_name, gateway_name
+from edgert.core.settings.checks import PORT, fleet_name, gateway_name, place_fault
 from edgert.core.settings.connection import Connection
 from edgert.core.settings.folders import socket_folder
 from edgert.core.settings.log import Log
@@ -158,7 +158,12 @@ class Links:
     """Links to other gateways, for flows that run on several boards. Without certificates only loopback addresses."""
 
     enabled: bool = setting(False, doc="whether other gateways may be linked to")
-    listen: str = setting("127.0.0.1", doc="address to listen on for other gateways")
+    listen: str = setting(
+        "127.0.0.1",
+        doc="address, network interface or default (the interface of the default route) to listen on for other "
+        "gateways; the address of an interface is followed when it changes",
+        check=place_fault,
+    )
     port: int = setting(7844, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
     certificate: str = setting(
         "", doc="this gateway's certificate (PEM), with its name as URI:edgert://<fleet>/<gateway> or as common name"

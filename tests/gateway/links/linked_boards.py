@@ -101,5 +101,5 @@ async def linked(a: Board, b: Board) -> None:
 
 
 def link(a: Board, b: Board) -> None:
-    a.peers.set_peers({"b": (HOST, b.peers.port)})
-    b.peers.set_peers({"a": (HOST, a.peers.port)})
+    a.peers.set_peers({"b": (HOST, b.peers.listening.port)})
+    b.peers.set_peers({"a": (HOST, a.peers.listening.port)})

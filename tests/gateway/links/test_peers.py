@@ -248,10 +248,10 @@ async def test_a_gateway_that_is_no_peer_is_refused_and_told_so() -> None:
     a, b = Board("a", Database()), Board("b", Database())
     await a.peers.start()
     await b.peers.start()
-    a.peers.set_peers({"b": (HOST, b.peers.port)})
+    a.peers.set_peers({"b": (HOST, b.peers.listening.port)})
     peer = a.peers.peer("b")
     await until(lambda: "not among the peers" in peer.error, "the refusal")
-    b.peers.set_peers({"a": (HOST, a.peers.port)})
+    b.peers.set_peers({"a": (HOST, a.peers.listening.port)})
     await until(lambda: peer.link is not None and b.peers.peer("a").link is not None, "the link")
     link = b.peers.peer("a").link
     b.peers.set_peers({}, keep=["a", "of no address"])
@@ -286,7 +286,7 @@ async def test_a_peer_that_asks_much_and_reads_nothing_is_dropped(monkeypatch: p
     b = Board("b", Database())
     await b.peers.start()
     b.peers.set_peers({"a": (HOST, 1)})
-    _, writer = await asyncio.open_connection(HOST, b.peers.port, limit=1)
+    _, writer = await asyncio.open_connection(HOST, b.peers.listening.port, limit=1)
     writer.write(encode(Hello(VERSION, FLEET, "a")))
     await until(lambda: b.peers.peer("a").link, "the link")
     flood = encode(Ping(1)) * 10_000
