@@ -33,6 +33,8 @@ PLAIN_TO_TLS = "; it hung up before it answered: if this is the broker's TLS por
         ("Connection reset by peer", True, TLS_TO_PLAIN),
         ("connection lost: closed by the broker", False, PLAIN_TO_TLS),
         ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", True, "set ca_file"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate is not yet valid", True, "set the clock, or renew it"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired", True, "set the clock, or renew it"),
         ("tlsv13 alert certificate required", True, "set cert_file and key_file"),
     ],
 )

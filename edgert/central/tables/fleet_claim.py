@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from edgert.central.tables.table import TIME, Table, join
+from edgert.central.tables.table import TIME, Table, TableError, join
 from edgert.core.errors import EdgertError
 
 _TABLE: Final = "owner"
@@ -35,7 +35,15 @@ def claim(root: str, fleet: str, wall: Callable[[], float] = time.time) -> None:
         table.append(pa.table({"fleet": [fleet], "since": since}), {_APPLICATION: 1})
         return fleet
 
-    owner = table.decide(look_or_write)
+    try:
+        owner = table.decide(look_or_write)
+    except TableError as error:
+        folder = join(root, _TABLE)
+        raise TableError(
+            f"{error}; {folder} says whose the tables in {root} are: if they are those of fleet {fleet}, remove it, and"
+            " start again",
+            folder,
+        ) from error
     if owner != fleet:
         raise AnothersRoot(
             f"tables in {root}: expected those of fleet {fleet}, got those of fleet {owner}; each has a root of its own"

@@ -52,6 +52,22 @@ def folder_of(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
+def torn_commit(uri: str) -> str:
+    """Names the newest commit of a table that is no list of actions, as `; FILE is ...`; empty without one."""
+    folder = folder_of(uri)
+    if folder is None or not (folder / _LOG).is_dir():
+        return ""
+    for entry in sorted((folder / _LOG).glob("*.json"), reverse=True)[:_MANY]:
+        try:
+            if [*_actions(entry)]:
+                continue
+            fault = "is empty"
+        except (OSError, ValueError) as error:
+            fault = f"is damaged ({error})"
+        return f"; {entry} {fault}: put it back from a copy"
+    return ""
+
+
 def sync_commits(folder: Path, versions: Iterable[int]) -> None:
     """Brings to the disk for each commit the files that it added, then the commit, so that it does not name what is not
     there; then their folders. Raises `OSError`."""

@@ -21,6 +21,7 @@ from edgert.core.settings.central import ObjectStore
 from edgert.core.text_files import ENCODING
 
 SCHEME: Final = "s3://"
+_UNFIT: Final = frozenset("[]%^|\\")
 _ID, _SECRET, _TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 
 
@@ -36,6 +37,7 @@ def prepare(root: str, settings: ObjectStore, env: MutableMapping[str, str]) -> 
     told to anybody else, neither in a log nor in an error.
     """
     if not is_store(root):
+        _check_folder(root)
         return
     if settings.endpoint:
         env["AWS_ENDPOINT_URL"] = settings.endpoint
@@ -45,6 +47,15 @@ def prepare(root: str, settings: ObjectStore, env: MutableMapping[str, str]) -> 
     if settings.credentials_file:
         env[_ID], env[_SECRET] = _keys(Path(settings.credentials_file))
         env.pop(_TOKEN, None)  # it belongs to other keys: with it each request would be refused
+
+
+def _check_folder(root: str) -> None:
+    """Raises `EdgertError` for a folder of whose path `deltalake` makes another one, or at which it breaks off."""
+    path = str(Path(root).absolute())
+    if "://" not in root and (bad := {*path} & _UNFIT):
+        raise EdgertError(
+            f"table root: expected a path without {' '.join(sorted(_UNFIT))}, got {path} with {' '.join(sorted(bad))}"
+        )
 
 
 def check_spark(root: str) -> None:

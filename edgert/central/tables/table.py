@@ -31,7 +31,7 @@ from deltalake.schema import Field, PrimitiveType
 from deltalake.schema import Schema as DeltaSchema
 from pyarrow import fs
 
-from edgert.central.tables.fsync import Durable
+from edgert.central.tables.fsync import Durable, torn_commit
 from edgert.central.tables.query import batches, query
 from edgert.core.errors import EdgertError
 
@@ -63,8 +63,9 @@ class TableError(EdgertError):
 
 
 @contextmanager
-def told(uri: str, what: str) -> Iterator[None]:
-    """Errors of what is done within, as `CommitConflict` or `TableError`: `uri`: `what`: why."""
+def told(uri: str, what: str, cause: Callable[[str], str] = lambda uri: "") -> Iterator[None]:
+    """Errors of what is done within, as `CommitConflict` or `TableError`: `uri`: `what`: why. `cause`: looks for the
+    cause, and returns what is to be said behind it."""
     try:
         yield
     except EdgertError:
@@ -73,7 +74,7 @@ def told(uri: str, what: str) -> Iterator[None]:
         raise CommitConflict(why(error)) from error
     # deltalake raises OSError, ValueError, TypeError and plain Exception for what a storage or a log file is.
     except Exception as error:
-        raise TableError(f"{uri}: {what}: {why(error)}", uri) from error
+        raise TableError(f"{uri}: {what}: {why(error)}{cause(uri)}", uri) from error
 
 
 def why(error: Exception) -> str:
@@ -95,7 +96,7 @@ class Table:
     def refresh(self) -> bool:
         """Load what others committed. Returns whether the table exists. Raises `TableError`."""
         known, self._handle = self._handle, None  # what could not be refreshed is loaded anew
-        with told(self.uri, "expected a Delta table that can be read"):
+        with told(self.uri, "expected a Delta table that can be read", torn_commit):
             if known is not None:
                 known.update_incremental()
                 self._handle = known

@@ -7,12 +7,15 @@ from typing import Final
 from edgert.mqtt.address import PORT, TLS_PORT
 
 NO_TLS_THERE: Final = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF", "EOF occurred", "record layer failure", "HTTP_REQUEST")
+CLOCK: Final = ("certificate is not yet valid", "certificate has expired")
 CLOSED: Final = ("reset", "closed", "lost connection")
 SILENT: Final = "keep alive timeout"
 
 
 def hint(error: str, *, tls: bool, port: int, accepted: bool = True) -> str:
     """`; ...`: what to look at, or nothing. `accepted`: the TCP connection was made, whatever became of it."""
+    if any(text in error for text in CLOCK):
+        return "; by this board's clock the broker's certificate is not valid now: set the clock, or renew it"
     if "CERTIFICATE_VERIFY_FAILED" in error:
         return "; set ca_file to the certificate of the authority that signed the broker's, and host to the name in it"
     if "CERTIFICATE_REQUIRED" in error or "certificate required" in error:

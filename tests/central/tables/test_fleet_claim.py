@@ -63,3 +63,17 @@ def test_a_storage_that_is_away_is_waited_for(
     collector._claim_root()
     assert tries == ["farm"] * 4
     assert [r.getMessage() for r in caplog.records] == ["no such host; trying again"]
+
+
+@pytest.mark.parametrize("damage", ["a file in place of the table", "an empty commit", "a torn commit"])
+def test_damaged_owner_is_told_with_a_way_out(damage: str, tmp_path: Path) -> None:
+    if damage.startswith("a file"):
+        (tmp_path / "owner").touch()
+        named = "owner"
+    else:
+        claim(str(tmp_path), "farm")
+        commit = next(tmp_path.rglob("*.json"))
+        commit.write_bytes(commit.read_bytes()[:100] if "torn" in damage else b"")
+        named = rf"{commit.name} is (empty|damaged)"
+    with pytest.raises(TableError, match=rf"{named}.* if they are those of fleet farm, remove it"):
+        claim(str(tmp_path), "farm")

@@ -157,3 +157,11 @@ def test_bad_file_of_keys_is_named_and_not_shown(text: str, tmp_path: Path) -> N
     file.unlink()
     with pytest.raises(EdgertError, match="No such file"):
         prepare("s3://b/t", Settings(credentials_file=str(file)), {})
+
+
+@pytest.mark.parametrize("name", ["a?b[c]{d}", "x%20y", "a|b"])
+def test_folder_that_deltalake_takes_for_another_one_is_refused(name: str, tmp_path: Path) -> None:
+    """The first ended the collector with a panic, and the second had it try again for ever."""
+    with pytest.raises(EdgertError, match=r"table root: expected a path without .*, got .* with "):
+        prepare(str(tmp_path / name), Settings(), {})
+    prepare(str(tmp_path / "a?b {d} ü"), Settings(), {})
