@@ -67,12 +67,16 @@ def _run(config: Path | None) -> int:
     import uvloop
 
     from agent.daemon import Agent
-    from edgert.core.config import load
+    from agent.membership.files import EPOCH_FILE
+    from edgert.core.config import left_behind, load
     from edgert.core.log import set_up
     from edgert.core.settings.agent import AgentSettings
     from edgert.machine import own_gateway_id
 
-    settings = load(AgentSettings, config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None), os.environ)
+    path = config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
+    settings = load(AgentSettings, path, os.environ)
+    if why := left_behind(path, "gateway.data_dir", settings.gateway.data_dir, EPOCH_FILE):
+        raise EdgertError(why)
     set_up(settings.log.level, env=os.environ)
 
     async def serve() -> None:

@@ -45,7 +45,7 @@ from agent.membership.protocol import Membership
 from agent.metrics import MetricsServer
 from agent.network.own_address import UNKNOWN, OwnAddress
 from agent.network.transport import TIMEOUT_S, Transport
-from agent.osched.component import OsScheduling
+from agent.osched.component import OsScheduling, switched_off
 from agent.placement.replacement import Hysteresis
 from agent.sched_peers import SchedPeers
 from edgert.control.server import ControlServer, Handler
@@ -108,6 +108,8 @@ class Agent:
         if settings.sched.enabled:
             self.sched = OsScheduling(settings.sched, own_gateway, self._data, peers=SchedPeers(self.membership))
             self.control |= self.sched.handlers
+        else:
+            self.control |= switched_off()
         roster, moving = self.membership.roster, settings.moves
         self.leases = Leases(self._memory(), roster, self.request, self.clock, Random(random.getrandbits(64)))
         self.electorate = Electorate(

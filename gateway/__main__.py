@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from edgert import __version__
 from edgert.core.command_line import Parser
-from edgert.core.config import load
+from edgert.core.config import left_behind, load
 from edgert.core.errors import EdgertError
 from edgert.core.log import set_up
 from edgert.core.settings.cautions import cautions
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 DEFAULT_CONFIG = Path("/etc/edgert/gateway.toml")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 KEPT_BYTES = 128 << 10
+DATABASE = "gateway.db"
 EPILOG = """\
 Every setting is also an environment variable (EDGERT_SENSORS_HOST=...); `edgert config sample gateway` prints all.
 exit status: 0 stopped by SIGTERM or SIGINT, 1 could not start or go on, 2 wrong arguments, 130 interrupted at start"""
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     path = arguments.config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
     try:
         settings = load(GatewaySettings, path, os.environ)
+        if why := left_behind(path, "gateway.data_dir", settings.gateway.data_dir, DATABASE):
+            raise EdgertError(why)  # else an empty database would begin beside the one that has the board's results
         set_up(settings.log.level, env=os.environ)
         for caution in cautions(settings, others_may_read):
             log.warning("%s", caution)

@@ -120,7 +120,7 @@ class Daemon:
         self.guests = Guests(self.parts)
         self.status = status_of(
             settings, self.gateway, self.ingest, self.uplink, self.checkpointer, self.flows, self.host, self.links,
-            self.central.drops, lambda: self.central.connection,
+            self.central.drops, lambda: self.central.connection, lambda: self.web.section() if self.web else {},
         )  # fmt: skip
         self.commands = commands = Commands(
             self.gateway, settings.pool, self.flows, self.host, self.parts, self.guests, self.links, self.status,

@@ -112,7 +112,7 @@ def dry_run(scheduler: Scheduler, policy: str) -> dict[str, Any]:
         "policy": policy,
         "actions": [_said(action, locations) for action in schedule.actions],
         "notes": _scale(scheduler, policy, schedule),
-        "errors": schedule.errors,
+        "errors": [*scheduler.errors.values(), *schedule.errors],
     }
 
 

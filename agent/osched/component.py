@@ -24,6 +24,7 @@ from edgert.core.system_clock import SystemClock
 
 JOURNAL: Final = "osched.journal"
 LOCK: Final = "osched.lock"
+VERBS: Final = ("sched.status", "sched.explain", "sched.dry-run", "sched.policy")
 
 
 class OsScheduling:
@@ -49,12 +50,8 @@ class OsScheduling:
         self.scheduler = Scheduler(
             settings, drivers, Door(data_folder / JOURNAL), SystemClock(), random.SystemRandom().random, peers
         )
-        self.handlers: dict[str, Handler] = {
-            "sched.status": self._status,
-            "sched.explain": self._explain,
-            "sched.dry-run": self._dry_run,
-            "sched.policy": self._policy,
-        }
+        answering: tuple[Handler, ...] = (self._status, self._explain, self._dry_run, self._policy)
+        self.handlers: dict[str, Handler] = dict(zip(VERBS, answering, strict=True))
 
     async def run(self) -> None:
         """Runs until it is cancelled: then every thread is as it was before the agent came."""
@@ -88,6 +85,15 @@ def user_id(user: str) -> int:
         return int(user) if user.isascii() and user.isdigit() else pwd.getpwnam(user).pw_uid
     except KeyError:
         raise EdgertError(f"sched.engine_users: expected users of this board, got {user!r}") from None
+
+
+def switched_off() -> dict[str, Handler]:
+    """The verbs of an agent whose settings have OS scheduling off."""
+
+    async def off(args: Mapping[str, Any]) -> Any:
+        return {"enabled": False}
+
+    return dict.fromkeys(VERBS, off)
 
 
 def _lock(path: Path) -> BinaryIO:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from edgert.cli._control import add_socket, ask, duration, location, table
+from edgert.core.text.conditions import texts
 
 HELP = "list the flows of the gateway on this board; exit status 1 where one does not do its work"
 HEAD = ("flow", "state", "delivery", "runs in", "version", "instances", "messages in", "rows out", "latency")
@@ -31,8 +32,8 @@ def lines(flows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     yield from table(HEAD, [_row(flow) for flow in flows], 4)
     conditions = [flow["condition"] for flow in flows]
-    yield from (f"! {one['text']}" for one in conditions if one["level"] == "bad")
-    yield from (f"? {one['text']}" for one in conditions if one["level"] == "warning")
+    yield from (f"! {text}" for text in texts(conditions, "bad"))
+    yield from (f"? {text}" for text in texts(conditions, "warning"))
 
 
 def _row(flow: Mapping[str, Any]) -> tuple[str, ...]:

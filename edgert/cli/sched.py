@@ -7,6 +7,7 @@ import json
 from typing import Any, Final
 
 from edgert.cli._control import add_agent, ask_agent, table
+from edgert.core.errors import EdgertError
 
 HELP = "see and steer how the agent has the Linux scheduler serve the flows"
 STATUS, EXPLAIN, DRY_RUN, POLICY = "status", "explain", "dry-run", "policy"
@@ -29,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in ("operator", "policy") if getattr(args, name, None)}
     answer = ask_agent(f"sched.{args.sched}", given, socket=args.socket, config=args.config)
+    if answer.get("enabled") is False:
+        raise EdgertError("OS scheduling is off on this board: expected sched.enabled = true in the agent's settings")
     if args.json:
         print(json.dumps(answer, indent=2))
     else:
@@ -80,7 +83,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def planned(answer: dict[str, Any]) -> str:
     """The actions, a line each."""
-    lines = [f"policy {answer['policy']} would do:", *(f"  {action}" for action in answer["actions"] or ["nothing"])]
+    nothing = "not known" if answer["errors"] else "nothing"
+    lines = [f"policy {answer['policy']} would do:", *(f"  {action}" for action in answer["actions"] or [nothing])]
     lines += [f"note   {text}" for text in answer["notes"]]
     return "\n".join(lines + [f"error  {text}" for text in answer["errors"]])
 

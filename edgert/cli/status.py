@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgert.cli._control import add_socket, ask, duration, size, table
+from edgert.core.text.conditions import texts
 from edgert.core.text.counted import counted
 
 HELP = "show how the gateway on this board is; exit status 1 where something is not well"
@@ -33,12 +34,12 @@ def run(args: argparse.Namespace) -> int:
 
 def problems(status: Mapping[str, Any]) -> list[str]:
     """Parts that do not do their work, as the page and `/healthz` say."""
-    return [part["text"] for part in status["health"]["parts"] if part["level"] == "bad"]
+    return texts(status["health"]["parts"], "bad")
 
 
 def doubts(status: Mapping[str, Any]) -> list[str]:
     """Parts that somebody should look at."""
-    return [part["text"] for part in status["health"]["parts"] if part["level"] == "warning"]
+    return texts(status["health"]["parts"], "warning")
 
 
 def lines(status: Mapping[str, Any]) -> Iterator[str]:

@@ -49,6 +49,8 @@ class Setting:
     """Never shown: not by `repr`, not in an error, not in a log."""
     secret_file: bool = False
     """The path of a file whose content is shown nowhere."""
+    path: bool = False
+    """A path, or a list of paths: in a file a relative one counts from the folder of that file."""
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
@@ -83,14 +85,15 @@ def setting(
     unit: str = "",
     secret: bool = False,
     secret_file: bool = False,
+    path: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     check: Callable[[Any], str | None] | None = None,
 ) -> Any:
     """A field of a section. `unit` is shown in docs; bounds are inclusive; `secret` values are shown nowhere, and of a
-    `secret_file` its path alone."""
-    about = Setting(doc, unit, secret, secret_file, minimum, maximum, choices, check)
+    `secret_file`, which is a `path`, its path alone."""
+    about = Setting(doc, unit, secret, secret_file, path or secret_file, minimum, maximum, choices, check)
     return dataclasses.field(default=default, repr=not secret, metadata={_KEY: about})
 
 
@@ -127,18 +130,24 @@ def load(cls: type[S], path: Path | str | None, env: Mapping[str, str]) -> S:
         text = text_untrusted(Path(path).read_bytes(), str(path))
     except OSError as error:
         raise EdgertError(f"{path}: expected a readable configuration file: {error.strerror or error}") from error
-    return parse(cls, text, env, where=str(path))
+    return parse(cls, text, env, where=str(path), folder=Path(path).absolute().parent)
 
 
-def parse(cls: type[S], text: str, env: Mapping[str, str], where: str = "configuration") -> S:
-    """Works as `load`, from TOML `text` that was read from `where`."""
+def parse(
+    cls: type[S], text: str, env: Mapping[str, str], where: str = "configuration", folder: Path | None = None
+) -> S:
+    """Works as `load`, from TOML `text` that was read from `where`. Relative paths in it count from `folder` (None:
+    from the current one, as those of the environment do)."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DocumentError(where, [Problem("file", "TOML", str(error))]) from error
     problems: list[Problem] = []
     known = {e.path: e for e in entries(cls)}
-    values = dict(_from_file(document, cls, known, problems))
+    values = {
+        path: _from(folder, value) if folder and known[path].about.path else value
+        for path, value in _from_file(document, cls, known, problems)
+    }
     values.update(_from_env(env, known, problems))
     if problems:
         raise DocumentError(where, problems)
@@ -167,6 +176,31 @@ def _from_file(
                     )
                 elif (value := _checked(entry, raw, entry.path, problems)) is not None:
                     yield entry.path, value
+
+
+def _from(folder: Path, value: Any) -> Any:
+    """A path, or several, from a folder; what is empty or an address stays as it is."""
+    if isinstance(value, tuple):
+        return tuple(_from(folder, one) for one in value)
+    return value if not value or "://" in value else str(folder / value)
+
+
+def left_behind(file: Path | str | None, setting: str, value: str, has: str) -> str:
+    """What to do where a relative folder in a settings file counted from the current folder when its data was made: the
+    folder there has `has`, and the one beside the settings file, `value`, lacks it. Empty where all is well."""
+    if file is None:
+        return ""
+    section_name, _, name = setting.partition(".")
+    written = tomllib.loads(text_untrusted(Path(file).read_bytes(), str(file))).get(section_name, {}).get(name)
+    if not written or "://" in written or value != str(Path(file).absolute().parent / written):
+        return ""
+    old = Path.cwd() / written
+    if (Path(value) / has).exists() or not (old / has).exists():
+        return ""
+    return (
+        f"{file}: {setting} = {show(written)} counts from the folder of this file: expected {has} in {value}, found it "
+        f"in {old}; move that folder there, or write {setting} = {show(str(old))}"
+    )
 
 
 def _from_env(
@@ -269,6 +303,7 @@ def sample(cls: type[Any]) -> str:
     lines = [
         "# Every setting at its default. Remove the '# ' before a line to change it.",
         "# The environment wins over this file: [section] name is EDGERT_SECTION_NAME.",
+        "# A relative path counts from the folder of this file, in the environment from the current folder.",
     ]
     for name, _, doc in sections(cls):
         lines += ["", *textwrap.wrap(doc, 116, initial_indent="# ", subsequent_indent="# "), f"[{name}]"]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
+from edgert.core.text.conditions import NO_INPUT, RESULTS_WAIT
 from edgert.core.text.counted import counted
 from gateway.status.all_dropped import AllDropped
 
@@ -40,7 +41,7 @@ class Condition(NamedTuple):
     """Condition of one part."""
 
     part: str
-    """`sensors`, `central`, `checkpoint`, `database`, `slot`, `certificate` or `flow`."""
+    """`sensors`, `central`, `checkpoint`, `database`, `slot`, `certificate`, `web` or `flow`."""
     name: str
     """Name of the flow, or number of the slot."""
     level: Level
@@ -52,7 +53,7 @@ class Condition(NamedTuple):
         return {**self._asdict(), "text": str(self)}
 
     def __str__(self) -> str:
-        what = {"sensors": "sensors' broker", "flow": f"flow {self.name}", "slot": f"slot {self.name}"}
+        what = {"sensors": "sensors' broker", "flow": f"flow {self.name}", "slot": f"slot {self.name}", "web": "page"}
         return f"{what.get(self.part, self.part)}: {self.reason or self.state}"
 
 
@@ -67,6 +68,7 @@ def conditions(status: Mapping[str, Any]) -> list[Condition]:
         *_database(status.get("database", {})),
         *_slots(status),
         *_certificate(status.get("certificate")),
+        *_web(status.get("web", {})),
         *(_flow(flow, ingest.get("refused", {}), sensors, central) for flow in status.get("flows", ())),
     ]
 
@@ -166,6 +168,12 @@ def _certificate(certificate: Mapping[str, Any] | None) -> Iterator[Condition]:
         yield Condition("certificate", "", "warning", "ends", f"ends in {left_s / 86_400:.1f} days{failed}")
     else:
         yield Condition("certificate", "", "good", "valid")
+
+
+def _web(web: Mapping[str, Any]) -> Iterator[Condition]:
+    """None where the page is served, or is not wanted. A gateway does its work without a page."""
+    if error := web.get("error"):
+        yield Condition("web", "", "warning", "no page", error)
 
 
 def _flow(
@@ -269,9 +277,10 @@ def _suffers(
     """(state, reason) of faults of parts that the flow needs."""
     if flow.get("filters") and _waits(sensors):
         age_s = recent.get("row_age_s")
-        yield "no input", f"{f'last row {ago(age_s)} ago' if age_s is not None else 'no row yet'}: {sensors}"
+        last = f"last row {ago(age_s)} ago" if age_s is not None else "no row yet"
+        yield NO_INPUT, f"{last}: the sensors' broker is {sensors.state}"
     if flow.get("unacknowledged_s", 0.0) >= UNACKNOWLEDGED_WARNING_S and _waits(central):
-        yield "results wait", f"{flow['outbox_rows']:,} rows wait in the outbox: {central.state}"
+        yield RESULTS_WAIT, f"{flow['outbox_rows']:,} rows wait in the outbox: {central.state}"
 
 
 def _doubtful(

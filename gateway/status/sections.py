@@ -38,9 +38,10 @@ def status_of(
     links: FlowLinks | None,
     control_drops: Mapping[str, int],
     link: Callable[[], ControlConnection | None],
+    web: Callable[[], dict[str, str]],
 ) -> Status:
-    """Asks each part for its section. `control_drops`: messages of the control plane, by reason; `link`: gives the
-    connection to central, which is made later."""
+    """Asks each part for its section. `control_drops`: messages of the control plane, by reason; `link` and `web` give
+    the connection to central and the section of the page, which are made later."""
     sections = {
         "ingest": lambda: ingest_section(ingest),
         "central": lambda: central_section(settings.central, uplink, link()),
@@ -49,6 +50,7 @@ def status_of(
         "slots": host.figures.slots,
         "links": links.status if links else lambda: None,
         "certificate": OwnCertificate(settings).section,
+        "web": web,
     }
     drops = (
         lambda: ingest_drops(ingest),

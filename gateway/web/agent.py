@@ -23,7 +23,8 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
 """Verbs that the page may ask, and the fields that it needs of the answer."""
 
 AskAgent = Callable[[str], Awaitable[dict[str, Any]]]
-"""Verb -> `{"agent": False}` where this board has no agent; else the agent's answer, or `error` and why."""
+"""Verb -> `{"agent": False}` where this board has no agent, or its settings have that part off; else the agent's
+answer, or `error` and why."""
 
 
 async def no_agent(verb: str) -> dict[str, Any]:
@@ -59,6 +60,8 @@ class AgentClient:
             told = await self._client.call(verb)
         except EdgertError as error:
             return {"agent": True, "error": str(error)}
+        if isinstance(told, dict) and told.get("enabled") is False:
+            return {"agent": False}  # of this part there is nothing to show, and nothing is wrong
         needed = FIELDS[verb]
         if not isinstance(told, dict) or not all(isinstance(told.get(name), kind) for name, kind in needed.items()):
             return {"agent": True, "error": f"expected the agent's {verb}, got {show(told)}"}

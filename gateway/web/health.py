@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgert.core.text.conditions import texts
+
 
 def reasons(status: Mapping[str, Any], level: str = "bad") -> list[str]:
     """Why the gateway is not ready; empty when it is. With another `level` (`warning`): the parts that are so."""
-    return [part["text"] for part in status["health"]["parts"] if part["level"] == level]
+    return texts(status["health"]["parts"], level)
 
 
 def answer(status: Mapping[str, Any]) -> tuple[str, bool]:

@@ -60,6 +60,10 @@ class WebServer:
         self.error = ""
         """Why there is no page, if there is none."""
 
+    def section(self) -> dict[str, str]:
+        """The page's part of the status."""
+        return {"url": self.url, "error": self.error}
+
     async def start(self, served: Callable[[str, int], None] = lambda host, port: None) -> bool:
         """Binds and serves, and calls `served` with host and port. False (and `error`, and a log line) when that is
         not possible."""
@@ -67,10 +71,10 @@ class WebServer:
             listener = _bind(self._host, self.port)
         except OSError as problem:
             self.error = (
-                f"web page: expected to listen on {self._host}:{self.port}, got: {problem.strerror or problem}; "
+                f"expected to listen on {self._host}:{self.port}, got: {problem.strerror or problem}; "
                 "set another [web] port (0 takes a free one), or enabled = false"
             )
-            log.error("%s. The gateway goes on without it.", self.error)
+            log.error("web page: %s. The gateway goes on without it.", self.error)
             return False
         config = uvicorn.Config(
             self._app,
@@ -101,8 +105,8 @@ class WebServer:
         """A server that ends by itself is a fault of the page, not of the gateway."""
         if task.cancelled() or self._server is None or self._server.should_exit:
             return
-        self.error = f"web page: ended: {task.exception()!r}"
-        log.error("%s. The gateway goes on without it.", self.error)
+        self.error = f"it ended: {task.exception()!r}"
+        log.error("web page: %s. The gateway goes on without it.", self.error)
 
     async def stop(self) -> None:
         """Ends streams and connections, and frees the port. Safe to call twice, or without a start."""

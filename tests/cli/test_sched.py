@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.osched.component import switched_off
 from edgert.cli.main import main
 from edgert.cli.sched import explained, planned, shown
+from edgert.control.server import ControlServer, Handler
 
 COOPERATION: dict[str, Any] = {
     "state": "on",
@@ -79,3 +85,36 @@ def test_settings_of_the_agent_that_this_user_may_not_read_are_left_out(
     told = capsys.readouterr().err
     assert str(tmp_path / "agent.sock") in told
     assert str(settings) not in told
+
+
+def test_an_agent_with_scheduling_off_says_which_setting_does_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with control_socket_answering(tmp_path / "agent.sock", switched_off()):
+        assert main(["sched", "status", "--socket", str(tmp_path / "agent.sock")]) == 1
+        assert main(["sched", "dry-run", "qs", "--json", "--socket", str(tmp_path / "agent.sock")]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("expected sched.enabled = true in the agent's settings") == 2
+
+
+def test_a_dry_run_without_the_engines_figures_is_no_plan_of_nothing() -> None:
+    plan = {"policy": "qs", "actions": [], "notes": [], "errors": ["driver edgert: no gateway answers"]}
+    assert planned(plan) == "policy qs would do:\n  not known\nerror  driver edgert: no gateway answers"
+
+
+@contextmanager
+def control_socket_answering(path: Path, handlers: Mapping[str, Handler]) -> Iterator[None]:
+    """A control socket in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    server = ControlServer(str(path), handlers)
+    loop.run_until_complete(server.start())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -151,3 +151,54 @@ def test_any_text_gives_settings_or_a_document_error(text: str) -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_literal_round_trips_through_toml(text: str) -> None:
     assert tomllib.loads(f"x = {literal(text)}")["x"] == text
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Paths."""
+
+    folder: str = config.setting("", doc="a folder", path=True)
+    key: str = config.setting("", doc="a key", secret_file=True)
+    files: tuple[str, ...] = config.setting((), doc="documents", path=True)
+    name: str = config.setting("", doc="a name")
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSettings:
+    places: Places = config.section(Places)
+
+
+def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    file = tmp_path / "x.toml"
+    file.write_text('[places]\nfolder = "data"\nkey = "/etc/key"\nfiles = ["a.toml", "s3://b/c"]\nname = "n"\n')
+    assert config.load(PlaceSettings, file, {}).places == Places(
+        f"{tmp_path}/data", "/etc/key", (f"{tmp_path}/a.toml", "s3://b/c"), "n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert config.load(PlaceSettings, "x.toml", {}).places.folder == f"{tmp_path}/data"
+    assert config.load(PlaceSettings, file, {"EDGERT_PLACES_FOLDER": "here"}).places.folder == "here", (
+        "as a shell has it"
+    )
+
+
+def test_data_that_was_made_where_a_relative_folder_used_to_count_from_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, old = tmp_path / "etc" / "x.toml", tmp_path / "old"
+    file.parent.mkdir()
+    (old / "data").mkdir(parents=True)
+    file.write_text('[places]\nfolder = "data"\n')
+    monkeypatch.chdir(old)
+
+    def why() -> str:
+        return config.left_behind(file, "places.folder", config.load(PlaceSettings, file, {}).places.folder, "x.db")
+
+    assert why() == ""
+    (old / "data" / "x.db").touch()
+    assert why().startswith(f"{file}: places.folder = 'data' counts from the folder of this file: expected x.db in ")
+    assert f"found it in {old}/data" in why()
+    assert config.left_behind(file, "places.folder", "elsewhere", "x.db") == "", "the environment says where"
+    (file.parent / "data").mkdir()
+    (file.parent / "data" / "x.db").touch()
+    assert why() == ""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from benchmarks.ports import free_port
+from edgert.mqtt.clients.reconnect import ShortConnections
 from edgert.mqtt.clients.transport import BrokerAddress, Tls
 from edgert.mqtt.packets.packets import Will
 from tests.brokers import Broker, Certificates
@@ -190,3 +193,34 @@ async def test_a_broker_that_says_good_bye_reads_nothing_and_keeps_tcp_open_is_l
         await until(lambda: receiver.disconnected, "the good-bye")
         await until(lambda: len(receiver.connected) == 2, "the next connection")
     server.close()
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@in_loop
+async def test_two_clients_with_one_id_learn_what_that_may_be_though_the_broker_gives_no_reason(
+    mosquitto: MakeBroker, protocol: str
+) -> None:
+    broker = mosquitto()
+    one, two = (Recorder(broker, "twin", protocol=protocol) for _ in range(2))
+    await one.client.start()
+    await two.client.start()
+    try:
+        await until(lambda: "does another client use the id twin" in one.client.status.error, "the hint")
+        await until(lambda: one.client.status.connected and one.client.status.error != "", "the hint stands")
+    finally:
+        await one.client.stop()
+        await two.client.stop()
+
+
+def test_short_connections_are_forgotten_once_one_has_lasted() -> None:
+    short = ShortConnections()
+    for at in (0.0, 10.0, 20.0):
+        assert not short.many
+        short.made(at)
+        short.ended(at + 5.0)
+    short.ended(30.0)  # an attempt that came to no connection
+    assert short.many
+    short.made(40.0)
+    assert not short.lasted(99.0)
+    assert short.lasted(100.0)
+    assert (short.lasted(101.0), short.many) == (False, False)

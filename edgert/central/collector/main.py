@@ -31,7 +31,7 @@ from edgert.central.tables.lease import LeaseLost, own_name
 from edgert.central.tables.table import CommitConflict, TableError
 from edgert.central.upkeep.upkeep import UpkeepSchedule
 from edgert.core import log as logs
-from edgert.core.config import load
+from edgert.core.config import left_behind, load
 from edgert.core.errors import EdgertError
 from edgert.core.packing import MAX_BYTES
 from edgert.core.results.macs import OVERHEAD
@@ -288,6 +288,8 @@ def collect(options: argparse.Namespace) -> int:
         for caution in cautions(settings, others_may_read):
             log.warning("%s", caution)
         root = table_root(settings)
+        if why := left_behind(options.config, "collector.table_root", root, "landing"):
+            raise EdgertError(why)
         object_store.prepare(root, settings.object_store, os.environ)
         make_root(root)
         program = Program(settings, root)

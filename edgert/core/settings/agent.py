@@ -79,6 +79,7 @@ class Agent:
         "",
         doc="the fleet's revoked certificates, written by `edgert fleet revoke`: their boards are no members; empty: "
         "none are revoked",
+        path=True,
     )
     labels: tuple[str, ...] = setting(
         (), doc="labels of this board as NAME=VALUE, for the placement of operators", check=_labels
@@ -87,11 +88,13 @@ class Agent:
         0.0, doc="what this board can send to other boards, and as much receive; 0: the speed of its fastest network "
         "card, 100 where the kernel tells none (Wi-Fi, virtual machines)", unit="Mbit/s", minimum=0,
     )  # fmt: skip
-    gateway_socket: str = setting("", doc="control socket of this board's gateway; empty: where the gateway has it")
+    gateway_socket: str = setting(
+        "", doc="control socket of this board's gateway; empty: where the gateway has it", path=True
+    )
     metrics_port: int = setting(
         0, doc="port of Prometheus metrics, on loopback (see metrics-agent.md); 0: none", minimum=0, maximum=PORT
     )
-    socket: str = setting("", doc="the agent's own control socket; empty: agent.sock beside the gateway's")
+    socket: str = setting("", doc="the agent's own control socket; empty: agent.sock beside the gateway's", path=True)
 
     def check(self) -> None:
         """Raises `EdgertError` where others would be told an address that they could not reach."""

@@ -34,6 +34,7 @@ class Collector:
         "",
         doc="folder or URI of the tables; empty: `tables` in the service's folder, in /var/lib/edgert for root, else "
         "in $XDG_STATE_HOME/edgert",
+        path=True,
     )
     gather_s: float = setting(
         1.0,
@@ -163,14 +164,16 @@ class Upkeep:
 class Training:
     """Models that `edgert central run` trains on fleet tables and publishes to the gateways."""
 
-    files: tuple[str, ...] = setting((), doc="training documents (.toml), see models.md; each says how often")
+    files: tuple[str, ...] = setting(
+        (), doc="training documents (.toml), see models.md; each says how often", path=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
     """Alerts that `edgert central run` raises and clears."""
 
-    files: tuple[str, ...] = setting((), doc="documents with alert rules (.toml), see alerts.md")
+    files: tuple[str, ...] = setting((), doc="documents with alert rules (.toml), see alerts.md", path=True)
     trigger_s: float = setting(15.0, doc="shortest time between two looks", unit="s", minimum=0.1, maximum=3600)
     publish: bool = setting(False, doc="also as messages on `edgert/v1/<fleet>/@alerts/<rule>` of the central broker")
 

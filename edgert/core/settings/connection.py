@@ -28,8 +28,10 @@ class Connection:
     host: str = setting("127.0.0.1", doc="host name or address of the broker", check=_host)
     port: int = setting(1883, doc="TCP port of the broker (with TLS usually 8883)", minimum=1, maximum=PORT)
     tls: bool = setting(False, doc="speak TLS; the broker's certificate and host name are checked")
-    ca_file: str = setting("", doc="certificates that may have signed the broker's; empty: those of the system")
-    cert_file: str = setting("", doc="our certificate, where the broker asks for one")
+    ca_file: str = setting(
+        "", doc="certificates that may have signed the broker's; empty: those of the system", path=True
+    )
+    cert_file: str = setting("", doc="our certificate, where the broker asks for one", path=True)
     key_file: str = setting("", doc="private key of our certificate", secret_file=True)
     username: str = setting("", doc="user name; empty: none is sent")
     password_file: str = setting(

@@ -31,6 +31,7 @@ class Gateway:
     data_dir: str = setting(
         "",
         doc="folder of the database; empty: that of the service, /var/lib/edgert for root, else $XDG_STATE_HOME/edgert",
+        path=True,
     )
 
 
@@ -166,12 +167,16 @@ class Links:
     )
     port: int = setting(7844, doc="TCP port to listen on; 0: any free one, said in the log", minimum=0, maximum=PORT)
     certificate: str = setting(
-        "", doc="this gateway's certificate (PEM), with its name as URI:edgert://<fleet>/<gateway> or as common name"
+        "",
+        doc="this gateway's certificate (PEM), with its name as URI:edgert://<fleet>/<gateway> or as common name",
+        path=True,
     )
     key: str = setting("", doc="private key of the certificate (PEM); not everybody may read it", secret_file=True)
-    ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate")
+    ca: str = setting("", doc="the fleet's CA (PEM), which has signed every gateway's certificate", path=True)
     crl: str = setting(
-        "", doc="certificates that the CA has revoked (PEM); a newer file is read within seconds; empty: none are"
+        "",
+        doc="certificates that the CA has revoked (PEM); a newer file is read within seconds; empty: none are",
+        path=True,
     )
     quota_bytes: int = setting(
         1_073_741_824,
@@ -194,6 +199,7 @@ class Web:
         "",
         doc="control socket of this board's agent, for the page's cards Fleet and OS scheduling; empty: as the agent "
         "says it, or `agent.sock` where `control.sock` is by default",
+        path=True,
     )
 
 
@@ -207,6 +213,7 @@ class Control:
         doc="path of the socket; root, the gateway's own user and members of the file's group may use it. Empty: "
         "`control.sock` in the service's runtime folder; without a service in gateway.data_dir, where that is set, "
         "else in /run/edgert for root and in $XDG_RUNTIME_DIR/edgert for others",
+        path=True,
     )
 
 
@@ -221,10 +228,12 @@ class Updates:
         "",
         doc="file in which a request is left for the service that installs; empty: `update.request` in the service's "
         "runtime folder",
+        path=True,
     )
     state: str = setting(
         "/run/edgert-update/state.json",
         doc="file that says how the board and its last update are; where it is missing, the board takes none",
+        path=True,
     )
 
 
@@ -304,7 +313,7 @@ class Pool:
 class Flows:
     """Flows that this gateway starts with, beside those that come over MQTT."""
 
-    files: tuple[str, ...] = setting((), doc="deployment documents (.toml or .json)")
+    files: tuple[str, ...] = setting((), doc="deployment documents (.toml or .json)", path=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,14 @@ CLOSED: Final = ("reset", "closed", "lost connection")
 SILENT: Final = "keep alive timeout"
 
 
+def short_lived(soon_s: float, client_id: str) -> str:
+    """`; ...`: what several connections may mean that ended soon, though the broker gave no reason."""
+    return (
+        f"; several connections in a row ended within {soon_s:g} s: does another client use the id {client_id}, or "
+        "does the broker not take what is sent?"
+    )
+
+
 def hint(error: str, *, tls: bool, port: int, accepted: bool = True) -> str:
     """`; ...`: what to look at, or nothing. `accepted`: the TCP connection was made, whatever became of it."""
     if any(text in error for text in CLOCK):

@@ -22,7 +22,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from edgert.core.errors import EdgertError, show
 from edgert.core.log_sampling import is_told
 from edgert.core.settings.connection import Connection
-from edgert.mqtt.clients.connection_hints import hint
+from edgert.mqtt.clients.connection_hints import hint, short_lived
 from edgert.mqtt.clients.message_limits import MessageLimits
 from edgert.mqtt.clients.paho_client import PahoClient, paho_client
 from edgert.mqtt.clients.reconnect import Attempts, Backoff
@@ -305,10 +305,7 @@ class ControlConnection:
 
     def _meaning(self, reason: ReasonCode) -> str:
         if self._short >= MOST_SHORT and reason.value != TAKEN_OVER:
-            return (
-                f"{reason}; several connections in a row ended within {self._reconnect.stable_s:g} s: does another "
-                f"client use the id {self._client_id}, or does the broker not take what is sent?"
-            )
+            return f"{reason}{short_lived(self._reconnect.stable_s, self._client_id)}"
         return sentence(reason.value, self._client_id) if reason.is_failure else str(reason)
 
     def _unreachable(self, client: paho.Client, data: Any) -> None:

@@ -35,6 +35,39 @@ class Backoff:
         return ceiling * (0.5 + 0.5 * draw())
 
 
+class ShortConnections:
+    """Connections in a row that ended soon after they were made, as those of two clients with one id do."""
+
+    SOON_S: Final = 60.0
+    MANY: Final = 3
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._made_s: float | None = None
+
+    def made(self, now: float) -> None:
+        """Notes the beginning of a connection."""
+        self._made_s = now
+
+    def ended(self, now: float) -> None:
+        """Counts the connection, if there was one."""
+        if self._made_s is not None:
+            self._in_a_row = self._in_a_row + 1 if now - self._made_s < self.SOON_S else 0
+        self._made_s = None
+
+    def lasted(self, now: float) -> bool:
+        """True once a connection has lasted that came after short ones: these are forgotten."""
+        lasts = self._made_s is not None and now - self._made_s >= self.SOON_S
+        if not (lasts and self._in_a_row):
+            return False
+        self._in_a_row = 0
+        return True
+
+    @property
+    def many(self) -> bool:
+        return self._in_a_row >= self.MANY
+
+
 class Attempts:
     """The attempts to connect since a connection was stable."""
 

@@ -200,6 +200,10 @@ def test_status_explain_and_dry_run_say_what_was_decided(tmp_path: Path) -> None
                 answers.explain(made, "c")
             with pytest.raises(EdgertError, match="policy: expected one of qs"):
                 answers.dry_run(made, "best")
+            engine.answers = False
+            clock.advance(1.0)
+            await made.turn()
+            assert answers.dry_run(made, "qs")["errors"] == ["engine: no answer"], "no plan of nothing"
             await made.stop()
 
     asyncio.run(story())

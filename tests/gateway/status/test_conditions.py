@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgert.core.checkpoint.position import Position
+from edgert.core.text.conditions import texts
 from edgert.flow.document import from_plain
 from edgert.flow.plan import Location
 from edgert.operators.registry import REGISTRY
@@ -105,7 +106,7 @@ def test_a_flow_whose_sensors_broker_is_away_is_not_good_and_one_of_silent_senso
     status["ingest"] |= CUT_OFF
     found = of(status, "flow")
     assert (found.level, found.state) == ("warning", "no input")
-    assert "no answer to a ping" in found.reason
+    assert found.reason.endswith("the sensors' broker is disconnected"), "why stands at the broker, once"
     assert ("24 h ago" in found.reason) == (age_s == 86_400.0)
     air["filters"] = []  # its source is on another board
     assert of(status, "flow").level != "warning"
@@ -349,3 +350,27 @@ def test_a_certificate_that_cannot_be_used_is_bad() -> None:
     assert (found.level, found.reason) == ("bad", "/var/edgert/identity/board.pem: certificate has expired")
     status["certificate"] = None
     assert not [one for one in conditions(status) if one.part == "certificate"]
+
+
+def test_flows_that_wait_for_one_broker_are_told_in_one_line() -> None:
+    status = example_status()
+    [air] = status["flows"]
+    status["ingest"] |= CUT_OFF
+    status["flows"] = [air | {"name": name} for name in ("air", "soil", "water")]
+    parts = [condition.plain() for condition in conditions(status)]
+    assert sum("no answer to a ping" in text for text in texts(parts, "bad")) == 1
+    assert [text for text in texts(parts, "warning") if "flow" in text] == [
+        "3 flows wait for the sensors' broker: air, soil, water"
+    ]
+    status["flows"] = [air]
+    parts = [condition.plain() for condition in conditions(status)]
+    [one] = [text for text in texts(parts, "warning") if "flow" in text]
+    assert one.startswith("flow air: last row ")
+
+
+def test_a_page_whose_port_is_taken_is_a_warning() -> None:
+    status = example_status() | {"web": {"url": "", "error": "expected to listen on 127.0.0.1:8080, got: taken"}}
+    [page] = [condition for condition in conditions(status) if condition.part == "web"]
+    assert (page.level, str(page)) == ("warning", "page: expected to listen on 127.0.0.1:8080, got: taken")
+    status["web"] = {"url": "http://127.0.0.1:8080/", "error": ""}
+    assert not [condition for condition in conditions(status) if condition.part == "web"]

@@ -196,7 +196,8 @@ def test_health_is_503_with_the_reason_until_the_broker_is_connected() -> None:
         answer = await get(server, "/healthz")
         assert answer.status == 503
         away = b"sensors' broker: 127.0.0.1:1883: connection refused\n"
-        assert answer.body == b"not ready\n- " + away + b"- warning: flow air: last row 0 s ago: " + away
+        waits = b"- warning: flow air: last row 0 s ago: the sensors' broker is disconnected\n"
+        assert answer.body == b"not ready\n- " + away + waits
         assert (await get(server, "/livez")).status == 200, "a restart would help nobody"
         status["ingest"].update(connected=True, error="")
         answer = await get_another(server, "/healthz", answer)
@@ -317,3 +318,8 @@ def test_a_board_without_an_agent_says_so_and_a_broken_one_why(tmp_path: Path) -
     assert scheduling(tmp_path, {"sched.status": refuse}) == [{"agent": True, "error": "not now"}]
     (answer,) = scheduling(tmp_path, {"sched.status": other})
     assert answer["error"] == "expected the agent's sched.status, got [1, 2]"
+
+    async def off(args: Mapping[str, Any]) -> Any:
+        return {"enabled": False}
+
+    assert scheduling(tmp_path, {"sched.status": off}) == [{"agent": False}], "sched.enabled = false is no fault"
