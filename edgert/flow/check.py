@@ -198,9 +198,13 @@ class _Checker:
         if not spec.many_inputs:
             if not isinstance(table.get("input"), str):
                 got = show(table["input"]) if "input" in table else "nothing"
-                self.report(f"{path}.input", "the name of an operator", got)
+                self.report(f"{path}.input", f"the name of an operator{self._several(table.get('input'))}", got)
                 return ()
             return (table["input"],)
+        if "input" in table and not isinstance(table["input"], str):
+            expected = "the name of one operator, or inputs = [...] with a list of names"
+            self.report(f"{path}.input", expected, show(table["input"]))
+            return ()
         names = table.get("inputs", [table["input"]] if "input" in table else None)
         if not isinstance(names, list | tuple) or not names or not all(isinstance(n, str) for n in names):
             self.report(f"{path}.inputs", "a list of names of operators", "nothing" if names is None else show(names))
@@ -208,6 +212,13 @@ class _Checker:
         if len(set(names)) < len(names):
             self.report(f"{path}.inputs", "each input once", show(names))
         return tuple(dict.fromkeys(names))
+
+    def _several(self, given: object) -> str:
+        """A hint where a list was given to an operator that takes rows of one other operator."""
+        if not isinstance(given, list | tuple) or len(given) < 2:
+            return ""
+        names = ", ".join(name for name, spec in self.registry.items() if spec.many_inputs)
+        return f" (of several only these take rows, by inputs = [...]: {names})"
 
     def whole_graph(self, flow: Flow, cyclic: frozenset[str], *, structure_is_sound: bool) -> None:
         """Rules of single operators that look at their neighbours, and whether the fields they read can be there."""

@@ -115,6 +115,8 @@ def _section(spec: OperatorSpec) -> str:
     lines = [f"### `{spec.type}`{f' ({role})' if role else ''}", "", spec.doc, ""]
     if spec.parameters:
         lines += ["| parameter | takes | default | meaning |", "|---|---|---|---|"]
+        if spec.many_inputs:
+            lines.append("| `inputs` | a list of names of operators | required | The operators whose rows it takes. |")
         lines += [f"| `{p.name}` | {_cell(described(p))} | {_default(p)} | {_cell(p.doc)} |" for p in spec.parameters]
     else:
         lines.append("No parameters.")
