@@ -186,8 +186,9 @@ def _from(folder: Path, value: Any) -> Any:
 
 
 def left_behind(file: Path | str | None, setting: str, value: str, has: str) -> str:
-    """What to do where a relative folder in a settings file counted from the current folder when its data was made: the
-    folder there has `has`, and the one beside the settings file, `value`, lacks it. Empty where all is well."""
+    """Returns what to do about data that was made while a relative folder of a settings file counted from the current
+    folder: the folder there has `has`, and `value`, the one beside the settings file, lacks it. Empty where all is
+    well."""
     if file is None:
         return ""
     section_name, _, name = setting.partition(".")
