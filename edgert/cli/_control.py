@@ -112,15 +112,21 @@ def _found(paths: Sequence[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Lines of a table: the first `left` columns to the left, numbers to the right."""
+    """Lines of a table: the first `left` columns to the left, numbers to the right. A table that is wider than a
+    terminal comes in blocks of columns, one below the other, each with the first column."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if at < left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in (head, *rows)
-    ]
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        if len(blocks[-1]) > 1 and sum(widths[at] + 2 for at in (*blocks[-1], column)) - 2 > WIDTH:
+            blocks.append([0])
+        blocks[-1].append(column)
+    lines: list[str] = []
+    for block in blocks:
+        lines += [""] if lines else []
+        for line in (head, *rows):
+            cells = (line[at].ljust(widths[at]) if at < left else line[at].rjust(widths[at]) for at in block)
+            lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def wrapped(line: str, indent: int = 4) -> list[str]:

@@ -11,7 +11,7 @@ from edgert.cli._control import add_socket, ask, duration, location, table
 from edgert.core.text.conditions import texts
 
 HELP = "list the flows of the gateway on this board; exit status 1 where one does not do its work"
-HEAD = ("flow", "state", "delivery", "runs in", "version", "instances", "messages in", "rows out", "latency")
+HEAD = ("flow", "state", "delivery", "runs in", "ver.", "instances", "in", "out", "latency")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +40,12 @@ def _row(flow: Mapping[str, Any]) -> tuple[str, ...]:
     def number(name: str) -> str:
         return f"{flow[name]:,}" if name in flow else "-"
 
-    where = ", ".join(map(location, flow["slots"])) or "-"
+    slots = flow["slots"]
+    where = (
+        ", ".join(map(location, slots)) if len(slots) < 2 or min(slots) < 0 else f"slots {', '.join(map(str, slots))}"
+    )
     late = "-" if flow.get("latency_s") is None else duration(flow["latency_s"])
     return (
-        flow["name"], flow["condition"]["state"], flow.get("delivery", "-"), where, number("version"),
+        flow["name"], flow["condition"]["state"], flow.get("delivery", "-"), where or "-", number("version"),
         number("instances"), number("rows_in"), number("rows_out"), late,
     )  # fmt: skip

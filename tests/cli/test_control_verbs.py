@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from edgert.cli import _control
+from edgert.cli._control import table
 from edgert.cli.main import main
 from edgert.cli.top import view
 from edgert.control.server import ControlServer
@@ -141,7 +142,8 @@ def test_flows_lists_each_with_where_it_runs(
     assert main(["flows", "--socket", str(path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["air", "running", "exactly-once", "gateway", "2", "3", "12,345", "678", "4.2", "ms"]
-    assert "slot 0, slot 1" in lines[2]
+    assert "slots 0, 1" in lines[2]
+    assert max(map(len, lines[:4])) <= 80
     assert "no input" in lines[2]
     assert lines[-2:] == ["! flow bad: is stopped: its checkpoint is damaged", "? flow wide: the broker is away"]
     assert main(["flows", "--json", "--socket", str(path)]) == 1
@@ -321,3 +323,15 @@ def test_a_loop_that_there_may_be_is_said_to_who_deploys_for_the_fleet(
     path = gateway({"fleet.status": {"fleet": "farm"}, "fleet.deploy": placed})
     assert main([*verb, str(file), "--socket", str(path)]) == 0
     assert "note: the flow may read what it publishes" in capsys.readouterr().err
+
+
+def test_a_table_that_is_wider_than_a_terminal_comes_in_blocks_with_the_first_column() -> None:
+    head = ("flow", "state", *(f"column {n}" for n in range(8)))
+    rows = [("city-air", "running", *(f"{n:,}" for n in range(10**9, 10**9 + 8))), ("soil", "failed", *"abcdefgh")]
+    lines = table(head, rows, 2)
+    assert max(map(len, lines)) <= 80
+    first, second = (lines[: lines.index("")], lines[lines.index("") + 1 :])
+    assert [line.split()[0] for line in first] == ["flow", "city-air", "soil"]
+    assert [line.split()[0] for line in second[:3]] == ["flow", "city-air", "soil"]
+    assert sum(line.count("1,000,000,0") for line in lines) == 8, "nothing is left out"
+    assert table(("flow", "rows"), [("a", "1")]) == ["flow  rows", "a        1"]

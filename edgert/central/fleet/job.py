@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import time
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from edgert.central.fleet.on_reading import progress
 from edgert.central.fleet.table import FleetTable
 from edgert.central.fleet.touched_windows import COLUMNS
 from edgert.central.fleet.written_marker import APPLICATION, Written
@@ -84,6 +86,7 @@ class FleetJob(Job):
         lacks = written.why_incomplete(fleet, APPLICATION) if fleet.refresh() else f"there is no fleet/{flow}"
         if why := self._reader.ready(flow, lacks):
             log.warning("landing/%s: %s, reading all of it again", flow, why)
+        log.info("%s", progress(self._root, flow).sentence(flow, time.time()))
         table = FleetTable(self._root, flow, self._lease, written)
         landing = (
             self._spark.readStream.format("delta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ from edgert.core.errors import EdgertError
 from edgert.core.results.result_schema import Schema
 from edgert.core.results.results import MOST_DAYS
 
+log = logging.getLogger("edgert.central.fleet")
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -58,6 +60,7 @@ class FleetTable:
         self._lease = lease
         self._written = written
         self.door = BatchGate()
+        self._wrote = False
 
     def update(self, batch: DataFrame, _batch_id: int) -> None:
         """Recompute the windows that a batch of landing rows touches. Raises `BatchFailed`."""
@@ -90,6 +93,9 @@ class FleetTable:
 
     def _note(self) -> None:
         table, number = self._windows.written()
+        if number and not self._wrote:
+            self._wrote = True
+            log.info("fleet/%s: the first windows since the start are written", self.flow)
         if self._written and number:
             self._written.note(table, number)
 

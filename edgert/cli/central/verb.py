@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from edgert.cli.central import models
 if TYPE_CHECKING:
     from edgert.core.settings.central import CollectorSettings
 
+log = logging.getLogger("edgert.central")
 HELP = "the central side: collector, fleet job, and a look at their tables"
 
 
@@ -156,7 +158,9 @@ def _run(args: argparse.Namespace) -> int:
     from edgert.central.spark.metrics import served
     from edgert.central.spark.session import running
 
+    log.info("Spark starts: some 10 s, and longer at a machine's very first start, which downloads 13 MB")
     with running("edgert-fleet", job_settings.master) as spark:
+        log.info("Spark runs; looking for tables in %s", root)
         job = FleetJob(spark, root, job_settings)
         if args.once:
             job.run_once()

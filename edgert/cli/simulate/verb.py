@@ -21,7 +21,7 @@ ANY = "any"
 SECONDS = 20.0
 WARM_UP = 0.1
 """Part of the simulated time, in which nothing counts."""
-WIDTHS = (8, 9, 9, 8, 8, 6, 8)
+WIDTHS = (8, 7, 7, 7, 7, 4, 7)
 """Widths of the columns of figures."""
 MOST_ROWS = 50_000_000
 """Some minutes per policy; where a row gives a thousand, also a matter of memory."""
@@ -173,7 +173,7 @@ def _one_board(args: argparse.Namespace, seconds: float) -> int:
 
 def _line(policy: str, *figures: str) -> str:
     """Returns a line of the table. However long a figure is, a space is before it."""
-    return f"{policy:27}" + "".join(f" {told:>{width}}" for told, width in zip(figures, WIDTHS, strict=True))
+    return f"{policy:26}" + "".join(f" {told:>{width}}" for told, width in zip(figures, WIDTHS, strict=True))
 
 
 def _latency(late_s: float, out: bool) -> str:

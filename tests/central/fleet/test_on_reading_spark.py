@@ -71,11 +71,16 @@ def test_windows_of_random_gateways_with_fallbacks_are_those_of_the_fleet_table(
         assert said(world).startswith("Spark has merged all that landed: ")
 
 
-def test_how_far_spark_is_behind_is_said_in_rows_and_time(world: World) -> None:
+def test_how_far_spark_is_behind_is_said_in_rows_and_time(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "edgert.central.fleet")
     gateway = Gateway("g1")
     world.landing.land([gateway.open()])
     world.ship(gateway, 0, "a", 1.0)
     world.run()
+    assert caplog.messages[-2:] == [
+        "Spark is behind: 2 of 2 rows of landing/air are not merged",
+        "fleet/air: the first windows since the start are written",
+    ]
     assert said(world) == "Spark has merged all that landed: 2 rows of landing/air"
     for window in (1, 2, 2):
         world.ship(gateway, window, "a", float(window))
