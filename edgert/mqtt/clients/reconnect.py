@@ -75,6 +75,7 @@ class Attempts:
         """`draw` gives 0 <= x < 1."""
         self._backoff, self._draw = backoff, draw
         self._count = self._found = 0
+        self.short = ShortConnections()
 
     def begin_anew(self) -> None:
         """Forgets the attempts so far: the reason why they failed is found. Fewer of them the more were found since a

@@ -14,7 +14,7 @@ from edgert.mqtt.clients.client_types import BrokerAddress, ClientStatus, Handle
 from edgert.mqtt.clients.coalesce import Coalescer
 from edgert.mqtt.clients.connection_hints import hint, short_lived
 from edgert.mqtt.clients.credentials import client_context
-from edgert.mqtt.clients.reconnect import Attempts, Backoff, ShortConnections
+from edgert.mqtt.clients.reconnect import Attempts, Backoff
 from edgert.mqtt.clients.wire import CLOSE_TIMEOUT_S, Wire
 from edgert.mqtt.packets.packets import Oversized, Properties, Subscription, count
 from edgert.mqtt.packets.reasons import TAKEN_OVER
@@ -68,7 +68,6 @@ class MqttClient:
         self._flush_due = False
         self._retry = False
         self._logged_at = float("-inf")
-        self._short = ShortConnections()
 
     # -- life
 
@@ -239,7 +238,7 @@ class MqttClient:
         return status.messages - before
 
     def tick(self, wire: Wire) -> None:
-        if self._short.lasted(self.clock()):
+        if self._attempts.short.lasted(self.clock()):
             self.status.error = ""
         for event in self.session.tick(self.clock(), reading=not self._paused and wire.takes):
             self._handle(event)
@@ -280,9 +279,9 @@ class MqttClient:
         status = self.status
         status.reconnects += status.connections > 0
         status.connections += 1
-        self._short.made(self.clock())
+        self._attempts.short.made(self.clock())
         status.connected, status.protocol = True, event.protocol
-        if not self._short.many:  # else the reason stands until a connection has lasted
+        if not self._attempts.short.many:  # else the reason stands until a connection has lasted
             status.error = ""
         log.info("connected to %s, MQTT %s, session present: %s", self.address, event.protocol, event.session_present)
         if self.wire is not None:
@@ -291,10 +290,10 @@ class MqttClient:
 
     def _ended(self, event: Closed | Refused) -> None:
         self._retry = event.retry
-        self._short.ended(self.clock())
+        self._attempts.short.ended(self.clock())
         text = f"{self.address}: {event.text}" + ("; trying MQTT 3.1.1" if event.retry else "")
-        if self._short.many and event.reason != TAKEN_OVER:
-            text += short_lived(self._short.SOON_S, self.session.client_id)
+        if self._attempts.short.many and event.reason != TAKEN_OVER:
+            text += short_lived(self._attempts.short.SOON_S, self.session.client_id)
         self.failed(text)
         if self.wire is not None:
             self._flush()
