@@ -55,7 +55,7 @@ ERRORS: Final = "edgert-errors.txt"
 RESET_FILE: Final = "edgert-reset.txt"
 RESET_FILES: Final = "edgert-reset*"
 PENDING: Final = "update/pending.json"
-"""The note of an update on trial (edgert.cli.board.slots), below `STORED`."""
+"""The note of an update that is not decided (edgert.cli.board.slots), below `STORED`."""
 ROOT_ONLY: Final = tuple(Path(name).name for name in (IDENTITY["fleet_key"], TOKEN_FILE, WIFI_FILE))
 """The agent takes the fleet's key only from a file that nobody but its owner reads."""
 LIMIT_BYTES: Final = 1 << 18
@@ -134,7 +134,7 @@ def take_reset(boot: Path) -> bool:
     if not asked:
         return False
     if (STORED / PENDING).exists():  # without this note nothing would send the board back from a broken slot
-        print("edgert-provision: no factory reset at this start, as an update is on trial", file=sys.stderr)
+        print("edgert-provision: no factory reset at this start, as an update is not decided", file=sys.stderr)
         return False
     try:
         if source := _source(boot):

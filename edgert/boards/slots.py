@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from edgert.core.text.counted import counted
@@ -36,6 +36,16 @@ class Pending:
     """`UpdateRequest.id`; empty for an update that was begun on the board itself."""
     url: str = ""
     """Address of the bundle; for a file its path."""
+    written: bool = False
+    """False while the bundle is written to the slot: the board does not start that slot yet."""
+
+    def state(self, slot: str) -> str:
+        """Returns how far the update is, for people, on a board that runs slot `slot`."""
+        if slot == self.target:
+            return f"on trial: version {self.version} in slot {self.target}"
+        if self.written:
+            return f"installed: version {self.version} in slot {self.target}, which runs from the next start on"
+        return f"being written: version {self.version} to slot {self.target}"
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -68,6 +78,7 @@ def pending_untrusted(text: str) -> Pending | None:
         before, flows = (tuple(map(str, plain.get(name, ()))) for name in ("before", "flows"))
         request, url = (str(plain.get(name, "")) for name in ("request", "url"))
         found = Pending(plain["source"], plain["target"], str(plain["version"]), before, flows, request, url)
+        found = replace(found, written=plain.get("written") is True)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return found if found.source in SLOTS and found.target in SLOTS else None

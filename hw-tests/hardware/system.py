@@ -189,7 +189,7 @@ def slot(answer: Answer) -> Verdict:
     said = f"slot {name} ({device}), version {status['version']}"
     if root != device:
         return bad(f"{said}, but the root file system is {root}")
-    return good_if(not status["pending"], said + (f"; on trial: {status['pending']}" if status["pending"] else ""))
+    return good_if(not status["pending"], said + (f"; not confirmed: {status['pending']}" if status["pending"] else ""))
 
 
 def attempts(answer: Answer) -> Verdict:

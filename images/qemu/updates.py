@@ -146,7 +146,7 @@ class Updates:
         time.sleep(2.0)
         self._machine.cut()
         self._machine.start()
-        said = self._decided("rolled back", f"{self._own}.cut")
+        said = self._decided("failed", f"{self._own}.cut")
         self._counts()
         self._expect_slot()
         self._say(f"power cut while a slot was written: {said['why']}")

@@ -48,7 +48,7 @@ def test_the_slot_that_was_started(line: str, slot: str) -> None:
 TEXTS = st.lists(st.text()).map(tuple)
 
 
-@given(st.builds(Pending, SLOT, SLOT, st.text(), TEXTS, TEXTS, st.text(), st.text()))
+@given(st.builds(Pending, SLOT, SLOT, st.text(), TEXTS, TEXTS, st.text(), st.text(), st.booleans()))
 def test_a_note_is_read_as_it_was_written(update: Pending) -> None:
     assert pending_untrusted(update.text()) == update
 

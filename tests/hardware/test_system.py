@@ -77,7 +77,7 @@ NO_SYSTEMD = "System has not been booted with systemd as init system (PID 1). Ca
         ("identity", worlds.IDENTITY.replace("same\n", ""), "bad", "not the one on the data partition"),
         ("slot", worlds.SLOT, "good", "slot B (/dev/vda3), version 0.1.0+1"),
         ("slot", worlds.SLOT.replace("root /dev/vda3", "root /dev/vda2"), "bad", "the root file system is /dev/vda2"),
-        ("slot", worlds.SLOT.replace("null", '"0.2.0"'), "bad", "on trial: 0.2.0"),
+        ("slot", worlds.SLOT.replace("null", '"0.2.0"'), "bad", "not confirmed: 0.2.0"),
         ("slot", "edgert: expected a board with two slots\n", "bad", "expected a board with two slots"),
         ("attempts", worlds.IMAGE + worlds.rauc("bad", "good"), "good", "slot A bad, slot B good; slot B runs"),
         ("attempts", worlds.IMAGE + worlds.rauc("good", "bad"), "bad", "slot B bad; slot B runs"),

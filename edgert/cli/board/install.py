@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from edgert.boards.board_state import ATTEMPTS, UpdateProgress, may_pass, wait_before
@@ -44,12 +45,14 @@ def install(request: UpdateRequest, status: StatusOrReason) -> str:
         raise NotInstalled("refused", version, why)
     if request.id and version == image.get("version"):
         return ""
-    slots.note(_pending(slot, version, request, status()))
+    update = _pending(slot, version, request, status())
+    slots.note(update)
     try:
         slots.install(request.url, lambda percent: _tell("installing", request, version, percent))
     except EdgertError as error:
         slots.forget()
         raise NotInstalled("failed", version, str(error), again=may_pass(str(error))) from error
+    slots.note(replace(update, written=True))
     record("installed", request, version, slot=OTHER[slot], before=image.get("version", ""))
     return version
 

@@ -24,6 +24,8 @@ IMAGE: Final = Path("/etc/edgert/image.json")
 """Description of the image: board and version."""
 SERVICES: Final = ("edgert-gateway.service", "mosquitto.service", "edgert-agent.service")
 LOG_LINES: Final = "30"
+OWN_LOG: Final = re.compile(r"(?:\(\S+:[0-9]+\): )?\S+-(?:Message|DEBUG|INFO|WARNING|CRITICAL)(?: \*\*)?: ")
+"""The beginning of a line of the update client's log. The reason of a failure has none."""
 LAST_LINES: Final = 3
 """Lines of the update client's log that are told as the reason of a failure."""
 PERCENT: Final = re.compile(r"\s*([0-9]{1,3})%")
@@ -185,4 +187,5 @@ def _rauc(*arguments: str) -> str:
 
 def _failed(verb: str, said: str, status: int) -> EdgertError:
     lines = [line for line in said.splitlines() if line.strip()]
-    return EdgertError(f"rauc {verb}: {'; '.join(lines[-LAST_LINES:]) or f'status {status}'}")
+    errors = [line for line in lines if not OWN_LOG.match(line)] or lines
+    return EdgertError(f"rauc {verb}: {'; '.join(errors[-LAST_LINES:]) or f'status {status}'}")

@@ -128,12 +128,13 @@ def _confirm(args: argparse.Namespace) -> int:
 def _did_not_run(slot: str, update: Pending) -> None:
     """Slot `slot` was started, and not that of the update."""
     asked = requests.accepted()
-    if asked and asked[0].id == update.request:
-        why = f"it was cut off while slot {update.target} was written"
-        _record("interrupted", update, why)
-    else:
-        why = f"slot {update.target} did not come up, or was cut off while it was written; slot {slot} runs"
+    if update.written:
+        why = f"slot {update.target} did not come up; slot {slot} runs"
         _record("rolled back", update, why)
+        requests.done()  # if the power failed just when it was installed
+    else:
+        why = f"it was cut off while slot {update.target} was written; slot {slot} runs"
+        _record("interrupted" if asked and asked[0].id == update.request else "failed", update, why)
     print(f"version {update.version}: {why}", file=sys.stderr)
     slots.forget()
 
@@ -213,7 +214,7 @@ def _status(args: argparse.Namespace) -> int:
         return 0
     print(f"slot {found['slot']}, version {found['version'] or 'unknown'}")
     if update:
-        print(f"  on trial: version {update.version} in slot {update.target}")
+        print(f"  {update.state(str(found['slot']))}")
     for event in events:
         detail = event.get("why") or (f"slot {event['slot']}" if "slot" in event else "")
         what = event.get("version") or event.get("bundle", "")
