@@ -160,6 +160,8 @@ def tables_in(text: str, tables: Sequence[str]) -> dict[str, str]:
 
 def print_table(columns: Sequence[str], table: Sequence[Sequence[Any]], *, as_json: bool = False) -> None:
     """Prints rows as JSON or as text that fits the terminal; whole values where standard output is none."""
+    if as_json and not table:
+        return  # an empty line is no JSON
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     print(json_lines(columns, table) if as_json else text_table(columns, table, width))
 

@@ -95,6 +95,11 @@ def test_json_has_one_object_per_line(root: str, capsys: pytest.CaptureFixture[s
     assert [o["window_start"] for o in objects] == ["2024-10-04 00:04:00Z"] * 2
 
 
+def test_json_of_no_rows_is_nothing(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["central", "show", FLOW, "--root", root, "--json", "--where", "n < 0"]) == 0
+    assert capsys.readouterr().out == ""
+
+
 def test_drops_are_shown_and_added_up(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["central", "show", "drops", "--root", root, "--json", "--where", "reason = 'late'"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())

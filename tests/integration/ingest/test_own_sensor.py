@@ -227,4 +227,4 @@ def _has(reader: Reader, name: str, expected: dict[str, object]) -> bool:
     """Whether the page's command shows such a row of the table."""
     status, shown = reader.paste(f"edgert central show {name} --root tables --json 2>/dev/null")
     rows = map(json.loads, shown.splitlines()) if status == 0 else ()
-    return any(all(row.get(part) == value for part, value in expected.items()) for row in rows)
+    return any(all(row.get(part) == pytest.approx(value) for part, value in expected.items()) for row in rows)
