@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from edgert.codecs.local_times import DIGITS_FROM, DIGITS_TO, UTC_TIMES, LocalTimes, of_digits
 from edgert.codecs.not_numbers import json_readable
 from edgert.core.batch import Row
 from edgert.core.errors import PayloadError, show
@@ -165,7 +167,8 @@ def number_or_none(value: object) -> float | None:
     """A finite float from a JSON number, or from a string that spells one (many sensors quote theirs); else None."""
     if isinstance(value, float):
         number = value
-    elif type(value) is int or (isinstance(value, str) and "_" not in value):  # float() takes 1_000, no sensor means it
+    elif type(value) is int or (isinstance(value, str) and value.isascii() and "_" not in value):
+        # float() takes 1_000 and digits of other scripts, no sensor means them
         try:
             number = float(value)
         except (ValueError, OverflowError):
@@ -175,11 +178,14 @@ def number_or_none(value: object) -> float | None:
     return number if number - number == 0 else None
 
 
-def seconds_or_none(value: object, divisor: float = 0.0, zone: tzinfo = UTC) -> float | None:
+def seconds_or_none(
+    value: object, divisor: float = 0.0, local: LocalTimes = UTC_TIMES, device: str = "", arrival: float = math.nan
+) -> float | None:
     """Seconds since the epoch from a number, a string that spells one, or ISO 8601; None if neither.
 
-    `divisor` is the number of units per second; 0 tells the unit by size: above 1e17 ns, 1e14 µs, 1e11 ms, else s.
-    ISO 8601 text without a zone is read in `zone`. None too for a time before 1970 or after 9999; but local text is
+    `divisor` is the number of units per second; 0 tells the unit by size: above 1e17 ns, 1e14 µs, 1e11 ms, else s, and
+    14 digits that spell a date and a time are a local one. ISO 8601 text without a zone is read as `local` time of a
+    row of `device` that arrived then. None too for a time before 1970 or after 9999; but local text is
     taken from a day before 1970 on, as 0: so a clock that was never set reads it east of Greenwich.
     """
     number = number_or_none(value)
@@ -188,16 +194,22 @@ def seconds_or_none(value: object, divisor: float = 0.0, zone: tzinfo = UTC) -> 
             return None
         try:
             moment = datetime.fromisoformat(value)
-            if moment.tzinfo:
-                seconds = moment.timestamp()
-            else:
-                seconds = moment.replace(tzinfo=zone).timestamp()
-                seconds = max(0.0, seconds) if seconds >= -DAY_S and zone is not UTC else seconds
+            seconds = moment.timestamp() if moment.tzinfo else _local(moment, local, device, arrival)
+        except (ValueError, OverflowError):
+            return None
+    elif not divisor and DIGITS_FROM <= number < DIGITS_TO:
+        try:
+            seconds = _local(of_digits(number), local, device, arrival)
         except (ValueError, OverflowError):
             return None
     else:
         seconds = number / (divisor or unit_of(number))
     return seconds if 0 <= seconds < LAST_TIME else None
+
+
+def _local(moment: datetime, local: LocalTimes, device: str, arrival: float) -> float:
+    seconds = local.seconds(moment, device, arrival)
+    return max(0.0, seconds) if seconds >= -DAY_S and local.zone is not UTC else seconds
 
 
 def unit_of(number: float) -> float:

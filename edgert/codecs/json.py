@@ -19,10 +19,12 @@ from edgert.codecs.base import (
     source_of,
 )
 from edgert.codecs.json_shape import JsonShape, TimeField, compile_shape, shape_of
+from edgert.codecs.local_times import LocalTimes
 from edgert.codecs.not_numbers import is_no_number
 from edgert.codecs.shapes import Shapes, Tail
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError, Problem
+from edgert.core.text.spelled_number import spelled_number
 
 UNITS: Final = {"auto": 0.0, "s": 1.0, "ms": 1e3, "us": 1e6}
 MAX_DEPTH: Final = 8
@@ -37,7 +39,8 @@ class JsonCodec:
     without one takes the time of arrival. A dotted name is that of a key, or else of a key in nested objects. None: all
     rows take the time of arrival.
 
-    A row whose time cannot be read is refused: a wrong event time is worse than a loss that is counted.
+    Text that is a number with one of `units` behind it, or a number with a decimal comma (`decimal` "comma"), is that
+    number. A row whose time cannot be read is refused: a wrong event time is worse than a loss that is counted.
     """
 
     def __init__(
@@ -47,18 +50,23 @@ class JsonCodec:
         time_field: str | None = "time",
         time_unit: str = "auto",
         time_zone: tzinfo = UTC,
+        units: Sequence[str] = (),
+        decimal: str = "point",
         max_rows: int = MAX_ROWS,
     ) -> None:
         if time_unit not in UNITS:
             problem = Problem("time_unit", f"one of {', '.join(UNITS)}", repr(time_unit))
             raise DocumentError("codec 'json'", [problem])
         self._fields = fields
+        self._units, self._comma = tuple(units), decimal == "comma"
+        self._spelled = bool(units) or self._comma
+        """Text may spell a number; then all payloads are decoded the tolerant way."""
         self._time_field = time_field
-        self._divisor, self._zone = UNITS[time_unit], time_zone
+        self._divisor, self._local = UNITS[time_unit], LocalTimes(time_zone)
         self._max_rows = max_rows
         used = None if fields is None else fields | {"source"} | ({time_field} if time_field else set())
         self._key_parts = None if used is None else {part for name in used for part in (name, *name.split("."))}
-        reads = TimeField(time_field, UNITS[time_unit], time_zone)
+        reads = TimeField(time_field, UNITS[time_unit], self._local)
         self._shapes = Shapes[JsonShape](
             lambda shape, captured, tail: compile_shape(shape, fields, captured, reads, tail)
         )
@@ -85,7 +93,7 @@ class JsonCodec:
             bad += left_out
         if first and not rows:
             raise first
-        if document is not objects and not bad and self._shapes.due():
+        if document is not objects and not bad and not self._spelled and self._shapes.due():
             shape = shape_of(document, self._fields, self._time_field, payload.count(b'":'))
             if shape is not None:
                 self._shapes.learn(shape, captures)
@@ -128,14 +136,15 @@ class JsonCodec:
         if not isinstance(item, dict):
             raise PayloadError(f"expected an object, got {brief(item)}")
         given = None if self._time_field is None else _named(item, self._time_field)
-        time = wall if given is None else seconds_or_none(given, self._divisor, self._zone)
+        source = captures.get("source") or source_of(item.get("source"), topic)
+        time = wall if given is None else seconds_or_none(given, self._divisor, self._local, source, wall)
         if time is None:
             expected = "a time between 1970 and 9999 as number or ISO 8601"
             raise PayloadError(f"{self._time_field}: expected {expected}, got {brief(given)}")
         row: Row = {"time": time, "source": ""}
         bad = self._fill(row, item, captures, "", 0)
         row["time"] = time
-        row["source"] = captures.get("source") or source_of(item.get("source"), topic)
+        row["source"] = source
         if len(captures) > 1 or "source" not in captures:
             row.update((name, text) for name, text in captures.items() if name != "time")
         return row, bad
@@ -147,12 +156,20 @@ class JsonCodec:
         for key, value in item.items():
             name = prefix + key
             if isinstance(value, dict):
-                bad += self._fill(row, value, captures, f"{name}.", depth + 1) if depth < MAX_DEPTH else 1
+                if depth < MAX_DEPTH:
+                    bad += self._fill(row, value, captures, f"{name}.", depth + 1)
+                else:
+                    bad += wanted is None or any(field.startswith(f"{name}.") for field in wanted)
             elif name in ("time", "source") or name in captures or (wanted is not None and name not in wanted):
                 continue
+            elif isinstance(value, list) and wanted is None:
+                continue  # no operator names it, and none could use it
             elif not _allowed(value):
                 bad += 1
             else:
+                if self._spelled and isinstance(value, str):
+                    number = spelled_number(value, self._units, comma=self._comma)
+                    value = value if number is None else number
                 bad += name in row  # "a.b" beside {"a": {"b": ...}}: the later one stays
                 row[name] = value if not isinstance(value, int) or -INT64 <= value < INT64 else float(value)
         return bad

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import tzinfo
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from edgert.codecs.base import LAST_TIME, seconds_or_none, unit_of
+from edgert.codecs.local_times import DIGITS_FROM, LocalTimes
 from edgert.codecs.not_numbers import TEXT
 from edgert.codecs.shapes import Getter, ShapeRun, Tail, captured_values, function
 
@@ -40,7 +40,7 @@ class TimeField(NamedTuple):
 
     name: str | None
     divisor: float
-    zone: tzinfo
+    local: LocalTimes
 
 
 def shape_of(
@@ -53,7 +53,7 @@ def shape_of(
     absent = tuple(sorted(used - item.keys()))
     if len(present) + len(absent) > MAX_KEYS or not all(map(_is_plain_key, (*present, *absent))):
         return None
-    if fields is None and any(isinstance(value, dict) for value in item.values()):
+    if fields is None and any(isinstance(value, dict | list) for value in item.values()):
         return None
     if any("." in key for key in (*present, *absent)) or any(item.get(key, 0) is None for key in time):
         return None  # a dotted name may come from a nested object, or from both
@@ -91,8 +91,8 @@ def compile_shape(
     values |= captured_values(captured)
     lines = ["p = payloads[i]", "if not p.isascii():", "    p.decode()", "m = decode(p)"]
     lines += _each_key_once(shape, fields)
-    lines += _time(shape, time) + _source(shape, captured)
-    reads = {"unit_of": unit_of, "seconds_or_none": seconds_or_none, "zone": time.zone}
+    lines += _source(shape, captured) + _time(shape, time)
+    reads = {"unit_of": unit_of, "seconds_or_none": seconds_or_none, "local": time.local}
     keys = tuple(f'"{key}":'.encode() for key in shape.present)
     return function(lines, values, tail, captured, decode=_decoder(shape, types, fields), keys=keys, **reads)
 
@@ -117,9 +117,10 @@ def _time(shape: JsonShape, time: TimeField) -> list[str]:
         return ["t = wall"]
     given = f"m.f{shape.present.index(time.name)}"
     if shape.text_time:
-        return [f"t = seconds_or_none({given}, {divisor}, zone)", "if t is None:", "    break"]
+        return [f"t = seconds_or_none({given}, {divisor}, local, source, wall)", "if t is None:", "    break"]
+    latest = LAST_TIME if divisor else DIGITS_FROM / 1e3  # what may be a local time is left to the tolerant way
     unit = f"{divisor}" if divisor else f"(unit_of({given}) if {given} > 1e11 else 1.0)"
-    return [f"t = {given} / {unit}", f"if not 0.0 <= t < {LAST_TIME}:", "    break"]
+    return [f"t = {given} / {unit}", f"if not 0.0 <= t < {latest}:", "    break"]
 
 
 def _source(shape: JsonShape, captured: frozenset[str]) -> list[str]:

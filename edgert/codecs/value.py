@@ -12,6 +12,7 @@ from edgert.codecs.base import Captures, Decoded, number_or_none, one_by_one, so
 from edgert.codecs.not_numbers import is_no_number
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError, Problem, show
+from edgert.core.text.spelled_number import spelled_number
 
 FIELD: Final = "value"
 TRUE: Final = frozenset(("true", "on", "yes", "1", "online", "open"))
@@ -40,13 +41,19 @@ class FieldAlone:
 class ValueCodec(FieldAlone):
     """A payload is one row, whose field `value` holds it; time and source are those of arrival and topic."""
 
-    def __init__(self, fields: frozenset[str] | None = None, *, value_type: str = "auto") -> None:
-        """`value_type`: `number`, `text` or `boolean` refuse any other payload; `auto` takes a number, else text."""
+    def __init__(
+        self, fields: frozenset[str] | None = None, *, value_type: str = "auto",
+        units: Sequence[str] = (), decimal: str = "point",
+    ) -> None:  # fmt: skip
+        """`value_type`: `number`, `text` or `boolean` refuse any other payload; `auto` takes a number, else text.
+        `units` may stand behind a number; with `decimal` "comma" its decimal sign is a comma."""
         super().__init__(FIELD)
         if value_type not in READERS:
             problem = Problem("value_type", f"one of {', '.join(READERS)}", repr(value_type))
             raise DocumentError("codec 'value'", [problem])
         self._read = READERS[value_type]
+        self._units, self._comma = tuple(units), decimal == "comma"
+        self._spelled = value_type in ("auto", "number") and (bool(units) or self._comma)
         self._wanted = fields is None or FIELD in fields
 
     def decode_untrusted(
@@ -61,7 +68,8 @@ class ValueCodec(FieldAlone):
             ) from None
         if not text:
             raise PayloadError("expected a value, got an empty payload")
-        value = self._read(text)
+        value = spelled_number(text, self._units, comma=self._comma) if self._spelled else None
+        value = self._read(text) if value is None else value
         row: Row = {"time": arrival_wall, "source": captures.get("source") or source_of(None, topic)}
         if self._wanted:
             row[FIELD] = value

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from edgert.core.text.spelled_number import spelled_number
+
 
 class Type(Enum):
     """Static type of an expression. A field is ANY: it is known only when the row is there."""
@@ -161,12 +163,16 @@ def _concat(*values: Any) -> str:
     return "".join(texts)
 
 
-@function("number(x)", (ANY,), NUMBER)
-def _to_number(x: Any) -> float:
-    """`x` as a number: text is read as a decimal number, true is 1, false is 0."""
+@function("number(x, unit, decimal)", (ANY, STRING, STRING), NUMBER, optional=2)
+def _to_number(x: Any, unit: str = "", decimal: str = ".") -> float:
+    """`x` as a number: text is read as a decimal number, true is 1, false is 0. `unit` may stand behind the number
+    (`number(power, 'W')` reads `230.1 W`). `decimal` is the decimal sign, `.` or `,`: `number(t, '', ',')` reads
+    `21,5`."""
     if isinstance(x, str):
-        value = float(x) if len(x) <= 64 and "_" not in x else math.nan  # float() takes 1_000, nobody means it
-        if not math.isfinite(value):
+        if decimal not in (".", ","):
+            raise ValueError("the decimal sign is neither . nor ,")
+        value = spelled_number(x, (unit,), comma=decimal == ",") if len(x) <= 64 else None
+        if value is None:
             raise ValueError("not a finite decimal number")
         return value
     return int(x) if isinstance(x, bool) else _number(x)

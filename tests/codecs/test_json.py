@@ -11,6 +11,7 @@ import pytest
 from edgert.codecs import make
 from edgert.codecs.base import seconds_or_none
 from edgert.codecs.json import JsonCodec
+from edgert.codecs.local_times import LocalTimes
 from edgert.core.batch import Row
 from edgert.core.errors import DocumentError, PayloadError
 
@@ -89,7 +90,7 @@ def test_a_byte_order_mark_in_front_and_nuls_at_the_end_are_skipped() -> None:
     assert rows_of(b'{"a":1}\0')[0]["a"] == 1, "as C sends its strings"
 
 
-@pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1e999", b"[1,2]", b"1" + b"0" * 400, b"1" + b"0" * 5000])
+@pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1e999", b"1" + b"0" * 400, b"1" + b"0" * 5000])
 def test_bad_value_costs_itself_only(value: bytes) -> None:
     assert rows_of(b'{"a":' + value + b',"b":2}', bad=1) == [{"time": NOW, "source": "a/topic", "b": 2}]
 
@@ -234,4 +235,4 @@ def test_there_is_no_record_of_names_that_are_written_otherwise(name: str) -> No
     ],
 )
 def test_the_forms_of_iso_8601_that_the_docs_list(text: str, seconds: float | None) -> None:
-    assert seconds_or_none(text, 0.0, ZoneInfo("Europe/Berlin")) == seconds
+    assert seconds_or_none(text, 0.0, LocalTimes(ZoneInfo("Europe/Berlin"))) == seconds

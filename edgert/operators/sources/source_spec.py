@@ -44,11 +44,15 @@ def _moment(text: str) -> float:
 def _codec_options(p: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a source that are its codec's."""
     if p["codec"] == "value":
-        return {"value_type": p["value_type"]}
+        return {"value_type": p["value_type"], **_spelling(p)}
     if p["codec"] != "json":
         return {}
     name = None if p["time"] == "arrival" else p["time_field"] or "time"
-    return {"time_field": name, "time_unit": p["time_unit"], "time_zone": p["time_zone"]}
+    return {"time_field": name, "time_unit": p["time_unit"], "time_zone": p["time_zone"], **_spelling(p)}
+
+
+def _spelling(p: Mapping[str, Any]) -> dict[str, Any]:
+    return {"units": p["units"], "decimal": p["decimal"]}
 
 
 def make_source(build: Build) -> Source:
@@ -127,6 +131,21 @@ SPECS = (
                 "What the codec `value` takes: `auto` a number, else text; `boolean` also on/off, yes/no, open/closed.",
                 "auto",
                 choices=("auto", "number", "text", "boolean"),
+            ),
+            Parameter(
+                "units",
+                "strings",
+                'Units that JSON text, or a bare value, may have behind a number: with `["V"]` the text `230.1 V` is '
+                "the number 230.1.",
+                [],
+            ),
+            Parameter(
+                "decimal",
+                "string",
+                "Decimal sign of numbers that JSON text, or a bare value, spells: with `comma` the text `21,5` is the "
+                "number 21.5, and `1.234,5` is 1234.5.",
+                "point",
+                choices=("point", "comma"),
             ),
             Parameter(
                 "time_zone",
