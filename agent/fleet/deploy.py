@@ -36,6 +36,7 @@ class FleetDeploy:
     def __init__(self, roster: Roster, flows: FleetFlows) -> None:
         self._roster, self._flows = roster, flows
         flows.add("deploy", self._deploy)
+        flows.add("compare", self._compare)
         flows.add("rules", self._rules)
         flows.add("remove", self._remove)
 
@@ -64,6 +65,17 @@ class FleetDeploy:
             self._check_given_up(flow, set(lease.record.boards) - free)
             await self._deploy_first(lease, document, on, fence, rules)
             return {"flow": flow, "plan": fence, "assignment": on, "coordinator": flows.name}
+
+    async def _compare(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`{"flow": name, "document": ...}`: which state of the running version this document would keep. The board of
+        a source says it: the operators come together there before they are replaced."""
+        flows, document = self._flows, args.get("document")
+        if not isinstance(document, dict):
+            raise EdgertError(f"expected a document, got {show(document)}")
+        await flows.check(document)
+        parts = _of(await flows.parts(), str(args.get("flow")))
+        gateway = next(iter(sorted(parts)), flows.name)
+        return {"state": (await flows.ask(gateway, "part.check", {"document": document}))["state"]}
 
     async def _joined(self, boards: Set[str]) -> None:
         """Waits for boards that have just started: they are voters a few seconds later."""
@@ -153,17 +165,20 @@ class FleetDeploy:
             await flows.change(flow, parts, dict.fromkeys(before, home), NEXT)
             parts = await flows.running(flow)
         fence, gathered = flows.next_fence(parts.values()), dict.fromkeys(on, home)
-        await self.deploy_parts(document, gathered, {home}, fence, fence, rules)
-        return await flows.change(flow, await flows.running(flow), on, NEXT)
+        state = await self.deploy_parts(document, gathered, {home}, fence, fence, rules)
+        return {**await flows.change(flow, await flows.running(flow), on, NEXT), "state": state}
 
     async def deploy_parts(
         self, document: Mapping[str, Any], on: Mapping[str, str], to: Iterable[str], plan: int, fence: int, rules: Rules
-    ) -> None:
-        """Parts of a flow on the gateways `to`."""
+    ) -> object:
+        """Parts of a flow on the gateways `to`. Returns what the last of them says of the state of the version before
+        (`edgert.flow.versions.kept_state`)."""
         assigned = {operator: [gateway, -1] for operator, gateway in on.items()}
         part = {"document": document, "assignment": assigned, "plan": plan, "fence": fence, "rules": rules.plain()}
+        state: object = None
         for gateway in sorted(to):
-            await self._flows.ask(gateway, "part.deploy", part)
+            state = (await self._flows.ask(gateway, "part.deploy", part)).get("state")
+        return state
 
     async def _remove(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`. Its operators come together on the board of its source first, if that is one: so what they

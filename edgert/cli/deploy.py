@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import to_builtins
+
 from edgert.cli import _broker
 from edgert.cli._control import ask_agent, by_board
 from edgert.cli._documents import WHERE, named, notes, read, registry
@@ -25,6 +27,7 @@ from edgert.cli._numbers import seconds
 from edgert.control.messages import ControlError
 from edgert.core.errors import DocumentError, EdgertError, show
 from edgert.core.ids import short
+from edgert.flow.versions.kept_state import KeptState, kept_state_untrusted
 
 if TYPE_CHECKING:
     from edgert.core.settings.connection import Connection
@@ -43,6 +46,10 @@ QUIET_S: Final = 0.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("flow", type=Path, nargs="?", metavar="FLOWFILE", help=WHERE)
     parser.add_argument("--remove", metavar="NAME", help="remove this flow; its results still leave")
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="change nothing: say which state of the running version the document would keep, and which it would lose",
+    )  # fmt: skip
     parser.add_argument("--gateway", default="", metavar="ID", help="default: the only one of the fleet that is online")
     parser.add_argument(
         "--fleet", metavar="NAME",
@@ -69,6 +76,10 @@ def run(args: argparse.Namespace) -> int:
         args.gateway = args.gateway or settings.gateway.id
     if args.fleet is None:
         args.fleet = settings.gateway.fleet if settings else "default"
+    if args.dry_run and args.remove is not None:
+        raise EdgertError(
+            "--dry-run: expected a flow file, got --remove: a flow that is removed ships its open windows"
+        )
     name, payload, flow = _what(args)
     if by_fleet and (told := _by_agent(args, name, flow)):
         _print(args, *told)
@@ -77,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("edgert.mqtt").addHandler(logging.NullHandler())
     changed = threading.Event()
     with _broker.errors_name_options(args):
-        deployment = _deployment(args, settings.central if settings else None, name, payload, changed.set)
+        deployment = _deployment(args, settings.central if settings else None, name, payload, flow, changed.set)
         deployment.start()
         try:
             _print(args, *_carry_out(args, name, deployment, changed))
@@ -107,13 +118,18 @@ def _by_agent(args: argparse.Namespace, name: str, flow: Flow | None) -> tuple[s
         print(f"edgert: the agent of this board belongs to fleet {fleet}, not {args.fleet}: the broker is asked for a"
               f" gateway of {args.fleet}", file=sys.stderr)  # fmt: skip
         return None
+    if flow and args.dry_run:
+        found = ask("fleet.compare", {"flow": name, "document": dict(flow.document)})
+        return _compared(name, f"fleet {fleet}", kept_state_untrusted(found["state"]))
     if flow:
         asked = {"document": dict(flow.document), "pins": {}, "labels": {}, "heuristic": HEURISTIC}
         found = ask("fleet.deploy", asked)
         for note in notes(flow):
             print(f"edgert: {note}", file=sys.stderr)
+        state = kept_state_untrusted(found.get("state"))
         said = f"flow {name} runs in fleet {fleet} by plan {short(found['plan'])}: {by_board(found['assignment'])}"
-        return said, {"flow": name, "fleet": fleet, "plan": found["plan"], "assignment": found["assignment"]}
+        facts = {"flow": name, "fleet": fleet, "plan": found["plan"], "assignment": found["assignment"]}
+        return "\n".join([said, *state.sentences(done=True)]), {**facts, "state": to_builtins(state)}
     if name not in ask("fleet.flows")["flows"]:
         return None
     ask("fleet.remove", {"flow": name})
@@ -145,10 +161,14 @@ def _what(args: argparse.Namespace) -> tuple[str, bytes, Flow | None]:
 
 
 def _deployment(
-    args: argparse.Namespace, settings: Connection | None, name: str, payload: bytes, on_change: Callable[[], None]
-) -> Deployment:
+    args: argparse.Namespace, settings: Connection | None, name: str, payload: bytes, flow: Flow | None,
+    on_change: Callable[[], None],
+) -> Deployment:  # fmt: skip
     from edgert.mqtt.clients.deployment import Deployment
 
+    token = secrets.token_hex(16) if args.dry_run else ""
+    if token and flow is not None:
+        payload = json.dumps({"document": flow.document}).encode()
     client_id = f"edgert-deploy-{secrets.token_hex(4)}"
     return Deployment(
         _broker.connection(args, settings),
@@ -159,6 +179,7 @@ def _deployment(
         gateway=args.gateway,
         written=secrets.token_bytes(8),
         on_change=on_change,
+        compare=token,
     )
 
 
@@ -185,6 +206,17 @@ def _carry_out(
         raise EdgertError(f"{connection.error}; nothing was sent")
     if not deployment.gateway:
         deployment.choose(_only_one(args.fleet, broker, deployment, wait))
+    if args.dry_run:
+        if not wait(lambda: deployment.compared is not None):
+            state = deployment.seen.get(deployment.gateway, "unknown")
+            raise EdgertError(
+                f"no answer from gateway {deployment.gateway} of fleet {args.fleet} at {broker} within "
+                f"{args.timeout_s:g} s: its status is {state}; nothing was changed"
+            )
+        if isinstance(deployment.compared, str):
+            raise EdgertError(f"gateway {deployment.gateway}: {deployment.compared}; nothing was changed")
+        assert deployment.compared is not None
+        return _compared(name, f"gateway {deployment.gateway}", deployment.compared)
     if not wait(lambda: deployment.answer):
         raise EdgertError(_no_answer(args, name, deployment, broker))
     assert deployment.answer is not None
@@ -193,7 +225,16 @@ def _carry_out(
         print(f"edgert: note: {caution}", file=sys.stderr)
     said = _told(name, deployment.gateway, answer, removed=removed)
     facts = {"flow": name, "fleet": args.fleet, "gateway": deployment.gateway, "version": answer.version}
-    return said, facts | ({"removed": True} if removed else {"cautions": answer.cautions})
+    if removed:
+        return said, {**facts, "removed": True}
+    lines = answer.state.sentences(done=True)
+    return "\n".join([said, *lines]), {**facts, "cautions": answer.cautions, "state": to_builtins(answer.state)}
+
+
+def _compared(name: str, where: str, state: KeptState) -> tuple[str, dict[str, Any]]:
+    """The sentences and facts of a dry run."""
+    said = [f"flow {name} on {where}: nothing is changed", *state.sentences(done=False)]
+    return "\n".join(said), {"flow": name, "dry_run": True, "state": to_builtins(state)}
 
 
 def _only_one(fleet: str, broker: str, deployment: Deployment, wait: Callable[..., bool]) -> str:

@@ -317,10 +317,12 @@ class FlowRun:
         stages = self.stages.items()
         return {(name, reason): rows for name, stage in stages for reason, rows in drops_of(stage).items()}
 
-    def capture_end(self) -> None:
-        """Takes what the flow gave at its end, instead of its state."""
+    def capture_end(self, handed: dict[str, Any] | None = None) -> None:
+        """Takes what the flow gave at its end. `handed`: the state with which its next version begins, instead of its
+        own; None: it has no state any more."""
         rows = [row for ship in self.ships for row in ship.take()]
-        self.pending.append(Captured(self.progress.position(), [], rows, {}, departures=self.take_departures()))
+        at, whole, departures = self.progress.position(), handed is not None, self.take_departures()
+        self.pending.append(Captured(at, [handed] if handed else [], rows, {}, whole, departures))
         self.dropped = self.drops()
 
     def form(self, drops: Sequence[Drop] = ()) -> Checkpoint | None:

@@ -10,7 +10,9 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.results.result_schema import Schema
 from edgert.flow.options import full_outbox
 from edgert.flow.plan import Assignment
-from edgert.store import fallback, plan_change
+from edgert.store import fallback, look_ups, plan_change
 from edgert.store.file import owner
 from edgert.store.outbox import early_results, link_outbox, outbox, sent_bounds
 from edgert.store.outbox.outbox import OutboxSize
@@ -258,17 +260,23 @@ class Database(OutboxTables):
         last: Checkpoint | None,
         pages: Mapping[int, bytes],
         next_index: int,
+        *,
+        state: Sequence[bytes] = (),
+        tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Writes a new flow or a new version of one, in one transaction: `last` (all that the old version still had to
-        say), then the new epoch, whose parent is the newest in which the flow shipped. `schema` None: ships nothing."""
+        say), then the new epoch, whose parent is the newest in which the flow shipped. `schema` None: ships nothing.
+        `state`: with it the new version begins; `tokens`: of its retained messages, see `edgert.store.look_ups`."""
         with self._transaction() as db:
             if last is not None:
-                self._write_last(db, last)
+                self._write_last(db, replace(last, deltas=()))
             self._forget_state(db, flow.name)
+            look_ups.put(db, flow.name, tokens)
             if schema is not None:
                 self._change = self._change.plus(outbox.open_epoch(db, self.gateway, flow, schema))
             row = row_of(flow)
             db.execute(f"INSERT OR REPLACE INTO flow ({COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+            fallback.put_state(db, Checkpoint(flow.name, flow.position, state, b""))
             self._write_table(db, pages, next_index)
         self._write_back_now()
         self._when_full[flow.name] = full_outbox.of_document(flow.document)
@@ -322,6 +330,7 @@ class Database(OutboxTables):
             if last is not None:
                 self._write_last(db, last)
             self._forget_state(db, name)
+            look_ups.put(db, name, {})
             db.execute("UPDATE flow SET removed = 1 WHERE name = ?", (name,))
             self._write_table(db, pages, next_index)
 

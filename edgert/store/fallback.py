@@ -13,6 +13,7 @@ import sqlite3
 import msgspec
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
+from edgert.store import look_ups
 from edgert.store.outbox import outbox
 from edgert.store.outbox.outbox import OutboxSize
 from edgert.store.state import spill
@@ -81,6 +82,8 @@ def go_back(db: sqlite3.Connection, flow: str, to: StateExtent, successor: int, 
     db.execute("DELETE FROM state WHERE flow = ? AND number > ?", (flow, to.number))
     db.execute("DELETE FROM queue WHERE flow = ?", (flow,))
     spill.forget(db, flow)
+    if not to.number:  # nothing is left of what it had of retained messages
+        look_ups.put(db, flow, {look_ups.ALL: successor})
     (newest,) = db.execute("SELECT epoch FROM flow WHERE name = ?", (flow,)).fetchone()
     change = OutboxSize(0, 0, 0)
     if db.execute("SELECT 1 FROM opening WHERE flow = ? AND epoch = ?", (flow, newest)).fetchone():

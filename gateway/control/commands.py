@@ -9,15 +9,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from edgert.core.clock import Clock
 from edgert.core.errors import EdgertError, show
 from edgert.core.settings.gateway import Pool
 from edgert.flow.plan import Location, operator_copies
+from edgert.flow.versions.kept_state import NOTHING_REPLACED
 from gateway.control import figures
 from gateway.flows.flows import Flows
 from gateway.flows.guests import Guests
 from gateway.flows.parts import Parts
-from gateway.flows.plans import FLEET
+from gateway.flows.plans import FLEET, compared
 from gateway.hosts.host import Host
 from gateway.status.status import Status
 
@@ -52,7 +55,8 @@ class Commands:
 
     def of_control_plane(self) -> dict[str, Command]:
         """Commands by verb, for clients that may write to the gateway's topics, and for programs of this board."""
-        return {"status": self.status, "checkpoint": self.checkpoint, "place": self.place, "weigh": self.weigh}
+        return {"status": self.status, "checkpoint": self.checkpoint, "place": self.place, "weigh": self.weigh,
+                "compare": self.check_part}  # fmt: skip
 
     def of_agent(self) -> dict[str, Command]:
         """Commands by verb, for programs of this board only."""
@@ -154,7 +158,7 @@ class Commands:
 
     async def check_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"document": ...}`: the operator copies of a flow in topological order, each with its type, its inputs and
-        whether it is a source."""
+        whether it is a source; and the fate of the running version's state if this document replaced it."""
         document = arguments.get("document")
         if not isinstance(document, Mapping):
             raise EdgertError(f"expected a document, got {show(document)}")
@@ -164,6 +168,7 @@ class Commands:
         fission = run.fission if run and run.flow.document == flow.document else self._pool.fission
         copies = {name: operator_copies(node, fission) for name, node in flow.nodes.items()}
         return {
+            "state": msgspec.to_builtins(compared(flow, self._flows.runs, registry)),
             "operators": {
                 copy: {
                     "source": registry[node.type].role == "source",
@@ -172,7 +177,7 @@ class Commands:
                 }
                 for name, node in flow.nodes.items()
                 for copy in copies[name]
-            }
+            },
         }
 
     async def deploy_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,7 +194,8 @@ class Commands:
         async with self._obeying(flow.name, arguments):
             await self._rules(flow.name, arguments)
             version = await flows.deploy(flow, FLEET, assignment, number)
-        return {"flow": flow.name, "version": version, "plan": number}
+        state = msgspec.to_builtins(flows.kept_state.get(flow.name, NOTHING_REPLACED))
+        return {"flow": flow.name, "version": version, "plan": number, "state": state}
 
     async def remove_part(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """`{"flow": name}`: ends this gateway's part of a flow; what its operators hold goes to the other gateways."""

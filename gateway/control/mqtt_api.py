@@ -8,7 +8,8 @@ edgert/v1/<fleet>/<gateway>/status           retained birth; the Will is the dea
                            /models/<name>    retained model (docs/models.md); empty: flows to come begin with their own
                            /models/<name>/state  the answer
                            /cmd/<verb>       MQTT 5 request, answered to its response topic: status, checkpoint,
-                                             place, weigh, update (a JSON document with its arguments)
+                                             place, weigh, compare, update (a JSON document with its
+                                             arguments)
                            /update/state     retained: slot, version and last update of the board (`updates`)
                            /crl/state        retained: which list of revoked certificates the board has (`revoked`)
 edgert/v1/<fleet>/@crl                       retained list of revoked certificates, for all boards
@@ -26,12 +27,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from edgert.core.errors import DocumentError, EdgertError, Problem, show
 from edgert.core.ids import TABLE_NAME
 from edgert.core.text.model_topic import model_topic
 from edgert.core.text.revoked_topic import revoked_topic
 from edgert.flow.document import from_plain, read_untrusted
 from edgert.flow.graph import Flow
+from edgert.flow.versions.kept_state import NOTHING_REPLACED
 from edgert.mqtt.clients.control_plane import MqttRequest
 from edgert.mqtt.clients.deployment import digest
 from gateway.control.accepted_writes import AcceptedWrites, replaced
@@ -141,7 +145,8 @@ class MqttApi:
             if payload:
                 flow = await asyncio.to_thread(self._checked_untrusted, name, payload)
                 version: int | None = await self.flows.deploy(flow, "mqtt")
-                return {"version": version, "cautions": await self.flows.cautions(name)}
+                state = to_builtins(self.flows.kept_state.get(name, NOTHING_REPLACED))
+                return {"version": version, "cautions": await self.flows.loops.cautions(name), "state": state}
             version = self.flows.version(name)
             return {"version": version, "removed": True, "existed": await self.flows.remove(name)}
 

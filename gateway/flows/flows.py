@@ -8,23 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, DocumentError, EdgertError, MisfitError
-from edgert.flow.check import loop_problem
 from edgert.flow.document import from_plain
 from edgert.flow.graph import Flow
-from edgert.flow.loops import POSSIBLE_LOOP, Search, loops
 from edgert.flow.physical import Fusion
 from edgert.flow.plan import Assignment
 from edgert.flow.spec import Registry
+from edgert.flow.versions.kept_state import KeptState, kept_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.flow_run import FlowRun
+from edgert.store import look_ups
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import epoch_after
 from gateway.checkpoint.checkpointer import Checkpointer
+from gateway.flows.loop_checks import LoopChecks
 from gateway.flows.losses import Losses
 from gateway.flows.models import Models
-from gateway.flows.plans import FLEET, Plans
+from gateway.flows.plans import FLEET, Plans, succession_of
 from gateway.flows.retire import Retirement
 from gateway.flows.writes import STORE_TRIES, FlowChange, FlowWrites, NewVersion, RememberedFlow, Removal
 from gateway.hosts.host import Host
@@ -38,6 +40,7 @@ from gateway.registry.registry import AGAIN, FlowRegistry
 log = logging.getLogger(__name__)
 
 GIVEN_UP = "the flow could not go on; what came in since, until it does, is missing"
+NOT_HANDED = "the version before could not be brought to its end"
 LATE = "the database was damaged and begun anew; what waited in it, and came in until the flow could start, is missing"
 
 
@@ -56,18 +59,19 @@ class Flows:
     ) -> None:
         """`registry`: of operators; `flow_registry`: of the flows that run."""
         self.registry, self.flow_registry, self.checkpointer = registry, flow_registry, checkpointer
-        self._database = flow_registry.database
-        self._store = flow_registry.store
         self._host = host
         self._ingest = ingest
         self.runs, self.failed = flow_registry.runs, flow_registry.failed
         self.models = Models(self.runs, host.offer_model)
         self.entering: dict[FlowRun, str] = {}
         """New versions that take input and are not in `runs` yet, and why they failed, if they did."""
+        self.kept_state: dict[str, KeptState] = {}
+        """The fate of the state of a flow when it was replaced last, by flow, since this process began."""
         self.leaving: FlowRun | None = None
         """A run that is brought to its end here: it needs its host no more."""
         self._stopped: dict[str, Flow] = {}
         """Failed flows that ran, and so go on with the next start, with their windows."""
+        self.loops = LoopChecks(self.runs)
         self.losses = Losses(flow_registry, checkpointer.on_committed)
         self.gaps = self.losses.gaps
         self.dropped = DropCounts(host)
@@ -100,20 +104,20 @@ class Flows:
         """Resumes the flows of the database, before anything is read. Raises `EdgertError` where the database cannot be
         read or written: the messages of a flow that is only held up would be acknowledged else."""
         inbox = self._ingest.inbox
-        for stored in self._database.flows():
+        for stored in self.flow_registry.database.flows():
             self.flow_registry.stored[stored.name] = stored
             if stored.removed:
                 self._ingest.forget(stored.name)
                 continue
             try:
                 flow = from_plain(stored.document, self.registry, what=f"stored flow {stored.name}")
-                at = resumption(self._database, stored)
+                at = resumption(self.flow_registry.database, stored)
                 stored = self.flow_registry.stored[stored.name] = at.stored
                 run = self.plans.resumed(flow, stored, at.blobs, at.queue)
-                if run.schema is not None and not self._database.last_sequences(stored.name, stored.epoch):
+                if run.schema is not None and not self.flow_registry.database.last_sequences(stored.name, stored.epoch):
                     # rescued: only now it is known what it ships
                     self._writes.put(NewVersion(stored, run, stored.position), None, {}, inbox.next_index)
-                    say_gap(self._database, stored.name, LATE)
+                    say_gap(self.flow_registry.database, stored.name, LATE)
                     stored = self.flow_registry.stored[stored.name] = replace(stored, epoch=run.epoch)
                 self.models.resumed(flow, at.blobs)
                 self._host.begin(run, at.blobs, at.queue, stands=self.flow_registry.plan_changes.stands(stored.name))
@@ -121,7 +125,7 @@ class Flows:
                 if not _is_alone(error):
                     raise
                 self._not_started(stored.name, error)
-                say_gap(self._database, stored.name, f"{GIVEN_UP}: {self.failed[stored.name]}")
+                say_gap(self.flow_registry.database, stored.name, f"{GIVEN_UP}: {self.failed[stored.name]}")
                 continue
             inbox.flows.append(run.progress)
             self.flow_registry.sources[stored.name] = sources_of(run)
@@ -131,11 +135,13 @@ class Flows:
             if at.gap:
                 self.gaps[stored.name] = at.gap
             if at.lost:
-                self.checkpointer.drops.lost_input[stored.name] += say_no_room(self._database, stored.name)
-            if again := self._database.again.get(stored.name):
+                self.checkpointer.drops.lost_input[stored.name] += say_no_room(self.flow_registry.database, stored.name)
+            if again := self.flow_registry.database.again.get(stored.name):
                 log.warning(AGAIN, stored.name, again)
+        for name, tokens in self.flow_registry.database.read(look_ups.of_all).items():
+            self._ingest.subscriptions.look_ups.begun(name, tokens)
         self.losses.at_start()
-        inbox.resume(doubtful_to=int(self._database.meta("doubtful_to", 0)))
+        inbox.resume(doubtful_to=int(self.flow_registry.database.meta("doubtful_to", 0)))
 
     async def restore(self, rescued: Sequence[StoredFlow], why: str) -> None:
         """Starts the flows of a database that had to be set aside: their documents without state, in epochs that follow
@@ -160,7 +166,7 @@ class Flows:
                 )
                 await self._writes.write_alone(RememberedFlow(kept))
         gaps = {stored.name: why for stored in rescued if stored.name in self.runs}
-        await self._store(lambda: self._database.restored(gaps))
+        await self.flow_registry.store(lambda: self.flow_registry.database.restored(gaps))
 
     def _not_started(self, name: str, error: Exception) -> None:
         ours = isinstance(error, EdgertError)
@@ -197,7 +203,7 @@ class Flows:
     async def _give_up(self, run: FlowRun, text: str) -> None:
         """Writes the gap of a failed flow, and then lets its messages be acknowledged. Until the gap is written a start
         brings the flow back, with them."""
-        await write_gap(self._store, self._database, run.flow.name, text)
+        await write_gap(self.flow_registry.store, self.flow_registry.database, run.flow.name, text)
         self._let_go(run, self.flow_registry.sources.pop(run.flow.name))
         await self.flow_registry.changed()
 
@@ -222,6 +228,7 @@ class Flows:
         return version
 
     async def _deploy(self, flow: Flow, origin: str, assignment: Assignment, plan: int) -> int:
+        self.kept_state.pop(flow.name, None)
         known = self.flow_registry.stored.get(flow.name)
         if origin != FLEET and known is not None and known.origin == FLEET and not known.removed:
             raise EdgertError(
@@ -239,7 +246,7 @@ class Flows:
                 f"flow {flow.name} is stopped ({self.failed[flow.name]}) and its document is the same: the gateway's "
                 "next start brings it back with its windows, another document replaces it, which gives them up"
             )
-        await self._refuse_loop(flow)
+        await self.loops.refuse(flow)
         self.plans.check_copies(flow, assignment)
         stored = replace(self.plans.next_version(flow, origin), assignment=assignment, plan=plan)
         # compiling takes long for a large document; the broker's messages are taken in meanwhile
@@ -262,35 +269,15 @@ class Flows:
         log.info("flow %s version %d runs", flow.name, stored.version)
         return stored.version
 
-    async def _refuse_loop(self, flow: Flow) -> None:
-        """Raises `DocumentError` for a flow that certainly reads what it publishes, also by way of other flows; warns
-        where it only may."""
-        others = [run.flow for name, run in self.runs.items() if name != flow.name]
-        found = await asyncio.to_thread(loops, [flow, *others], flow.name)
-        if certain := [loop_problem(loop) for loop in found if loop.certain]:
-            raise DocumentError(f"flow {flow.name}", certain)
-        for loop in found:
-            log.warning("flow %s: %s", flow.name, POSSIBLE_LOOP.format(loop))
-
-    async def cautions(self, name: str) -> list[str]:
-        """Sentences about risks of a flow that runs."""
-        flows = [run.flow for run in self.runs.values()]
-        return [POSSIBLE_LOOP.format(loop) for loop in await asyncio.to_thread(loops, flows, name)]
-
-    def possible_loops(self) -> dict[str, list[str]]:
-        """Loops by which running flows may read their own messages, in words, by flow."""
-        flows = [run.flow for run in list(self.runs.values())]
-        search = Search(flows)
-        return {flow.name: [str(loop) for loop in search.loops(flow.name)] for flow in flows}
-
     async def _now_from(self, name: str, origin: str) -> None:
         """Records that the same document came over MQTT, too, and is retained: its file no longer counts."""
         if origin == "mqtt" and self.origin(name) != origin:
-            await self._store(lambda: self._database.set_origin(name, origin))
+            await self.flow_registry.store(lambda: self.flow_registry.database.set_origin(name, origin))
             self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], origin=origin)
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
         await self._write_alone(NewVersion(stored, run), stored.name)
+        await self._look_ups_begun(stored.name)
         self._host.begin(run)
         self.plans.attach(run, ())
         self.runs[run.flow.name] = run
@@ -304,17 +291,28 @@ class Flows:
         """Replaces a running flow. In one step arriving messages go to the new version; then the old one runs to its
         end, and its last results and the new epoch are one transaction. A crash before that brings the old version
         back, with its input. Returns the reason why the new version cannot go on, if it failed meanwhile."""
+        name = run.flow.name
         async with self.retirement.held(old) as held:
             if held.failed:
                 await self._start(stored, run)
                 return ""
             self.entering[run] = ""
-            self._host.begin(run)
+            found, fault = succession_of(old, run, self.registry)
+            kept = found if found.kept and not (fault or held.gap) else None
+            self._host.begin(run, stands=kept is not None)
             old.ended = True  # from here on its position says more than it is fed: no checkpoint may take it
-            self.plans.attach(run, self.flow_registry.sources[run.flow.name], old.progress)
+            self.plans.attach(run, self.flow_registry.sources[name], old.progress)
             try:
-                await self._end(old, NewVersion(stored, run, run.progress.committed), held.gap)
-                self.runs[run.flow.name] = run
+                written = await self._end(old, NewVersion(stored, run, run.progress.committed, kept), held.gap)
+                self.runs[name] = run
+                if found.kept and not written.whole:
+                    fault = fault or NOT_HANDED
+                self.kept_state[name] = kept_state(found, fault)
+                try:
+                    if kept is not None:
+                        self._host.go_on(run, written.deltas if written.whole else ())
+                except EdgertError as error:
+                    return self.entering[run] or str(error)
                 return self.entering[run]
             finally:
                 del self.entering[run]
@@ -353,12 +351,15 @@ class Flows:
             del self.flow_registry.sources[name], self.runs[name]
             return True
 
-    async def _end(self, old: FlowRun, change: FlowChange, gap: str, sources: Sequence[SubscribedSource] = ()) -> None:
+    async def _end(
+        self, old: FlowRun, change: NewVersion | Removal, gap: str, sources: Sequence[SubscribedSource] = ()
+    ) -> Checkpoint:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes the last checkpoint with the
-        change. `gap`: the flow has no end, for this reason. `sources`: sources that end with the flow."""
+        change. Returns the checkpoint as it was written. `gap`: the flow has no end, for this reason. `sources`:
+        sources that end with the flow."""
         self.leaving = old
         try:
-            last = await self.retirement.ending(old, gap)
+            last = await self.retirement.ending(old, gap, change.heirs)
             written, lost = await self._writes.write_ending(change, last)
         finally:
             self.leaving = None
@@ -369,6 +370,13 @@ class Flows:
         self.dropped.ends(old)
         self._host.remove(old)
         self._let_go(old, sources)
+        await self._look_ups_begun(old.flow.name)
+        return written
+
+    async def _look_ups_begun(self, name: str) -> None:
+        """Retained messages are asked for again where the new version needs them."""
+        tokens = await self.flow_registry.store(lambda: self.flow_registry.database.read(look_ups.of_all))
+        self._ingest.subscriptions.look_ups.begun(name, tokens.get(name, {}))
 
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""

@@ -14,6 +14,8 @@ from edgert.flow.graph import Flow
 from edgert.flow.physical import Fusion, plan
 from edgert.flow.plan import Assignment, Location, Plan, copy_name, operator_copies, uncopied
 from edgert.flow.spec import Registry
+from edgert.flow.versions.heirs import Succession, succession
+from edgert.flow.versions.kept_state import NOTHING_REPLACED, KeptState, kept_state
 from edgert.runtime.checkpoint.progress import Progress
 from edgert.runtime.checkpoint.restore import names_of, was_split
 from edgert.runtime.flow_run import FlowRun
@@ -283,3 +285,20 @@ def moved(plan: Plan, moves: Mapping[str, Location], placeable: Iterable[str]) -
             )
         assignment |= dict.fromkeys(copies, location)
     return assignment
+
+
+def succession_of(old: FlowRun, run: FlowRun, operators: Registry) -> tuple[Succession, str]:
+    """Returns (the fate of the operators of `old` in the next version, why none of them can hand over its state or
+    "")."""
+    found, fault = succession(old.flow, run.flow, operators), ""
+    if old.mine is not None or run.mine is not None:
+        fault = "operators of it run on other boards"
+    elif old.fission != run.fission and any(node.instances > 1 for node in run.flow.nodes.values()):
+        fault = "pool.fission is changed"
+    return found, fault
+
+
+def compared(flow: Flow, runs: Mapping[str, FlowRun], operators: Registry) -> KeptState:
+    """The fate of the state of the running version, if this one replaced it."""
+    old = runs.get(flow.name)
+    return kept_state(succession(old.flow, flow, operators)) if old else NOTHING_REPLACED

@@ -14,7 +14,7 @@ from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.errors import DamagedError, EdgertError, StoreError
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.pool.pool import Send
-from edgert.runtime.run_out import Said
+from edgert.runtime.run_out import NO_HEIRS, Heirs, Said
 from gateway.base.retry_log import RetryLog
 from gateway.base.tasks import to_its_end
 from gateway.checkpoint.checkpointer import Checkpointer
@@ -127,20 +127,20 @@ class Retirement:
         except Exception as error:  # noqa: BLE001 - an operator's fault is its flow's alone
             return False, repr(error)
 
-    async def ending(self, old: FlowRun, gap: str) -> Checkpoint:
+    async def ending(self, old: FlowRun, gap: str, heirs: Heirs = NO_HEIRS) -> Checkpoint:
         """Runs a held flow, to which nothing is fed any more, to its end, however long that takes while it goes on.
-        Returns the last checkpoint of it, with all that it dropped; to be written once. A flow that has no end (`gap`
-        says why), hangs, or cannot be brought to its end or packed then, ends as its last checkpoint left it, and
-        the checkpoint says what is lost."""
+        The state of operators with `heirs` is in the checkpoint. Returns the last checkpoint of it, with all that it
+        dropped; to be written once. A flow that has no end (`gap` says why), hangs, or cannot be brought to its end or
+        packed then, ends as its last checkpoint left it, and the checkpoint says what is lost."""
         last: Checkpoint | None = None
         if not gap:
-            last, gap = await self._last_checkpoint(old)
+            last, gap = await self._last_checkpoint(old, heirs)
         if last is None:
             drops = self._flow_registry.drops.due(old)
             last = Checkpoint(old.flow.name, old.progress.position(), [], b"", gap=gap, drops=drops)
         return last
 
-    async def _last_checkpoint(self, old: FlowRun) -> tuple[Checkpoint | None, str]:
+    async def _last_checkpoint(self, old: FlowRun, heirs: Heirs) -> tuple[Checkpoint | None, str]:
         """(the last checkpoint or None, the loss in words). Checkpoints of the other flows are made meanwhile. Packing
         much state takes long, so it is not done on the loop."""
         registry = self._flow_registry
@@ -149,7 +149,9 @@ class Retirement:
         while True:
             try:
                 if last is None:
-                    turns = LastTurns(await registry.store(lambda: self._host.checkpoints.run_out(old)), self._send)
+                    turns = LastTurns(
+                        await registry.store(lambda: self._host.checkpoints.run_out(old, heirs)), self._send
+                    )
                     async with registry.others_go_on():
                         await on_a_thread(turns, name, self.still_s)
                     last = turns

@@ -12,7 +12,10 @@ from functools import partial
 from edgert.core.checkpoint.checkpoint import Checkpoint
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DamagedError, StoreError
+from edgert.flow.versions.heirs import Succession, behind, keeps_state
 from edgert.runtime.flow_run import FlowRun
+from edgert.runtime.run_out import NO_HEIRS, Heirs
+from edgert.store import look_ups
 from edgert.store.state.records import StoredFlow
 from gateway.base.epochs import epoch_after
 from gateway.base.retry_log import RetryLog
@@ -35,6 +38,13 @@ class NewVersion:
     """Gets the epoch that is written."""
     position: Position | None = None
     """The position from which the flow takes its input; None: from the messages that arrive now."""
+    succession: Succession | None = None
+    """The fate of the operators of the version before; None: nothing of it is left."""
+
+    @property
+    def heirs(self) -> Heirs:
+        """The operators of the version before that hand over their state."""
+        return self.succession.heirs if self.succession else NO_HEIRS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,11 @@ class Removal:
     """A flow that ends for good."""
 
     name: str
+
+    @property
+    def heirs(self) -> Heirs:
+        """None: no version follows."""
+        return NO_HEIRS
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +138,23 @@ class FlowWrites:
         greatest = max(database.epochs(stored.name), default=0)
         if greatest >= stored.epoch:
             stored = replace(stored, epoch=epoch_after(greatest))
-        database.put_flow(stored, change.run.schema, last, pages, index)
+        handed = change.succession is not None and last is not None and last.whole
+        state = last.deltas if last and handed else ()
+        tokens = self._tokens(stored, change, lost=not handed)
+        database.put_flow(stored, change.run.schema, last, pages, index, state=state, tokens=tokens)
         change.run.epoch = stored.epoch
+
+    def _tokens(self, stored: StoredFlow, change: NewVersion, *, lost: bool) -> dict[str, int]:
+        """Filter → token of its retained messages: a new one where an operator with state, behind a source of the
+        filter, begins without it."""
+        run, before = change.run, self._database.read(look_ups.of_all).get(stored.name, {})
+        empty = None if lost or change.succession is None else change.succession.empty
+        found: dict[str, int] = {}
+        for node in run.flow.nodes.values():
+            if node.parameters.get("retained"):
+                keeping = {o for o in behind(run.flow, node.name) if keeps_state(run.flow.nodes[o], run.registry)}
+                begun = keeping if empty is None else keeping & empty
+                name = node.parameters["topic"].filter
+                if begun or name not in found:
+                    found[name] = stored.epoch if begun else before.get(name, before.get(look_ups.ALL, 0))
+        return {name: token for name, token in found.items() if token}

@@ -16,7 +16,7 @@ from edgert.runtime.instance.figures import RawFigures
 from edgert.runtime.instance.instance import Instance
 from edgert.runtime.instance.queue import Entry
 from edgert.runtime.instance.report import Report
-from edgert.runtime.run_out import Said
+from edgert.runtime.run_out import NO_HEIRS, Heirs, Said
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.weights import Weights
 
@@ -103,9 +103,9 @@ class Checkpoints(Protocol):
         On a thread of its own."""
         ...
 
-    def run_out(self, run: FlowRun) -> Iterator[Said]:
+    def run_out(self, run: FlowRun, heirs: Heirs = NO_HEIRS) -> Iterator[Said]:
         """Returns the turns that bring a halted flow, to which nothing is fed any more, to its end: to be run on a
-        thread of its own. Itself called on the store thread."""
+        thread of its own. Itself called on the store thread. `heirs`: see `edgert.runtime.run_out`."""
         ...
 
     def quiesce(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
@@ -211,8 +211,9 @@ class Host(Protocol):
         """Call this after `put` or `deliver`, without the lock."""
         ...
 
-    def go_on(self, run: FlowRun) -> None:
-        """Lets a stopped flow go on."""
+    def go_on(self, run: FlowRun, state: Sequence[bytes] = ()) -> None:
+        """Lets a stopped flow go on; one that stands since `begin` from `state`, which the database has as its first
+        checkpoint. Raises `StoreError` where that does not fit it."""
         ...
 
     def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:

@@ -20,7 +20,7 @@ from edgert.runtime.instance.edges import Target
 from edgert.runtime.instance.figures import RawFigures, of_instance
 from edgert.runtime.instance.report import Report, report
 from edgert.runtime.pool.pool import Pool
-from edgert.runtime.run_out import Said, run_out
+from edgert.runtime.run_out import NO_HEIRS, Heirs, Said, run_out
 from edgert.runtime.ticks import log_malformed, tick
 from edgert.scheduling.consumption import Consumption
 from gateway.hosts.host import Arrival, Entries, Feeding, QueueContents
@@ -81,8 +81,8 @@ class PoolCheckpoints:
     def stop_for_plan(self, run: FlowRun, feeding: Feeding, timeout_s: float) -> bool:
         return run.capture(self._pool, feeding, timeout_s, stop=True)
 
-    def run_out(self, run: FlowRun) -> Iterator[Said]:
-        return run_out(run, _now(self._clock))
+    def run_out(self, run: FlowRun, heirs: Heirs = NO_HEIRS) -> Iterator[Said]:
+        return run_out(run, _now(self._clock), heirs)
 
     def quiesce(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         self._pool.wait_empty([instance for run in runs for instance in run.local], timeout_s - self.turn_s)
@@ -201,7 +201,9 @@ class InProcess:
     def lend(self) -> None:
         self.pool.lend(self.LEND_S)
 
-    def go_on(self, run: FlowRun) -> None:
+    def go_on(self, run: FlowRun, state: Sequence[bytes] = ()) -> None:
+        if state:
+            run.restore(state, b"", _now(self._clock))
         run.go_on(self.pool)
 
     def successor(self, old: FlowRun, new: FlowRun, blobs: Sequence[bytes], queue: bytes) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from edgert.operators.base.logic import Now
 from edgert.runtime.checkpoint.packing import pack_queues, pack_state
 from edgert.runtime.flow_run import FlowRun
 from edgert.runtime.instance.queue import Entry
-from edgert.runtime.run_out import Said, run_out
+from edgert.runtime.run_out import NO_HEIRS, Heirs, Said, run_out
 from gateway.hosts.host import Recovery
 from gateway.hosts.slotted_flow import SlottedFlow
 
@@ -24,7 +24,7 @@ class OfflineRuns:
     def __init__(self, registry: Registry, clock: Clock, recovery: Recovery) -> None:
         self._registry, self._clock, self._recovery = registry, clock, recovery
 
-    def run_out(self, hosted: SlottedFlow) -> Iterator[Said]:
+    def run_out(self, hosted: SlottedFlow, heirs: Heirs = NO_HEIRS) -> Iterator[Said]:
         """See `Checkpoints.run_out`: from the database and what was captured when it was halted."""
         run = hosted.run
         deltas, whole = run.pending_state()
@@ -35,11 +35,11 @@ class OfflineRuns:
         for fed in hosted.since_mark():
             if fed.batch is not None:
                 local.instances[fed.instance.name].queue.append(Entry(fed.source, fed.batch, producer=fed.producer))
-        return self._end(hosted, local, now)
+        return self._end(hosted, local, now, heirs)
 
     @staticmethod
-    def _end(hosted: SlottedFlow, local: FlowRun, now: Now) -> Iterator[Said]:
-        for instance, messages in run_out(local, now):
+    def _end(hosted: SlottedFlow, local: FlowRun, now: Now, heirs: Heirs) -> Iterator[Said]:
+        for instance, messages in run_out(local, now, heirs):
             # by the run's own instances: what becomes of their messages is counted there
             yield hosted.run.instances[instance.name], messages
         if lost := hosted.ends(local):

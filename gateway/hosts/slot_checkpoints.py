@@ -12,7 +12,7 @@ from edgert.core.checkpoint.position import Position
 from edgert.links import frames
 from edgert.links.frames import frame
 from edgert.runtime.flow_run import HOLD_S, FlowRun
-from edgert.runtime.run_out import Said
+from edgert.runtime.run_out import NO_HEIRS, Heirs, Said
 from gateway.hosts.host import Feeding, QueueContents
 from gateway.hosts.offline_run import OfflineRuns
 from gateway.hosts.orders import Orders
@@ -113,8 +113,8 @@ class SlotCheckpoints:
             with hosted.lock:
                 hosted.rows += rows
 
-    def run_out(self, run: FlowRun) -> Iterator[Said]:
-        return self._offline_runs.run_out(self._hosted[run])  # the flow needs no slot any more
+    def run_out(self, run: FlowRun, heirs: Heirs = NO_HEIRS) -> Iterator[Said]:
+        return self._offline_runs.run_out(self._hosted[run], heirs)  # the flow needs no slot any more
 
     def quiesce(self, runs: Sequence[FlowRun], feeding: Feeding, timeout_s: float) -> list[FlowRun]:
         """Takes the last checkpoint of all flows at the same time, with the queued entries. A flow with a hanging slot

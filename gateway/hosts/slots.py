@@ -130,6 +130,7 @@ class Slots:
         with hosted.lock:
             if hosted.run not in self.hosted:
                 return
+            new = not hosted.since
             self._build(hosted, blobs, queue)
             again = 0
             for fed in hosted.fed:
@@ -137,6 +138,8 @@ class Slots:
                     self._feed(hosted, fed.instance, fed.source, fed.batch, fed.producer, tried_before=True)
                     again += len(fed.batch)
             hosted.down = False
+        if new and not lost:
+            return
         log.warning(
             "a slot died: flow %s is back at its last checkpoint and was fed %d messages again; %d are lost",
             hosted.run.flow.name, again, lost,
@@ -202,10 +205,10 @@ class Slots:
                 "still for plan %d", run.flow.name, lost, KEPT_BYTES, run.plan.number,
             )  # fmt: skip
 
-    def go_on(self, run: FlowRun) -> None:
+    def go_on(self, run: FlowRun, state: Sequence[bytes] = ()) -> None:
         if (hosted := self.hosted.get(run)) is not None:
             with hosted.lock:
-                if hosted.down:  # a slot died meanwhile, or it was not built yet
+                if hosted.down:  # a slot died meanwhile, or it was not built yet: it begins with what the database has
                     self.deaths.bring_back(hosted)
                 else:
                     self.orders.to_all(hosted, frame(frames.ABORT, hosted.number, hosted.checkpoint))

@@ -17,7 +17,7 @@ reads `+/t` instead. Both filters get new identifiers, and late messages under t
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,7 +65,7 @@ class _Saved(msgspec.Struct, forbid_unknown_fields=True):
     """The stored part; see `Subscriptions`."""
 
     ids: dict[str, int] = {}
-    retained: dict[str, list[str]] = {}
+    retained: dict[str, dict[str, int]] = {}
     old: dict[int, str] = {}
     left: dict[int, dict[str, list[str]]] = {}
     read: dict[str, list[str]] = {}
@@ -74,6 +74,55 @@ class _Saved(msgspec.Struct, forbid_unknown_fields=True):
     speaks_5: str = ""
     first: int = 1
     emptied: bool = False
+
+
+LookUpTokens = Mapping[str, int]
+"""Filter → token. The empty filter stands for all that are not named."""
+FIRST: Final = 0
+"""The token of a filter that has none."""
+
+
+class LookUps:
+    """The sources that were given the retained messages of their filters, by flow and filter.
+
+    An operator behind a source may lose what it had of them: a new version begins it anew, or its checkpoint was
+    damaged. The database keeps, in the transaction that does this, a token by flow and filter; retained messages that
+    were given under another token are asked for again.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, LookUpTokens] = {}
+        self._given: dict[str, dict[str, int]] = {}
+        """Flow → filter → the token under which its retained messages were given."""
+
+    def load(self, given: Mapping[str, Mapping[str, int]]) -> None:
+        """Loads the value of `dump`."""
+        self._given = {flow: dict(filters) for flow, filters in given.items()}
+
+    def dump(self) -> dict[str, dict[str, int]]:
+        """Given tokens by flow and filter."""
+        return {flow: dict(sorted(filters.items())) for flow, filters in self._given.items()}
+
+    def begun(self, flow: str, tokens: LookUpTokens) -> None:
+        """Notes the tokens that the database has of a flow."""
+        self._tokens[flow] = tokens
+
+    def waits(self, flow: str, topic_filter: str) -> bool:
+        """True if the flow is to be given the retained messages of the filter."""
+        return self._given.get(flow, {}).get(topic_filter) != self._token(flow, topic_filter)
+
+    def give(self, flow: str, topic_filter: str) -> None:
+        """Notes that the broker was asked for them, and has answered."""
+        self._given.setdefault(flow, {})[topic_filter] = self._token(flow, topic_filter)
+
+    def forget(self, flow: str) -> None:
+        """The flow was removed: deployed again, it is a new one."""
+        self._given.pop(flow, None)
+        self._tokens.pop(flow, None)
+
+    def _token(self, flow: str, topic_filter: str) -> int:
+        tokens = self._tokens.get(flow, {})
+        return tokens.get(topic_filter, tokens.get("", FIRST))
 
 
 class Subscriptions:
@@ -107,8 +156,7 @@ class Subscriptions:
         """On this connection, by filter."""
         self._merged: dict[str, str] | None = None
         """In 3.1.1, by filter of a source the one that is subscribed for it; None since the sources have changed."""
-        self._had: dict[str, set[str]] = {}
-        """Flow → filters of its sources whose retained messages it was given."""
+        self.look_ups = LookUps()
         self._asked: dict[int, AwaitedRetained] = {}
         """Token of a subscription that is not answered → for whom retained messages were asked."""
 
@@ -123,12 +171,12 @@ class Subscriptions:
         self.subscribed = {*saved.subscribed, *saved.ids}
         self.lost, self.speaks_5 = saved.lost, saved.speaks_5
         self._first, self.emptied = saved.first, saved.emptied
-        self._had = {flow: set(filters) for flow, filters in saved.retained.items()}
+        self.look_ups.load(saved.retained)
 
     def dump(self) -> str:
         """To be saved before anything is subscribed, and after an answer. The same as long as nothing changes."""
         saved = _Saved(
-            self.ids, {flow: sorted(had) for flow, had in self._had.items()}, self.old, self.left, self.read,
+            self.ids, self.look_ups.dump(), self.old, self.left, self.read,
             sorted(self.subscribed), self.lost, self.speaks_5, self._first, self.emptied,
         )  # fmt: skip
         return msgspec.json.encode(saved).decode()
@@ -159,7 +207,7 @@ class Subscriptions:
 
     def forget(self, flow: str) -> None:
         """The flow was removed: deployed again, it is a new one."""
-        self._had.pop(flow, None)
+        self.look_ups.forget(flow)
         reads = self.read.pop(flow, [])
         for flows in self.left.values():
             flows.pop(flow, None)
@@ -301,7 +349,7 @@ class Subscriptions:
         """The broker has answered; whether there is something to save."""
         given = [source for source, topic_filter in self._asked.pop(token, ()) if topic_filter not in refused]
         for source in given:
-            self._had.setdefault(source.flow, set()).add(source.filter)
+            self.look_ups.give(source.flow, source.filter)
         return bool(given)
 
     @property
@@ -311,7 +359,7 @@ class Subscriptions:
         return bool(self._asked)
 
     def waits(self, source: SubscribedSource) -> bool:
-        return source.reader.retained and source.filter not in self._had.get(source.flow, ())
+        return source.reader.retained and self.look_ups.waits(source.flow, source.filter)
 
     def _id(self, topic_filter: str) -> int:
         if topic_filter not in self.ids:

@@ -214,7 +214,7 @@ class Status:
     def _possible_loops(self, name: str) -> list[str]:
         flows = {flow: run.version for flow, run in list(self._flows.runs.items())}
         if self._loops[0] != flows:
-            self._loops = flows, self._flows.possible_loops()
+            self._loops = flows, self._flows.loops.possible()
         return self._loops[1].get(name, [])
 
 

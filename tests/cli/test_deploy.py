@@ -44,6 +44,20 @@ input = "warm"
 topic = "alerts/{source}"
 """
 
+WINDOW = (
+    GOOD
+    + """
+[operators.hot]
+type = "tumbling_window"
+input = "warm"
+size_s = 60
+aggregates = { n = "count()" }
+[operators.central]
+type = "ship"
+input = "hot"
+"""
+)
+
 BACK = """
 name = "back"
 [operators.in]
@@ -262,7 +276,12 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     assert deploy(flow, *where) == (0, "flow warm on gateway g1: accepted, version 1\n", "")
     status, out, _ = deploy(flow, *where, "--json")
     facts = {"flow": "warm", "fleet": FLEET, "gateway": "g1", "version": 1}
-    assert (status, json.loads(out)) == (0, facts | {"cautions": []})
+    state = {"kept": [], "lost": [], "replaces": False}
+    assert (status, json.loads(out)) == (0, facts | {"cautions": [], "state": state})
+    changed = flow.with_name("changed.toml")
+    changed.write_text(WINDOW)
+    said = "flow warm on gateway g1: nothing is changed\nno operator of the flow keeps state\n"
+    assert deploy(changed, *where, "--dry-run") == (0, said, "")
     flow.write_text(GOOD.replace("> 20", "> 25"))
     assert deploy(flow, *where, "--gateway", "g1")[:2] == (0, "flow warm on gateway g1: accepted, version 2\n")
     settings = rig.folder / "of-the-gateway.toml"
@@ -277,6 +296,25 @@ def test_a_flow_is_deployed_replaced_and_removed(rig: Rig, flow: Path, deploy: R
     assert "--remove: expected the name of a flow of gateway g1, got 'warm': there was none" in error
     assert "a refused document of that name is taken back" in error
     gateway.wait(lambda s: not s["flows"], "no flow")
+
+
+@pytest.mark.integration
+def test_a_dry_run_says_which_state_would_be_lost_and_changes_nothing(rig: Rig, flow: Path, deploy: Run) -> None:
+    gateway = rig.gateway()
+    gateway.start_ready()
+    gateway.wait(lambda s: s["central"]["connected"], "the control connection")
+    where = ("--broker", f"127.0.0.1:{rig.broker.port}", "--fleet", FLEET, "--timeout-s", 60)
+    flow.write_text(WINDOW)
+    none = "no version of the flow runs there: all of its operators begin without state"
+    head = "flow warm on gateway g1: nothing is changed\n"
+    assert deploy(flow, *where, "--dry-run") == (0, f"{head}{none}\n", "")
+    assert not gateway.now()["flows"]
+    assert deploy(flow, *where)[0] == 0
+    assert deploy(flow, *where, "--dry-run") == (0, f"{head}state would be kept: hot\n", "")
+    flow.write_text(WINDOW.replace("size_s = 60", "size_s = 30"))
+    assert deploy(flow, *where, "--dry-run") == (0, f"{head}state would be lost: hot (it is changed)\n", "")
+    said = "flow warm on gateway g1: accepted, version 2\nstate lost: hot (it is changed)\n"
+    assert deploy(flow, *where) == (0, said, "")
 
 
 @pytest.mark.integration

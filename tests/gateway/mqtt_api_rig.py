@@ -11,6 +11,7 @@ from typing import Any, cast
 from edgert.core.checkpoint.position import Position
 from edgert.core.errors import DocumentError, Problem
 from edgert.flow.graph import Flow
+from edgert.flow.versions.kept_state import KeptState
 from edgert.mqtt.clients.control_plane import MqttRequest
 from edgert.operators.registry import REGISTRY
 from edgert.store.state.records import StoredFlow
@@ -38,6 +39,7 @@ class FakeFlows:
     registry = REGISTRY
 
     def __init__(self) -> None:
+        self.kept_state: dict[str, KeptState] = {}
         self.running: dict[str, int] = {}
         self.fault: Exception | None = None
         self.models = FakeModels(self)
@@ -55,6 +57,10 @@ class FakeFlows:
 
     def read(self, _: object) -> list[tuple[str, bytes]]:
         return list(self.notes.items())
+
+    @property
+    def loops(self) -> FakeFlows:
+        return self
 
     def version(self, name: str) -> int | None:
         return self.running.get(name)

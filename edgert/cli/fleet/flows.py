@@ -13,6 +13,7 @@ from edgert.cli._control import add_action, ask_fleet, boards_with_operators, by
 from edgert.cli.fleet import moves, plans, top, trace
 from edgert.core.errors import EdgertError
 from edgert.core.ids import short
+from edgert.flow.versions.kept_state import kept_state_untrusted
 
 BARS: Final = "▁▂▃▄▅▆▇█"
 
@@ -88,7 +89,8 @@ def _deploy(args: argparse.Namespace) -> int:
     said = f"flow {found['flow']} runs by plan {short(found['plan'])}: {by_board(found['assignment'])}"
     for note in notes(flow):
         print(f"edgert: {note}", file=sys.stderr)
-    print(json.dumps(found, indent=2) if args.json else said)
+    lines = [said, *kept_state_untrusted(found.get("state")).sentences(done=True)]
+    print(json.dumps(found, indent=2) if args.json else "\n".join(lines))
     return 0
 
 

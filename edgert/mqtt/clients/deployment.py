@@ -14,6 +14,7 @@ from typing import Any, Final
 from edgert.core.errors import Problem, show
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.settings.connection import Connection
+from edgert.flow.versions.kept_state import NOTHING_REPLACED, KeptState, kept_state_untrusted
 from edgert.mqtt.clients.control_plane import ControlConnection, MqttRequest
 
 MOST_GATEWAYS: Final = 10_000
@@ -39,6 +40,8 @@ class DeploymentAnswer:
     """True if a removal found the flow. An older gateway does not say so."""
     cautions: tuple[str, ...] = ()
     """Sentences about risks of the flow."""
+    state: KeptState = NOTHING_REPLACED
+    """The fate of the state of the version before."""
 
 
 def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
@@ -60,7 +63,9 @@ def read_answer_untrusted(payload: bytes) -> DeploymentAnswer | None:
     found = state.get("cautions")
     cautions = tuple(str(one)[:1000] for one in found) if isinstance(found, list) else ()
     digest_told = told if isinstance(told, str) else ""
-    return DeploymentAnswer(accepted, version, problems, running, digest_told, existed, cautions)
+    return DeploymentAnswer(
+        accepted, version, problems, running, digest_told, existed, cautions, kept_state_untrusted(state.get("state"))
+    )
 
 
 def _number(value: object) -> int | None:
@@ -70,6 +75,18 @@ def _number(value: object) -> int | None:
 def _problem(error: Mapping[str, Any]) -> Problem:
     path, expected, got = (str(error.get(key, "?"))[:1000] for key in ("path", "expected", "got"))
     return Problem(path or "flow", expected, got)
+
+
+def _comparison_untrusted(payload: bytes) -> KeptState | str:
+    """The answer to a comparison, or why there is none."""
+    try:
+        answer = json.loads(payload)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or "state" not in answer:
+        said = answer.get("error") if isinstance(answer, dict) else None
+        return str(said or f"expected a comparison, got {show(payload)}")[:1000]
+    return kept_state_untrusted(answer["state"])
 
 
 class Deployment:
@@ -91,7 +108,10 @@ class Deployment:
         gateway: str = "",
         written: bytes = b"",
         on_change: Callable[[], None] = lambda: None,
+        compare: str = "",
     ) -> None:
+        """`compare`: a random token. With it nothing is written: the gateway is asked what would become of the state
+        of the running version, and `compared` gets the answer."""
         self.gateway = gateway
         self.sent = False
         self.listening = False
@@ -99,6 +119,9 @@ class Deployment:
         self.seen: dict[str, str] = {}
         """Gateway → "online" or "offline", as the broker keeps it."""
         self.answer: DeploymentAnswer | None = None
+        self.compared: KeptState | str | None = None
+        """The answer to `compare`; a text says why there is none."""
+        self._compare = compare
         self._fleet, self._flow, self._payload = fleet, flow, payload
         self._digest = digest(payload)
         self._written = written
@@ -107,7 +130,10 @@ class Deployment:
         self.connection = ControlConnection(
             settings,
             client_id,
-            subscriptions=[(self._topic(whose, "status"), 1), (self._topic(whose, f"flows/{flow}/state"), 1)],
+            subscriptions=[
+                (self._topic(whose, "status"), 1),
+                (self._topic(whose, f"answers/{compare}" if compare else f"flows/{flow}/state"), 1),
+            ],
             on_message=self.message_untrusted,
             on_retained=self.retained_untrusted,
             on_subscribed=self.subscribed,
@@ -144,6 +170,15 @@ class Deployment:
         self._on_change()
 
     def _send(self) -> None:
+        if self._compare:
+            if self.connection.protocol != "5":
+                self.compared = "the broker speaks no MQTT 5, by which alone a gateway can answer a question"
+            topic, answer_to = (
+                self._topic(self.gateway, "cmd/compare"),
+                self._topic(self.gateway, f"answers/{self._compare}"),
+            )
+            self.sent = self.connection.publish(topic, self._payload, answer_to=answer_to) or self.sent
+            return
         topic = self._topic(self.gateway, f"flows/{self._flow}")
         request = MqttRequest(f"{topic}/state", self._written)
         sent = self.connection.publish(topic, self._payload, retain=True, request=request, answer_to=request.topic)
@@ -158,6 +193,9 @@ class Deployment:
         gateway, _, rest = topic.removeprefix(f"edgert/v1/{self._fleet}/").partition("/")
         if rest == "status":
             self._note_untrusted(gateway, payload)
+        elif self._compare:
+            if rest == f"answers/{self._compare}":
+                self.compared = _comparison_untrusted(payload)
         elif gateway == self.gateway:
             answer = read_answer_untrusted(payload)
             if answer is not None and answer.digest == self._digest:

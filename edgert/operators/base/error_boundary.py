@@ -11,7 +11,7 @@ an operator whose state may hold it already: see `ErrorBoundary`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite, isnan
 from typing import Any, Final
@@ -117,8 +117,10 @@ class ErrorBoundary:
             self.letters()
         return emissions
 
-    def flush(self, now: Now) -> Sequence[Emission]:
-        """Works as `Logic.flush`, but no error is raised."""
+    def flush(self, now: Now, but: Container[Logic] = ()) -> Sequence[Emission]:
+        """Works as `Logic.flush`, but no error is raised. Logic in `but` keeps what it holds."""
+        if self.logic in but:
+            return ()
         try:
             emissions = self.logic.flush(now)
             return self._checked(emissions) if self._foreign else emissions

@@ -13,7 +13,7 @@ round. What waited in front of a stage that is not the first then comes by an in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edgert.core.batch import Batch, RawBatch
@@ -230,10 +230,11 @@ class Region(Logic):
             self.messages += logic.messages
             logic.messages = []
 
-    def flush(self, now: Now) -> Sequence[Emission]:
+    def flush(self, now: Now, but: Container[Logic] = ()) -> Sequence[Emission]:
+        """Works as `Logic.flush`. Stages whose logic is in `but` keep what they hold."""
         out: list[Emission] = []
         for step in self.ordinary:
-            emissions = step.boundary.flush(now)
+            emissions = step.boundary.flush(now, but)
             self.take_messages(step.boundary.logic)
             self.gave[step.stage] += sum([len(emission.batch) for emission in emissions])
             waiting: dict[int, StageInput] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -250,11 +250,11 @@ class Instance:
             self.logic.drops[NOT_SENT] += len(messages)
             log.exception("messages of %s could not be handed to the connection", self.name)
 
-    def finish(self, now: Now) -> Turn[Instance]:
-        """Returns a turn with all that the logic still holds."""
+    def finish(self, now: Now, but: Container[Logic] = ()) -> Turn[Instance]:
+        """Returns a turn with all that the logic still holds. Logic in `but` keeps it."""
         turn: Turn[Instance] = Turn()
         try:
-            self._give_out(self.receiver.flush(now), turn.out)
+            self._give_out(self.receiver.flush(now, but), turn.out)
         except Exception as error:  # noqa: BLE001 - as in `run`
             self._count_failed(error, 1)
         self._settle_safely(turn.out)

@@ -31,7 +31,8 @@ async def test_a_flow_whose_state_cannot_be_packed_ends_without_it(
     gateway = Gateway(tmp_path / "db")
     for name in ("f", "other"):
         await gateway.flows.deploy(document(name), "mqtt")
-    monkeypatch.setattr(gateway.flows.runs["f"].stages["minute"].logic, "delta", lambda: {"windows": object()})
+    for state in ("delta", "snapshot"):
+        monkeypatch.setattr(gateway.flows.runs["f"].stages["minute"].logic, state, lambda: {"windows": object()})
     gateway.feed(1, 1.0)
     assert await gateway.checkpoint()
     if replaced:
@@ -80,7 +81,7 @@ async def test_what_keeps_a_flow_s_last_results_from_being_written_is_said(
 
     monkeypatch.setattr(Database, "_write", damaged)
     async with asyncio.timeout(60.0):
-        assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
+        assert await gateway.flows.deploy(document(topic="+/{source}"), "mqtt") == 2
         await asyncio.gather(*gateway.flows.losses.telling.running)
     assert "could not be written (the database could not be written: expected a map)" in gaps(gateway)[0].text
     assert gateway.shipped() == 0
@@ -128,12 +129,12 @@ async def test_an_end_in_the_midst_of_a_replacement_takes_nothing_from_the_old_v
     gateway.feed(2, 2.0)
     begin = gateway.host.begin
 
-    def while_busy(run: Any, *of: Any) -> None:
+    def while_busy(run: Any, *of: Any, **how: Any) -> None:
         gateway.executor.submit(busy.wait)
-        begin(run, *of)
+        begin(run, *of, **how)
         begun.set()
 
-    gateway.host.begin = while_busy  # type: ignore[method-assign, assignment]
+    gateway.host.begin = while_busy  # type: ignore[method-assign]
     replacing = asyncio.create_task(gateway.flows.deploy(document(description="new"), "mqtt"))
     await begun.wait()
     await asyncio.sleep(0.01)

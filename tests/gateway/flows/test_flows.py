@@ -26,7 +26,7 @@ async def test_a_new_version_ships_what_the_old_one_held_and_takes_what_comes(tm
     assert await gateway.flows.deploy(document(), "mqtt") == 1
     assert await gateway.flows.deploy(document(), "mqtt") == 1, "the same document changes nothing"
     gateway.feed(1, 1.0)
-    assert await gateway.flows.deploy(document(description="new"), "mqtt") == 2
+    assert await gateway.flows.deploy(document(topic="+/{source}"), "mqtt") == 2
     assert gateway.shipped() == 1
     assert gateway.ingest.inbox.due() == []  # it was acknowledged when the old version ended
     gateway.feed(2, 2.0)
@@ -193,9 +193,9 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
     begun: list[Any] = []
     begin, ending = gateway.host.begin, gateway.flows.retirement.ending
 
-    def note(run: Any, *checkpoint: Any) -> None:
+    def note(run: Any, *checkpoint: Any, **how: Any) -> None:
         begun.append(run)
-        begin(run, *checkpoint)
+        begin(run, *checkpoint, **how)
 
     async def meanwhile(*arguments: Any) -> Any:
         gateway.flows.fail(begun[0], "no such operator here")
@@ -206,7 +206,7 @@ async def test_a_new_version_that_fails_while_the_old_one_is_brought_to_its_end_
         patch.setattr(gateway.host, "begin", note)
         patch.setattr(gateway.flows.retirement, "ending", meanwhile)
         with pytest.raises(EdgertError, match="version 2 of flow f took over and cannot go on: no such operator here"):
-            await gateway.flows.deploy(document(description="new"), "mqtt")
+            await gateway.flows.deploy(document(topic="+/{source}"), "mqtt")
     assert gateway.flows.failed == {"f": "no such operator here"}
     assert gateway.flows.version("f") is None
     assert gateway.shipped() == 1, "the old version's windows"

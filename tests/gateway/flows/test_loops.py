@@ -37,7 +37,7 @@ async def test_the_flow_that_would_close_a_loop_is_refused_and_the_others_run_on
 
     assert await gateway.flows.deploy(flow("back", "b/+", "a/x", "v > 30"), "mqtt") == 1
     assert "flow back: the flow may read what it publishes" in caplog.text
-    assert gateway.flows.possible_loops()["back"] == ["back.out -> a/x -> there.out -> b/x -> back.in"]
-    [caution] = await gateway.flows.cautions("back")
+    assert gateway.flows.loops.possible()["back"] == ["back.out -> a/x -> there.out -> b/x -> back.in"]
+    [caution] = await gateway.flows.loops.cautions("back")
     assert caution.endswith("each message would make another: back.out -> a/x -> there.out -> b/x -> back.in")
     gateway.crash()

@@ -14,7 +14,7 @@ from edgert.core.clock import VirtualClock
 from edgert.core.results.results import GapBatch, unpack_result_untrusted
 from edgert.mqtt.packets.packets import Publish
 from edgert.runtime.flow_run import FlowRun
-from edgert.runtime.run_out import Said
+from edgert.runtime.run_out import Heirs, Said
 from tests.gateway.whole_gateway import Gateway, document
 from tests.waiting import DEADLINE_S, in_loop
 
@@ -38,8 +38,8 @@ class Stands:
         self.threads: list[threading.Thread] = []
         run_out = gateway.host.checkpoints.run_out
 
-        def standing(run: FlowRun) -> Iterator[Said]:
-            turns = run_out(run)
+        def standing(run: FlowRun, heirs: Heirs) -> Iterator[Said]:
+            turns = run_out(run, heirs)
 
             def stand() -> Iterator[Said]:
                 self.threads.append(threading.current_thread())
@@ -72,7 +72,7 @@ async def test_while_a_flow_is_brought_to_its_end_the_others_are_checkpointed(
     clock = VirtualClock()  # of the turns alone, for a busy machine may stand still for so long
     monkeypatch.setattr("gateway.flows.retire.time", clock)
     stands = Stands(gateway, monkeypatch, lambda: clock.advance(0.02))
-    change = asyncio.ensure_future(gateway.flows.deploy(document(description="new"), "mqtt"))
+    change = asyncio.ensure_future(gateway.flows.deploy(document(topic="+/{source}"), "mqtt"))
     assert await asyncio.to_thread(stands.began.wait, DEADLINE_S)
     gateway.ingest.feed([Publish("y/a", b"{}", 1, False, False, 2)])
     commits = gateway.checkpointer.status.commits
