@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import edgert
-from images import debian, ext4, initramfs, layout, sbom, updates
+from images import check, debian, ext4, initramfs, layout, sbom, updates
 from images.card import Card
-from images.check import SYSTEM_UNITS, check, memory
+from images.check import SYSTEM_UNITS, memory
 from images.programs import SYSTEM_FOLDERS, BuildError, run
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -75,6 +75,8 @@ CLOSED: Final = (
     '[broker]\nlisten = ""\n'
 )
 OPEN: Final = '[broker]\nlisten = "0.0.0.0"\ncontrol = true\n\n[web]\nhost = "0.0.0.0"\n'
+SCRIPTS: Final = ("../../bin/", "bin/")
+"""The folder of commands in a list of `pip install --target`."""
 UNUSED_MODULES: Final = ("drivers/gpu", "drivers/media", "drivers/infiniband", "sound")
 """A gateway has no screen, camera or loudspeaker."""
 
@@ -225,7 +227,7 @@ class Image:
         install = (*pip, "install", "--target", folder / "lib", *target, "--no-index", "--no-compile")
         run(*install, "--require-hashes", "-r", locked, "--find-links", wheels)
         run(*install, "edgert", "--find-links", ours)
-        shutil.rmtree(folder / "lib" / "bin", ignore_errors=True)
+        remove_scripts(folder / "lib")
         self._compile()
         for name, module in (("edgert-gateway", "gateway"), ("edgert-agent", "agent"), ("edgert", "edgert")):
             script = folder / "bin" / name
@@ -283,6 +285,8 @@ class Image:
         (self.tree / "etc/resolv.conf").symlink_to("/run/systemd/resolve/stub-resolv.conf")  # names of DHCP, or `dns`
 
     def _file_systems(self) -> None:
+        for path in check.raised(self.tree):
+            path.chmod(path.stat().st_mode & ~check.RAISED)
         data = self.work / "data"
         for name in ("cache/apt", "cache/debconf", "lib/apt"):
             shutil.rmtree(self.tree / "var" / name, ignore_errors=True)
@@ -305,8 +309,17 @@ class Image:
         (self.out / "sbom.json").write_text(json.dumps(document, indent=1))
 
     def _look_into(self) -> None:
-        for line in check(self.board, self.out):
+        for line in check.check(self.board, self.out):
             say(line)
+
+
+def remove_scripts(lib: Path) -> None:
+    """Removes the commands of installed packages, and their lines in the packages' lists: the checksum of a command
+    depends on the folder of this machine's Python, which stands in its first line."""
+    shutil.rmtree(lib / "bin", ignore_errors=True)
+    for record in lib.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith(SCRIPTS)))
 
 
 def image_version(epoch: int) -> str:

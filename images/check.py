@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import stat
 import struct
 import sys
 import tempfile
@@ -43,6 +44,8 @@ WANTED: Final = "WantedBy=multi-user.target"
 WANTS: Final = "multi-user.target.wants"
 SYSTEM_UNITS: Final = ("systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service")
 """Units of the suite: addresses, names (brokers and time servers have some), and the time, as a Pi has no clock."""
+RAISED: Final = stat.S_ISUID | stat.S_ISGID
+"""Bits by which a program has the rights of its owner or group. On a board nobody but root logs in."""
 LARGEST_KEY: Final = 1 << 20
 SECTOR: Final = 512
 FAT: Final = 0x0C
@@ -71,6 +74,11 @@ def not_started(tree: Path) -> list[str]:
     units = tree / "etc/systemd/system"
     found = [path.name for path in units.glob("edgert-*.*") if path.is_file() and WANTED in path.read_text()]
     return sorted(name for name in [*found, *SYSTEM_UNITS] if not (units / WANTS / name).is_symlink())
+
+
+def raised(tree: Path) -> list[Path]:
+    """The programs that have more rights than who starts them."""
+    return sorted(path for path in _files(tree) if path.stat().st_mode & RAISED)
 
 
 def _files(tree: Path) -> Iterator[Path]:
@@ -150,6 +158,8 @@ def check(board: str, images: Path) -> list[str]:
             raise BuildError(f"missing in the root file system: {missing}")
         if found := not_started(tree):
             raise BuildError(f"expected units that are started with the board: {found}")
+        if programs := raised(tree):
+            raise BuildError(f"expected no program with the setuid or setgid bit: {[path.name for path in programs]}")
         if found := identities(tree):
             raise BuildError("expected no secret and no identity in the image, got:\n" + "\n".join(found))
         said.append(f"root.ext4, data.ext4: whole; no secret or identity among {sum(1 for _ in _files(tree))} files")

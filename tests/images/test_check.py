@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from images.build import OWN_UNITS
-from images.check import SYSTEM_UNITS, check, check_fat, identities, not_started, partitions
+from images.build import OWN_UNITS, remove_scripts
+from images.check import SYSTEM_UNITS, check, check_fat, identities, not_started, partitions, raised
 from images.programs import BuildError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -20,6 +23,44 @@ PEM = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
 def test_what_goes_into_every_image_has_no_identity() -> None:
     for folder in ("images/files", "systemd", "provisioning", "edgert", "gateway", "agent"):
         assert identities(REPOSITORY / folder) == []
+
+
+def test_a_program_with_the_rights_of_its_owner_is_seen_and_a_folder_of_a_group_is_none(tmp_path: Path) -> None:
+    for name, mode in (("su", 0o4755), ("chage", 0o2755), ("ls", 0o755)):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "journal").mkdir(mode=0o755)
+    (tmp_path / "journal").chmod(0o2755)
+    assert [path.name for path in raised(tmp_path)] == ["chage", "su"]
+
+
+def test_nothing_of_the_folder_of_the_build_is_left_of_an_installed_command(tmp_path: Path) -> None:
+    """The first line of a command names the Python of the build."""
+    files = {}
+    for builder in ("here", "there"):
+        lib, venv = tmp_path / builder / "lib", tmp_path / builder / "venv"
+        wheel = tmp_path / "named-1-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as packed:
+            packed.writestr("named.py", "def main(): pass\n")
+            about = {
+                "METADATA": "Metadata-Version: 2.1\nName: named\nVersion: 1\n",
+                "WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+                "entry_points.txt": "[console_scripts]\nnamed = named:main\n",
+            }
+            for name, text in about.items():
+                packed.writestr(f"named-1.dist-info/{name}", text)
+            packed.writestr("named-1.dist-info/RECORD", "")
+        venv.mkdir(parents=True)
+        (venv / "python").symlink_to(sys.executable)
+        subprocess.run(
+            [venv / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile", "--target", lib,
+             "--disable-pip-version-check", "named", "--find-links", tmp_path],
+            check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        remove_scripts(lib)
+        files[builder] = {path.relative_to(lib): path.read_bytes() for path in lib.rglob("*") if path.is_file()}
+    assert files["here"] == files["there"]
+    assert Path("named.py") in files["here"]
 
 
 @pytest.fixture
