@@ -68,12 +68,12 @@ bundle: ## a signed update of an image: make bundle BOARD=amd64 ARGS="--cert upd
 	@.venv/bin/python -m images.bundle $(BOARD) $(ARGS)
 
 image-test: ## builds an image, boots it in QEMU: messages, updates, power cuts: make image-test BOARD=amd64 (1 h or more)
-	@scripts/setup image
+	@scripts/setup image-test
 	@.venv/bin/python -m images.build $(BOARD)
 	@.venv/bin/python -m images.qemu $(BOARD) $(ARGS)
 
 image-fleet: ## builds an image, runs three boards of it in containers: one flow, one board is lost (5 min; needs root)
-	@scripts/setup image
+	@scripts/setup image-test
 	@.venv/bin/python -m images.build $(BOARD)
 	@.venv/bin/python -m images.containers $(BOARD) $(ARGS)
 

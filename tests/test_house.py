@@ -153,7 +153,7 @@ def test_the_first_pages_stay_short(page: str, most: int) -> None:
 def test_setup_refuses_an_unknown_kind() -> None:
     done = subprocess.run([str(ROOT / "scripts/setup"), "all"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "usage: scripts/setup demo|test|lint|image|ci\n"
+    assert done.stderr == "usage: scripts/setup demo|test|lint|image|image-test|ci\n"
 
 
 UNITS = sorted((ROOT / "systemd").glob("*.service"))

@@ -43,7 +43,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.long  # U-Boot is emulated nine times
 @pytest.mark.skipif(
     not U_BOOT.exists() or any(shutil.which(tool, path="/usr/bin:/usr/sbin") is None for tool in TOOLS),
-    reason="needs U-Boot, QEMU and genimage (scripts/setup image)",
+    reason="needs U-Boot, QEMU and genimage (scripts/setup image-test)",
 )
 def test_attempts_are_counted_down_and_the_other_slot_comes(disk: Path) -> None:
     with disk.open("rb+") as card:
