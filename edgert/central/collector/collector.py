@@ -131,8 +131,8 @@ class Collector:
             self._land(enough)  # it failed in the last call: until it works, no more is taken, which memory would hold
         while True:
             for gateway in self._turns.order():
-                if gateway not in self._left and not self._take_turn(gateway):
-                    break
+                if gateway not in self._left and (not self._take_turn(gateway) or enough()):
+                    break  # however many more there are: what was taken lands, and answers are said
             self._land(enough)
             if not self._turns and not self._left:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import zstandard
 from edgert.central.collector.collector import Collector
 from edgert.central.collector.inbox import ResultInbox, ResultMessage
 from edgert.central.collector.known_gateway import MOST_NEWS, KnownGateway
+from edgert.central.landing.acceptance import SourceKey
 from edgert.central.landing.arrow_rows import LandingBatch
 from edgert.central.landing.flow_table import FlowTable
 from edgert.central.landing.landing import Landing
@@ -117,6 +118,33 @@ def test_what_another_collector_landed_meanwhile_is_not_waited_for(
     collector.handle([])
     (said,) = collector.handle([message(third)])
     assert said.acks == {(FLOW, EPOCH, 0): 3}
+
+
+class SlowAtHellos(Landing):
+    """Takes 4 ms of a clock for each hello."""
+
+    clock = VirtualClock()
+
+    def of_flow(self, gateway: str, flow: str, epochs: Iterable[int] = ()) -> dict[SourceKey, int]:
+        self.clock.advance(0.004)
+        return super().of_flow(gateway, flow, epochs)
+
+
+def test_hellos_of_invented_names_hold_up_no_gateway_with_results(tmp_path: Path) -> None:
+    landing = SlowAtHellos(str(tmp_path))
+    collector, g = Collector("c1", landing, landing.clock, 10.0, 10_000), Gateway("g1")
+    collector.handle([message(g.open())])
+    names = [f"n{number}" for number in range(150)]
+    answered: set[str] = set()
+    for _ in ("names that are new", "names that have cost time already"):
+        waiting = [message(EpochHello(gateway=name, flow=FLOW)) for name in names]
+        said = collector.handle([*waiting, message(g.rows(contribution(0, "a", 1.0)))])
+        assert "g1" in {a.gateway for a in said}, "its results land in the first call"
+        assert len(said) < 100, "what is known is said before all are answered"
+        answered |= {a.gateway for a in said}
+    while collector.late:
+        answered |= {a.gateway for a in collector.handle([])}
+    assert answered == {"g1", *names}, "a new gateway has its turn, too"
 
 
 def test_held_too_long_is_dropped_and_taken_when_it_comes_again(collector: Collector, clock: VirtualClock) -> None:

@@ -28,6 +28,24 @@ def test_a_gateway_that_was_silent_has_no_credit_for_it() -> None:
     assert turns.spent("busy") - turns.spent("silent") == 1.0
 
 
+def test_invented_names_and_gateways_with_results_take_turns_alternately() -> None:
+    turns = Turns()
+    turns.landed({"cheap": 1.0, "dear": 2.0})
+    for name in ("n1", "n2", "n3", "dear", "cheap"):
+        turns.add(of(name))
+    assert turns.order() == ["cheap", "n1", "dear", "n2", "n3"]
+
+
+def test_what_gateways_with_results_cost_puts_no_new_one_behind_the_others() -> None:
+    turns = Turns()
+    turns.add(of("hostile"))
+    turns.charge({"hostile": 3.0})
+    for _ in range(10):
+        turns.landed({"busy": 10.0})
+    turns.add(of("new"))
+    assert turns.order() == ["new", "hostile"]
+
+
 def test_messages_of_a_gateway_keep_their_order_also_when_put_back() -> None:
     turns = Turns()
     turns.add(of("a", b"1"))
