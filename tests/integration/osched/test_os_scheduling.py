@@ -143,13 +143,13 @@ def test_nice_values_follow_queue_sizes_and_all_is_put_back_at_the_end(rig: Rig,
     )
     looked.set()
     publisher.join()
-    shown = run(["sched", "--socket", str(agent.socket), "status"])
+    shown = run(["sched", "status", "--socket", str(agent.socket)])
     print(shown)
     assert "policy qs" in shown
     assert "cold/" in shown
-    assert "nice 19" in run(["sched", "--socket", str(agent.socket), "dry-run", "qs"])
+    assert "nice 19" in run(["sched", "dry-run", "qs", "--socket", str(agent.socket)])
     name = next(o["operator"] for o in status["operators"] if o["query"] == "hot")
-    told = run(["sched", "--socket", str(agent.socket), "explain", name])
+    told = run(["sched", "explain", name, "--socket", str(agent.socket)])
     print(told)
     assert "queue_size" in told
     assert "priority" in told
