@@ -175,7 +175,7 @@ async def test_a_new_version_changes_the_guarantee(tmp_path: Path) -> None:
     feed(rig, 2, 1_000.0)
     await rig.early_results.send()
     feed(rig, 3, 2_000.0)
-    await rig.flows.deploy(document(), "mqtt")
+    await rig.flows.deploy(document(topic="y/{source}"), "mqtt")  # its windows go on from none
     assert rig.shipped() == 3, "the old version's windows, each once"
     assert not rig.early_results.chosen()
     rig.crash()

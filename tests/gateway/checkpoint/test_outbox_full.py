@@ -91,7 +91,7 @@ async def test_a_waiting_flow_can_be_replaced_and_removed(tmp_path: Path, change
         await gateway.checkpoint()
     assert gateway.checkpointer.outbox_room.blocked == {"f"}
     if change == "replace":
-        await gateway.flows.deploy(keeps_all(description="new"), "mqtt")
+        await gateway.flows.deploy(keeps_all(topic="y/{source}"), "mqtt")
     else:
         await gateway.flows.remove("f")
     assert not gateway.checkpointer.outbox_room.blocked
