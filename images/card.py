@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,11 +23,12 @@ ENVIRONMENT: Final = "uboot.env"
 ENVIRONMENT_SIZE: Final = 0x4000
 """Bytes of the environment: the only size that u-boot-rpi takes."""
 FAT_ID: Final = "0ED6E870"
-GRUB: Final = "usr/lib/grub/i386-pc"
 GRUB_MODULES: Final = (
-    "biosdisk", "part_msdos", "fat", "ext2", "memdisk", "tar", "normal", "linux", "loadenv", "test", "echo", "sleep",
-    "reboot", "serial", "terminal",
+    "part_msdos", "fat", "ext2", "memdisk", "tar", "normal", "linux", "loadenv", "test", "echo", "sleep", "reboot",
+    "serial", "terminal", "regexp",
 )  # fmt: skip
+UEFI_LOADER: Final = "EFI/BOOT/BOOTX64.EFI"
+"""Where UEFI looks for the boot loader of a disk that it does not know yet."""
 
 
 class Card:
@@ -61,27 +63,40 @@ class Card:
                 card.write(layout.u_boot_state(layout.U_BOOT_STATE))
 
     def _grub(self, card: BinaryIO) -> None:
-        """On a PC whose firmware is a BIOS, or offers one: GRUB behind the master boot record, with its script in it.
+        """GRUB with its script in it, twice: for a BIOS behind the master boot record, for UEFI on the FAT partition.
 
         GRUB writes only to files, so its boot state is one of the FAT partition. Linux finds it by its place, and need
-        not mount that partition."""
-        place = (self._out / "boot.vfat").read_bytes().find(layout.GRUB_HEAD)
-        tree, script = self._work / "grub", self._work / "memdisk" / "boot" / "grub"
-        tree.mkdir()
+        not mount that partition. UEFI's file has that place in it, so it is written when the place is known."""
+        fat = self._out / "boot.vfat"
+        script = self._work / "memdisk" / "boot" / "grub"
         script.mkdir(parents=True)
-        debian.unpack(self._archive.fetch("grub-pc-bin"), tree)
-        state = layout.FAT_OFFSET + place
+        state = layout.FAT_OFFSET + fat.read_bytes().find(layout.GRUB_HEAD)
         (script / "grub.cfg").write_text(filled("grub.cfg", self._spec["console"], str(state)))
-        memdisk, core = self._work / "memdisk.tar", self._work / "core.img"
-        run("tar", "--sort=name", "--owner=0", "--group=0", "--mtime=@0", "-cf", memdisk,
+        run("tar", "--sort=name", "--owner=0", "--group=0", "--mtime=@0", "-cf", self._work / "memdisk.tar",
             "-C", self._work / "memdisk", "boot")  # fmt: skip
-        run("grub-mkimage", "-O", "i386-pc", "-d", tree / GRUB, "-o", core, "-m", memdisk, "-p", "(memdisk)/boot/grub",
-            *GRUB_MODULES)  # fmt: skip
+        modules, core = self._grub_image("grub-pc-bin", "i386-pc", "biosdisk")
         if core.stat().st_size > layout.STATE_OFFSET - layout.SECTOR:
             raise BuildError(f"expected GRUB to end before the boot state, got {core.stat().st_size} bytes")
-        card.write((tree / GRUB / "boot.img").read_bytes()[: layout.BOOT_CODE])
+        card.write((modules / "boot.img").read_bytes()[: layout.BOOT_CODE])
         card.seek(layout.SECTOR)
         card.write(core.read_bytes())
+        _, loader = self._grub_image("grub-efi-amd64-bin", "x86_64-efi")
+        folder = Path(UEFI_LOADER).parent
+        run("mmd", "-i", fat, f"::{folder.parent}", f"::{folder}")
+        run("mcopy", "-i", fat, loader, f"::{UEFI_LOADER}")
+        card.seek(layout.FAT_OFFSET)
+        card.write(fat.read_bytes())
+
+    def _grub_image(self, package: str, platform: str, *modules: str) -> tuple[Path, Path]:
+        """Returns the folder of GRUB's modules for a firmware, and GRUB itself."""
+        tree, image = self._work / platform, self._work / f"grub-{platform}"
+        tree.mkdir()
+        debian.unpack(self._archive.fetch(package), tree)
+        folder = tree / "usr/lib/grub" / platform
+        run("grub-mkimage", "-O", platform, "-d", folder, "-o", image, "-m", self._work / "memdisk.tar",
+            "-p", "(memdisk)/boot/grub", *GRUB_MODULES, *modules)  # fmt: skip
+        os.utime(image, (0, int(os.environ["SOURCE_DATE_EPOCH"])))
+        return folder, image
 
     def _u_boot(self) -> None:
         """U-Boot reads its script from the FAT partition. On QEMU's machine it is the firmware; a card brings it."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from images.card import ENVIRONMENT
+from images.card import ENVIRONMENT, UEFI_LOADER
 from images.programs import BuildError, run
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -36,7 +36,7 @@ PROGRAMS: Final = (
 )  # fmt: skip
 """Started by the initramfs, by the provisioning, and by systemd."""
 LOADER_FILES: Final = {
-    "grub": {"grubenv"},
+    "grub": {"grubenv", UEFI_LOADER},
     "u-boot": {"boot.scr"},
 }
 """On the FAT partition, by boot loader."""
@@ -125,13 +125,13 @@ def _check_card(card: Path, spec: dict[str, Any], work: Path) -> str:
 
 
 def check_fat(partition: Path, folder: Path) -> set[str]:
-    """Names of files and folders on a FAT partition, which are copied into `folder`. Raises `BuildError` for a secret
+    """Paths of the files on a FAT partition, which are copied into `folder`. Raises `BuildError` for a secret
     one."""
     folder.mkdir()
     run("mcopy", "-s", "-i", partition, "::/*", folder)
     if found := identities(folder):
         raise BuildError("expected no secret and no identity on the FAT partition, got:\n" + "\n".join(found))
-    return {path.name for path in folder.iterdir()}
+    return {str(path.relative_to(folder)) for path in _files(folder)}
 
 
 def on_fat(spec: dict[str, Any]) -> set[str]:

@@ -24,7 +24,7 @@ from typing import Final
 import zstandard
 
 from images.check import memory
-from images.qemu import data, reset
+from images.qemu import data, disks, reset
 from images.qemu.central import Central
 from images.qemu.cuts import Cuts
 from images.qemu.fleet import Fleet
@@ -35,7 +35,7 @@ from images.qemu.updates import FLEET_SCENES, Updates
 from images.qemu.updates import SCENES as UPDATE_SCENES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SCENES: Final = ("power", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts", "data", "reset")
+SCENES: Final = ("power", "disks", *UPDATE_SCENES, "central", *FLEET_SCENES, "cuts", "data", "reset")
 CUTS: Final = 2
 CUT_WITHIN_S: Final = 60.0
 """Longer than a boot on an idle machine."""
@@ -64,6 +64,8 @@ def try_board(
             first_start(machine)
         if "power" in scenes and central.told is None:
             _power_cut(machine)
+        if "disks" in scenes and board == disks.PC:
+            disks.play(machine, counted)
         updates = stack.enter_context(Updates(board, images, folder, machine, fleet, counted, say))
         updates.play(scenes)
         if {"central", "cuts", *FLEET_SCENES} & set(scenes) and central.told is None:

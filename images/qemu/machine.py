@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import time
@@ -38,6 +39,15 @@ USB_SHELL: Final = SHELL_UNIT.replace(
 WANTS_RULE: Final = 'SUBSYSTEM=="virtio-ports", TAG+="systemd", ENV{SYSTEMD_WANTS}+="x.service"\n'
 CREDENTIALS: Final = {"systemd.extra-unit.x.service": SHELL_UNIT, "udev.rules.x": WANTS_RULE}
 """QEMU takes no longer names."""
+DISKS: Final = {
+    "sata": ["-device", "ich9-ahci,id=sata", "-device", "ide-hd,drive=card,bus=sata.0,bootindex=0"],
+    "nvme": ["-device", "nvme,drive=card,serial=edgert,bootindex=0"],
+    "usb": ["-device", "qemu-xhci", "-device", "usb-storage,drive=card,bootindex=0"],
+    "virtio": ["-device", "virtio-blk-pci,drive=card,bootindex=0"],
+}
+"""Buses for the card."""
+FIRMWARES: Final = ("uefi", "bios")
+UEFI: Final = Path("/usr/share/OVMF")
 OWN_CLOCK: Final = ("-icount", "shift=1,sleep=on")
 """The board's clock goes by its instructions, 2 ns each: on a busy machine its services keep their time limits."""
 CACHE: Final = "cache=unsafe"
@@ -61,6 +71,20 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def plugged(card: Path, disk: str, firmware: str = "bios") -> list[str]:
+    """The arguments with which a card hangs on one of `DISKS`, below one of `FIRMWARES`."""
+    arguments = ["-drive", f"file={card},format=raw,if=none,id=card,{CACHE}", *DISKS[disk]]
+    if firmware == "uefi":
+        if not UEFI.exists():
+            raise BootError(f"expected {UEFI}: apt-get install ovmf")
+        variables = card.with_name("uefi.fd")
+        shutil.copy(UEFI / "OVMF_VARS_4M.fd", variables)  # a PC that has not seen this disk yet
+        program = UEFI / "OVMF_CODE_4M.fd"
+        arguments += ["-drive", f"if=pflash,format=raw,readonly=on,file={program}"]
+        arguments += ["-drive", f"if=pflash,format=raw,file={variables}"]
+    return arguments
 
 
 class Machine:
@@ -89,7 +113,7 @@ class Machine:
         if not self.card.exists():
             self._copy(images / "card.img", provisioning)
         self._clock = OWN_CLOCK if own_clock else ()
-        self._arguments = self._raspberry() if "device_tree" in self._qemu else self._virtio()
+        self.arguments = self._raspberry() if "device_tree" in self._qemu else self._virtio()
 
     def _copy(self, image: Path, provisioning: str) -> None:
         subprocess.run(["cp", "--sparse=always", image, self.card], check=True)
@@ -112,7 +136,7 @@ class Machine:
             (self._folder / name).write_text(text)
             given.append(f"name=opt/io.systemd.credentials/{name},file={self._folder / name}")
         return [
-            "-drive", f"file={self.card},format=raw,if=virtio,{CACHE}",
+            *plugged(self.card, "virtio"),
             "-netdev", f"user,id=n,{self._forwards}", "-device", "virtio-net-pci,netdev=n", "-device", "virtio-rng-pci",
             "-m", str(MEMORY_MIB), "-device", "virtio-serial-pci",
             "-chardev", f"socket,id=probe,path={self._shell},server=on,wait=off",
@@ -149,7 +173,7 @@ class Machine:
     def start(self) -> None:
         command = [
             self._qemu["command"], *self._qemu["arguments"], *self._clock, "-nodefaults", "-display", "none",
-            *self._arguments, *self._qemu.get("serial", ["-serial", "stdio"]),
+            *self.arguments, *self._qemu.get("serial", ["-serial", "stdio"]),
         ]  # fmt: skip
         with self.log.open("ab") as log, (self._folder / "qemu.log").open("ab") as errors:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)

@@ -12,7 +12,8 @@ import pytest
 
 from images.card import WATCHDOG, filled
 from images.check import on_fat
-from images.qemu.machine import Machine
+from images.qemu.disks import PATHS
+from images.qemu.machine import DISKS, Machine
 
 BOARDS = sorted((Path(__file__).parents[2] / "images/boards").glob("*.toml"))
 SCRIPTS = {"grub": "grub.cfg", "u-boot": "u-boot.txt"}
@@ -32,6 +33,27 @@ def test_no_field_of_a_script_is_left(board: str) -> None:
     script = filled(SCRIPTS[str(spec["loader"])], str(spec["console"]), "1")
     assert "@" not in script
     assert f"console={spec['console']}" in script
+
+
+def test_a_pc_whose_firmware_is_uefi_finds_a_loader() -> None:
+    """The card of a PC had one for a BIOS alone. UEFI takes the file of this name from a disk that is new to it."""
+    assert "EFI/BOOT/BOOTX64.EFI" in on_fat(card("amd64"))
+
+
+def test_a_pc_has_the_driver_of_each_disk_that_the_boot_test_plugs() -> None:
+    """Its first script had those of virtio alone."""
+    [path] = [path for path in BOARDS if path.stem == "amd64"]
+    drivers = {"virtio": {"virtio_blk"}, "sata": {"ahci", "sd_mod"}, "nvme": {"nvme"}}
+    drivers["usb"] = {"xhci_pci", "usb_storage", "sd_mod"}
+    assert drivers.keys() == DISKS.keys() == PATHS.keys()
+    assert set().union(*drivers.values()) <= set(tomllib.loads(path.read_text())["modules"])
+
+
+def test_grub_takes_the_disk_that_it_was_started_from() -> None:
+    """A PC may have others, and a name of one disk in the script means the first."""
+    lines = filled("grub.cfg", "ttyS0", "1").splitlines()
+    assert [line.strip() for line in lines if "hd0" in line] == ["set disk=hd0"]
+    assert not [line for line in lines if "msdos" in line and "($disk,msdos" not in line]
 
 
 def test_a_raspberry_pi_starts_u_boot_with_the_watchdog_on() -> None:
@@ -62,7 +84,7 @@ def test_qemu_in_the_place_of_the_firmware(tmp_path: Path, monkeypatch: pytest.M
         copied.append(command)
 
     monkeypatch.setattr(subprocess, "run", run)
-    arguments = Machine("pi4", tmp_path, tmp_path, "")._arguments
+    arguments = Machine("pi4", tmp_path, tmp_path, "").arguments
     assert (tmp_path / "card.img").stat().st_size == 4096
     assert [command[-2] for command in copied] == ["::u-boot.bin", "::bcm2837-rpi-3-b.dtb"]
     told = arguments[arguments.index("-append") + 1]
