@@ -49,6 +49,14 @@ def test_a_pc_has_the_driver_of_each_disk_that_the_boot_test_plugs() -> None:
     assert set().union(*drivers.values()) <= set(tomllib.loads(path.read_text())["modules"])
 
 
+def test_a_raspberry_pi_4_has_the_drivers_of_a_disk_on_usb() -> None:
+    """Its first script had those of the card alone. The firmware's reset comes before the controller."""
+    [path] = [path for path in BOARDS if path.stem == "pi4"]
+    modules = tomllib.loads(path.read_text())["modules"]
+    assert {"usb_storage", "uas", "sd_mod"} <= set(modules)
+    assert modules.index("reset_raspberrypi") < modules.index("xhci_pci")
+
+
 def test_grub_takes_the_disk_that_it_was_started_from() -> None:
     """A PC may have others, and a name of one disk in the script means the first."""
     lines = filled("grub.cfg", "ttyS0", "1").splitlines()
