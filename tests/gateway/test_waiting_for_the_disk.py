@@ -35,11 +35,11 @@ class FullDisk:
         self.full = True
         put_flow = daemon.database.put_flow
 
-        def put(*arguments: Any) -> None:
+        def put(*arguments: Any, **more: Any) -> None:
             if self.full:
                 self.tries += 1
                 raise StoreError("the disk is full")
-            put_flow(*arguments)
+            put_flow(*arguments, **more)
 
         self._monkeypatch.setattr(daemon.database, "put_flow", put)
         daemon.flow_registry.retry_s = 0.002
