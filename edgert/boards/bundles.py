@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from edgert.boards import files
-from edgert.boards.authority import Authority, Issued
+from edgert.boards.authority import LEAST_LIFE, Authority, Issued
+from edgert.boards.certificates import EARLIER
 from edgert.boards.table import OF_THE_CA, BoardLine, Document
 from edgert.core.errors import EdgertError
 from edgert.core.text_files import ENCODING
@@ -31,6 +32,7 @@ class BoardResult:
     file: str = ""
     bytes: int = 0
     error: str = ""
+    warning: str = ""
 
 
 def provision(
@@ -58,8 +60,9 @@ def provision(
 def _one(authority: Authority, board: BoardLine, folder: Path, now: datetime, life: timedelta) -> BoardResult:
     path = folder / FILE
     before = path.read_bytes() if path.exists() else b""
-    identity, state = _identity(authority, board.name, before, now), "updated"
+    identity, state, warning = _identity(authority, board.name, before, now), "updated", ""
     if identity is None:
+        warning = in_use(authority, board.name, now)
         identity, state = authority.board(board.name, now, life), "made"
     text = document(authority, board.name, board.settings, identity).encode()
     if text == before:
@@ -68,7 +71,19 @@ def _one(authority: Authority, board: BoardLine, folder: Path, now: datetime, li
         files.folder(folder)
         files.write(path, text)
     found: Any = state
-    return BoardResult(board.name, board.line, found, str(path), len(text))
+    return BoardResult(board.name, board.line, found, str(path), len(text), warning=warning)
+
+
+def in_use(authority: Authority, name: str, now: datetime) -> str:
+    """Returns a warning where a new certificate of a board is not the only one that is good; else empty."""
+    found = [one for one in authority.of_board(name) if now + LEAST_LIFE <= one.not_valid_after_utc]
+    if not found:
+        return ""
+    made = max(one.not_valid_before_utc + EARLIER for one in found)
+    return (
+        f"{name} has a certificate of {made:%Y-%m-%d %H:%M} UTC, which stays valid: "
+        "if another board has that name, give this one a new name before it starts"
+    )
 
 
 def document(authority: Authority, name: str, settings: Document, identity: Issued) -> str:

@@ -158,6 +158,38 @@ def test_a_second_run_leaves_good_bundles_alone_and_mends_the_others(fleet: Flee
     assert states(fleet.provision()) == dict.fromkeys(first, "kept")
 
 
+def test_a_name_that_another_table_has_is_told_with_the_certificate_that_is_valid(fleet: Fleet) -> None:
+    assert "stays valid" not in (fleet.provision() and fleet.said)
+    fleet.table.write_text("id\ng2\ng4\n")
+    fleet.out = fleet.out.with_name("other")
+    first, second = fleet.provision()["boards"]
+    assert first["warning"].startswith("g2 has a certificate of 20")
+    assert f"boards.csv: line 2: {first['warning']}" in fleet.said
+    assert "warning" not in second
+    fleet.provision()
+    assert "stays valid" not in fleet.said
+
+
+def test_a_token_for_a_name_with_a_certificate_is_told(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet.provision()
+    token = [
+        "fleet",
+        "token",
+        "g1",
+        "g9",
+        "--ca",
+        str(fleet.ca),
+        "--out",
+        str(fleet.out),
+        "--url",
+        "https://ca.example",
+    ]
+    assert main(token) == 0
+    said = capsys.readouterr().err
+    assert "g1 has a certificate of" in said
+    assert "g9 has" not in said
+
+
 def test_an_editor_that_puts_byte_order_marks_in_front_of_all_files_costs_no_certificate(fleet: Fleet) -> None:
     fleet.provision()
     before = tomllib.loads(fleet.bundle("g1").read_text())["identity"]

@@ -29,6 +29,7 @@ NEEDS_SYSTEMD = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reas
     [
         ("edgert-gateway.service", 2.0),
         ("edgert-agent.service", 2.5),
+        ("edgert-fleet-serve.service", 2.0),
         ("../images/files/etc/systemd/system/edgert-renewal.service", 4.0),
         ("../images/files/etc/systemd/system/edgert-enrolment.service", 4.0),
         ("../images/files/etc/systemd/system/edgert-wifi.service", 4.0),

@@ -137,8 +137,8 @@ def _provision(args: argparse.Namespace) -> int:
     for line in [f"{args.table}: {problem}" for problem in problems]:
         print(line, file=sys.stderr)
     for result in results:
-        if result.error:
-            print(f"{args.table}: line {result.line}: {result.error}", file=sys.stderr)
+        if why := result.error or result.warning:
+            print(f"{args.table}: line {result.line}: {why}", file=sys.stderr)
     print(json.dumps(report, indent=1) if args.json else _summary(report, args.out))
     return 1 if problems or report["refused"] else 0
 
@@ -160,6 +160,7 @@ def _report(results: list[BoardResult], problems: list[Problem]) -> dict[str, An
         "boards": [
             {"id": r.board, "line": r.line, "state": r.state, "file": r.file, "bytes": r.bytes}
             | ({"error": r.error} if r.error else {})
+            | ({"warning": r.warning} if r.warning else {})
             for r in results
         ],
         "problems": [{"where": one.path, "expected": one.expected, "got": one.got} for one in problems],

@@ -46,7 +46,7 @@ def _token(args: argparse.Namespace) -> int:
 
     from edgert.boards import files
     from edgert.boards.authority import Authority
-    from edgert.boards.bundles import FILE
+    from edgert.boards.bundles import FILE, in_use
     from edgert.boards.table import boards_untrusted, common_untrusted
     from edgert.boards.tokens import Tokens
     from edgert.core.toml import to_toml
@@ -65,9 +65,10 @@ def _token(args: argparse.Namespace) -> int:
         if problems:
             raise DocumentError("boards", problems)
         root = x509.load_pem_x509_certificate(authority.root_pem).fingerprint(hashes.SHA256()).hex()
-        ends = datetime.now(UTC) + timedelta(hours=args.hours)
-        for board in boards:
-            authority.of_board(board.name)
+        now = datetime.now(UTC)
+        ends = now + timedelta(hours=args.hours)
+        for warning in filter(None, [in_use(authority, board.name, now) for board in boards]):
+            print(warning, file=sys.stderr)
         for board in boards:
             token = {"token": Tokens(args.ca).make(board.name, ends), "ca_sha256": root}
             gateway = board.settings["gateway"] | {"fleet": authority.fleet}
