@@ -51,6 +51,19 @@ class Group:
         enter = [f"echo $$ > {shlex.quote(str(folder / 'cgroup.procs'))}" for folder in self._folders]
         return ["sh", "-c", " && ".join([*enter, 'exec "$@"']), "sh", *command]
 
+    def peak_mb(self) -> float:
+        """The most memory that the group has had, MiB; files that the kernel could give up at once count, too."""
+        return int(self._memory("memory.max_usage_in_bytes", "memory.peak")) / 2**20
+
+    def kills(self) -> int:
+        """Processes of the group that the kernel killed for want of memory."""
+        lines = self._memory("memory.oom_control", "memory.events").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+    def _memory(self, *files: str) -> str:
+        """The text of a file about memory, which each version of control groups has under another name."""
+        return next((f / file).read_text() for f in self._folders for file in files if (f / file).exists())
+
     def close(self) -> None:
         """Removes the group, after its processes have ended."""
         for folder in self._folders:

@@ -47,7 +47,11 @@ async def test_agent_with_the_memory_of_its_unit_outlives_the_largest_messages(t
                 await liar.ask(address, "fleet.gateway", arguments, DEADLINE_S, expected="board-1")
 
         async def asked(by: Transport) -> Any:
-            return await by.ask(address, "membership.ping", {}, DEADLINE_S, expected="board-1")
+            async with asyncio.timeout(DEADLINE_S):
+                while agent.process and agent.process.poll() is None:
+                    with contextlib.suppress(RequestError):  # a busy machine takes longer than a greeting may
+                        return await by.ask(address, "membership.ping", {}, DEADLINE_S, expected="board-1")
+            return None
 
         for _ in range(ROUNDS):
             requests = [one(HOSTILE[number % len(HOSTILE)]) for number in range(MAX_OF_MEMBER)]
@@ -55,7 +59,9 @@ async def test_agent_with_the_memory_of_its_unit_outlives_the_largest_messages(t
             assert type(await asked(honest)) is int, "an honest member is answered meanwhile"
             await flood
         peak_mb = agent.peak_mb()
-        print(f"peak of the agent: {peak_mb:.0f} MB of {UNIT_MB}; in a group: {group is not None}")
+        killed = group.kills() if group else 0
+        print(f"peak of the agent: {peak_mb:.0f} MB of {UNIT_MB}; in a group: {group is not None}; kills: {killed}")
+        assert not killed
         assert peak_mb < UNIT_MB
         await liar.stop()
         await honest.stop()
