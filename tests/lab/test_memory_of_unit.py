@@ -1,5 +1,5 @@
 """A gateway in a control group with the memory that its unit gives it on a board of 512 MB: the kernel kills no process
-of it. Each test prints the peaks: `make test ARGS="-s tests/integration/test_memory_of_unit.py"`."""
+of it. Each test prints the peaks: `make test ARGS="-s tests/lab/test_memory_of_unit.py"`."""
 
 from __future__ import annotations
 
