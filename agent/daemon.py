@@ -36,7 +36,16 @@ from agent.lease.leases import VERB as LEASE
 from agent.lease.leases import Leases
 from agent.lease.memory import LeaseMemory
 from agent.membership.events import Changed, EpochRaised, Measured, MemberEvent
-from agent.membership.files import HelloMemory, next_epoch, read_keys, read_revoked, replace_file, stamp, store_epoch
+from agent.membership.files import (
+    HelloMemory,
+    next_epoch,
+    read_identity,
+    read_keys,
+    read_revoked,
+    replace_file,
+    stamp,
+    store_epoch,
+)
 from agent.membership.keys import KeyRing
 from agent.membership.members import Address, State
 from agent.membership.packets import Sealer
@@ -48,12 +57,12 @@ from agent.network.transport import TIMEOUT_S, Transport
 from agent.osched.component import OsScheduling, switched_off
 from agent.placement.replacement import Hysteresis
 from agent.sched_peers import SchedPeers
+from edgert.boards.member_identity import BoardIdentity
 from edgert.control.server import ControlServer, Handler
 from edgert.core.errors import EdgertError
 from edgert.core.packing import pack
 from edgert.core.settings.agent import AgentSettings, PlacementSettings, agent_data, agent_socket, gateway_socket
 from edgert.core.system_clock import SleepingClock
-from edgert.core.text.key_lines import KeyFileError
 from edgert.limits import limits
 from edgert.machine import notify
 
@@ -83,7 +92,7 @@ class Agent:
         self.clock = SleepingClock()
         self._data = Path(agent_data(settings, env, root))
         self._key_file = Path(settings.agent.key_file or self._data / "fleet.key")
-        self._key_stamp = stamp(self._key_file)
+        self._key_stamp = _stamp_of_keys(self._key_file, self.settings)
         ring = KeyRing(read_keys(self._key_file))
         epoch = next_epoch(self._data, self.clock.wall())
         random, now = Random(secrets.randbits(64)), self.clock.monotonic()
@@ -92,6 +101,7 @@ class Agent:
         settings.agent.check()
         self.membership = Membership(name, (UNKNOWN, settings.agent.port or 1), epoch, parameters, random, now)
         self.sealer = Sealer(name, settings.gateway.fleet, epoch, ring, secrets.token_bytes, HelloMemory(self._data))
+        self.sealer.identity = _identity(self.name, self.settings, self.clock)
         self._crl_file = Path(settings.agent.crl_file) if settings.agent.crl_file else None
         self._crl_stamp = stamp(self._crl_file) if self._crl_file else None
         if self._crl_file:
@@ -269,7 +279,7 @@ class Agent:
             try:
                 self._find_seeds()
                 await self.gateway.look()
-                if stamp(self._key_file) != self._key_stamp:
+                if _stamp_of_keys(self._key_file, self.settings) != self._key_stamp:
                     self._read_keys()
                 self._publish()
                 if self._crl_file and stamp(self._crl_file) != self._crl_stamp:
@@ -307,11 +317,14 @@ class Agent:
             log.warning("the other agents are not told the newest state: %s", error)
 
     def _read_keys(self) -> None:
-        self._key_stamp = stamp(self._key_file)
+        self._key_stamp = _stamp_of_keys(self._key_file, self.settings)
         try:
-            self.sealer.ring = KeyRing(read_keys(self._key_file))
+            identity, ring = _identity(self.name, self.settings, self.clock), KeyRing(read_keys(self._key_file))
+            if identity is not None and self.sealer.identity is not None:
+                identity.known = self.sealer.identity.known
+            self.sealer.identity, self.sealer.ring = identity, ring
             log.info("the fleet's keys were read again: %s", ", ".join(self.sealer.ring.identifiers))
-        except KeyFileError as error:
+        except EdgertError as error:
             log.warning("the keys stay as they are: %s", error)
 
     def _read_revoked(self, path: Path) -> None:
@@ -379,6 +392,22 @@ async def _feed_watchdog() -> None:
     while True:
         notify("WATCHDOG=1")
         await asyncio.sleep(WATCHDOG_S)
+
+
+def _stamp_of_keys(fleet_key: Path, settings: AgentSettings) -> tuple[tuple[int, int, int], ...]:
+    own = (settings.agent.certificate, settings.agent.private_key)
+    return tuple(map(stamp, (fleet_key, *(Path(file) for file in own if file))))
+
+
+def _identity(name: str, settings: AgentSettings, clock: SleepingClock) -> BoardIdentity | None:
+    """The board's certificate and key; None without. Raises `EdgertError`."""
+    agent = settings.agent
+    if not agent.certificate:
+        return None
+    certificate, key = read_identity(Path(agent.certificate), Path(agent.private_key))
+    found = BoardIdentity(name, settings.gateway.fleet, certificate, key, clock.wall)
+    found.accepts_unsigned = agent.accept_unsigned
+    return found
 
 
 def _hysteresis(settings: PlacementSettings) -> Hysteresis:

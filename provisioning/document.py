@@ -145,6 +145,8 @@ def _identify(gateway: dict[str, Any], agent: dict[str, Any], identity: Identity
         gateway["central"] = {"mac_key_file": path["mac_key"]} | gateway.get("central", {})
     if "fleet_key" in path:
         files = {"key_file": path["fleet_key"]} | ({"crl_file": path["crl"]} if "crl" in path else {})
+        if {"certificate", "key"} <= set(path):
+            files |= {"certificate": path["certificate"], "private_key": path["key"]}
         agent["agent"] = files | agent.get("agent", {})
 
 

@@ -106,8 +106,8 @@ def counters(transport: Transport) -> dict[str, Any]:
     """Packets that were sent, received and dropped since the start."""
     membership = transport.membership
     return {
-        "sent_bytes": transport.traffic.sent,
-        "received_bytes": transport.traffic.received,
+        "sent_bytes": transport.frames.traffic.sent,
+        "received_bytes": transport.frames.traffic.received,
         "refused_connections": transport.refused_connections,
         "refused_members": membership.claims.refused_members,
         "stalls": membership.stalls,

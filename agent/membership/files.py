@@ -46,6 +46,17 @@ def _is_credential(path: Path) -> bool:
     return folder != "" and path.parent == Path(folder)
 
 
+def read_identity(certificate: Path, key: Path) -> tuple[bytes, bytes]:
+    """The certificate of this board, with that of its CA, and its key. Raises `EdgertError`."""
+    try:
+        return certificate.read_bytes(), key.read_bytes()
+    except OSError as error:
+        raise EdgertError(
+            f"agent.certificate {certificate}, agent.private_key {key}: expected this board's certificate and its key:"
+            f" {error.strerror or error}"
+        ) from error
+
+
 def read_revoked(path: Path) -> frozenset[str]:
     """The boards that a list of revoked certificates names. Raises `EdgertError` where it cannot be read."""
     try:

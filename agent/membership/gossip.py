@@ -10,7 +10,9 @@ from agent.membership.messages import Claim, MembershipMessage, SectionUpdate, b
 from agent.membership.parameters import Parameters
 
 MAX_BODY: Final = 1_100
-"""Bytes of a packet's body: with the seal around it the packet stays below `packets.MAX_SENT`."""
+"""Bytes of a packet's body, at most."""
+MAX_NAMED_BODY: Final = 1_116
+"""Bytes of a packet's body and its sender's name: with seal and signature the packet has `packets.MAX_SENT` bytes."""
 PACKET_COST: Final = 110
 """Bytes that seal, UDP and IP add to a body, for the budget of gossip."""
 LEAST_PACKET: Final = PACKET_COST + 100
@@ -47,6 +49,11 @@ class _Item:
     order: int
     urgent: bool
     sent: int = 0
+
+
+def largest_body(sender: str) -> int:
+    """Bytes of the body of a packet of `sender`, at most."""
+    return min(MAX_BODY, MAX_NAMED_BODY - len(sender))
 
 
 class GossipQueue:
@@ -117,8 +124,9 @@ class GossipQueue:
 class Budgets:
     """Limits the news of a queue: bytes per second of gossip that no probe carries, and of state in all packets."""
 
-    def __init__(self, queue: GossipQueue, parameters: Parameters, now: float) -> None:
-        self._queue, self._parameters = queue, parameters
+    def __init__(self, queue: GossipQueue, parameters: Parameters, now: float, largest: int) -> None:
+        """`largest`: bytes of a packet's body, at most."""
+        self._queue, self._parameters, self._largest = queue, parameters, largest
         rate, burst = parameters.gossip_bytes_s, parameters.gossip_burst_bytes
         self._any = Bucket(rate, burst, burst, now)
         self._urgent = Bucket(rate, burst, burst, now)
@@ -132,13 +140,13 @@ class Budgets:
 
     def full_packet_at(self) -> float:
         """The monotonic time in seconds at which state fills a packet."""
-        return self._state.has_at(MAX_BODY + PACKET_COST)
+        return self._state.has_at(self._largest + PACKET_COST)
 
     def take_packet(self, members: int) -> list[bytes]:
         """News for a packet of gossip alone, in a fleet of `members`."""
         urgent = self._any.left <= LEAST_PACKET
         bucket = self._urgent if urgent else self._any
-        room = min(MAX_BODY, int(bucket.left) - PACKET_COST)
+        room = min(self._largest, int(bucket.left) - PACKET_COST)
         parts = self.take(room, members, urgent, alone=True) if room > 0 else []
         if parts:
             bucket.left -= len(body(parts)) + PACKET_COST

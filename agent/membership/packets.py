@@ -1,7 +1,8 @@
 """Packets between agents: encrypted, authenticated, and taken once.
 
     packet      = version (1 byte) · key id (4) · nonce (12) · ciphertext · tag (16)
-    plain text  = epoch (8) · counter (8) · length of name (1) · name of the sender · body
+    plain text  = epoch (8) · counter (8) · length of name (1) · name of the sender · body; of version 2 then
+                  certificate · its length (2) · signature (64), see `edgert.boards.member_identity`
 
 A packet opens only where its sender meant it to; the associated data, which are not sent, say so:
 
@@ -26,11 +27,13 @@ from typing import Any, Final, Literal, NamedTuple
 from agent.membership.files import MAX_SENDERS, HelloMemory
 from agent.membership.keys import ID_BYTES, NONCE_BYTES, TAG_BYTES, KeyRing
 from agent.membership.members import Peer
+from edgert.boards.member_identity import BoardIdentity, SignatureError
 from edgert.core.errors import EdgertError
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.packing import pack
 
-VERSION: Final = 1
+VERSION, SIGNED = 1, 2
+"""Versions of packets: sealed with the fleet's key, and signed by the board that sends them, too."""
 MAX_SENT: Final = 1_232
 """Bytes of a UDP packet that we seal, at most: with the headers of UDP and IPv6 it has the 1,280 bytes that each path
 of IPv6 carries, so that it is never fragmented, nor dropped for its size."""
@@ -60,11 +63,15 @@ Reason = Literal[
     "revoked",
     "replay",
     "older start",
+    "unsigned",
+    "bad signature",
+    "no certificate",
     "too many senders",
     "no request",
 ]
 """`bad tag`: changed, or made for another fleet, receiver, start of the receiver or connection. `no request`: a
-connection whose first frame did not come in time. `older start`: a later start of the sender is known."""
+connection whose first frame did not come in time. `older start`: a later start of the sender is known. `no
+certificate`: signed by a member whose certificate is not known yet, or is not the fleet's."""
 
 
 class OlderStart(NamedTuple):
@@ -78,12 +85,12 @@ class OlderStart(NamedTuple):
 
 
 class Dropped(EdgertError):
-    """A packet was not taken; `reason` is what drops are counted by. `older`: set for the reason `older start`."""
+    """A packet was not taken; `reason` is what drops are counted by. `sender`: who it says it is from, where a check of
+    its signature, or of its start, failed. `older`: set for the reason `older start`."""
 
-    def __init__(self, reason: Reason, older: OlderStart | None = None) -> None:
+    def __init__(self, reason: Reason, sender: str = "", older: OlderStart | None = None) -> None:
         super().__init__(f"a packet was dropped: {reason}")
-        self.reason = reason
-        self.older = older
+        self.reason, self.sender, self.older = reason, sender, older
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,8 @@ class Frame:
     to: str
     """Name of the receiver."""
     part: FramePart
+    expected: str = ""
+    """The member at the address, where `to` names nobody and its sender knows it."""
 
 
 def hello_to(to: Peer) -> Frame:
@@ -114,12 +123,12 @@ def hello_to(to: Peer) -> Frame:
     return Frame(pack(to.epoch), to.name, "hello")
 
 
-def hello_at(address: tuple[Any, ...] | None) -> Frame:
+def hello_at(address: tuple[Any, ...] | None, expected: str = "") -> Frame:
     """The hello for the board at a socket's address, of which no start is known. Raises `ConnectionError` without."""
     if address is None:
         raise ConnectionError("the connection is closed")
     host = ipaddress.ip_address(address[0].partition("%")[0])
-    return Frame(pack([(getattr(host, "ipv4_mapped", None) or host).packed, address[1]]), ANYBODY, "hello")
+    return Frame(pack([(getattr(host, "ipv4_mapped", None) or host).packed, address[1]]), ANYBODY, "hello", expected)
 
 
 def refusal_of(sender: str, epoch: int, counter: int) -> Frame:
@@ -193,6 +202,8 @@ class Sealer:
         self.epoch = epoch
         self.ring = ring
         """May be replaced at any time: keys rotate while the agent runs."""
+        self.identity: BoardIdentity | None = None
+        """The certificate by which packets are signed, and those of others checked; None: neither."""
         self.revoked: frozenset[str] = frozenset()
         """Boards that are refused, although they may hold a key."""
         self.drops: Counter[str] = Counter()
@@ -207,25 +218,29 @@ class Sealer:
 
     def seal(self, body: bytes, to: Peer) -> bytes:
         """A UDP packet for one start of one board. Raises `ValueError` for a body that makes it too large."""
-        return self._seal(body, self._of_datagram(to.name, to.epoch), MAX_SENT)
+        return self._seal(body, to.name, lambda version: self._of_datagram(version, to.name, to.epoch), MAX_SENT)
 
     def open_untrusted(self, packet: bytes) -> Opened:
         """Raises `Dropped`, and counts it, unless the UDP packet is new and a member of the fleet sealed it for this
         start of this agent."""
         with self._counting():
-            opened = self._open(packet, MAX_DATAGRAM, {self._of_datagram(self.name, self.epoch): self.name})
+            version = packet[0] if packet else 0
+            opened = self._open(packet, MAX_DATAGRAM, {self._of_datagram(version, self.name, self.epoch): self.name})
             self._accept(opened)
             return opened
 
     def seal_frame(self, body: bytes, frame: Frame) -> bytes:
         """A packet over TCP. Raises `ValueError` for a body that makes it too large."""
-        return self._seal(body, self._of_frame(frame), MAX_FRAME)
+        carries = frame.part in ("hello", "refusal", "answer head")
+        to = frame.to or frame.expected
+        return self._seal(body, to, lambda version: self._of_frame(version, frame), MAX_FRAME, carries=carries)
 
     def open_frame_untrusted(self, packet: bytes, *frames: Frame) -> Opened:
         """Raises `Dropped`, and counts it, unless a member of the fleet sealed the packet for one of these places. As
         each place has one packet, it is new where the greeting of its connection is; a hello is taken once."""
         with self._counting():
-            opened = self._open(packet, MAX_FRAME, {self._of_frame(frame): frame.to for frame in frames})
+            version = packet[0] if packet else 0
+            opened = self._open(packet, MAX_FRAME, {self._of_frame(version, frame): frame.to for frame in frames})
             if any(frame.part == "hello" for frame in frames):
                 self._accept(opened)
             return opened
@@ -247,11 +262,19 @@ class Sealer:
             self.drops[dropped.reason] += 1
             raise
 
-    def _seal(self, body: bytes, context: bytes, limit: int) -> bytes:
+    def _seal(
+        self, body: bytes, to: str, context: Callable[[int], bytes], limit: int, *, carries: bool = False
+    ) -> bytes:
         self._counter += 1
-        name = self.name.encode()
+        name, identity = self.name.encode(), self.identity
         plain = _HEAD.pack(self.epoch, self._counter, len(name)) + name + body
-        packet = bytes((VERSION,)) + self.ring.seal(plain, context, self._random_bytes(NONCE_BYTES))
+        version = VERSION
+        if identity is not None and (not identity.accepts_unsigned or to in identity.known):
+            version = SIGNED
+            plain = identity.signed(context(version), plain, carries=carries)
+        elif identity is not None and carries and not body:  # a hello, whose content others pass over
+            plain = identity.signed(context(version), plain, carries=True)
+        packet = bytes((version,)) + self.ring.seal(plain, context(version), self._random_bytes(NONCE_BYTES))
         if len(packet) > limit:
             raise ValueError(f"expected a packet of at most {limit} bytes, got {len(packet)}")
         return packet
@@ -262,13 +285,13 @@ class Sealer:
             raise Dropped("too large")
         if len(packet) < _LEAST:
             raise Dropped("truncated")
-        if packet[0] != VERSION:
+        if packet[0] not in ((VERSION,) if self.identity is None else (VERSION, SIGNED)):
             raise Dropped("version")
         sealed = memoryview(packet)[1:]
         if not self.ring.knows(sealed):
             raise Dropped("unknown key")
-        opened = ((to, self.ring.open_untrusted(sealed, context)) for context, to in contexts.items())
-        to, plain = next(((to, plain) for to, plain in opened if plain is not None), ("", b""))
+        opened = ((context, self.ring.open_untrusted(sealed, context)) for context in contexts)
+        context, plain = next(((context, plain) for context, plain in opened if plain is not None), (b"", b""))
         if not plain:
             raise Dropped("bad tag")
         epoch, counter, length = _HEAD.unpack_from(plain)
@@ -278,8 +301,23 @@ class Sealer:
             raise Dropped("malformed")
         if name in self.revoked:
             raise Dropped("revoked")
-        body = memoryview(plain)[end:]
-        return Opened(name, epoch, counter, body if len(body) > VIEWED_BYTES else bytes(body), to)
+        body = self._shown(packet[0] == SIGNED, name, context, memoryview(plain))[end:]
+        return Opened(name, epoch, counter, body if len(body) > VIEWED_BYTES else bytes(body), contexts[context])
+
+    def _shown(self, signed: bool, name: str, context: bytes, plain: memoryview) -> memoryview:
+        """The plain bytes without their signature. Raises `Dropped` where this agent has a certificate, and the sender
+        is not shown to be the member that it names."""
+        identity = self.identity
+        if identity is None:
+            return plain
+        if not signed and not identity.accepts_unsigned:
+            raise Dropped("unsigned", name)
+        try:
+            return identity.opened_untrusted(name, context, plain)
+        except SignatureError as error:
+            if signed:
+                raise Dropped(error.reason, name) from None
+            return plain
 
     def _accept(self, opened: Opened) -> None:
         member, starts = self.member_epoch(opened.sender), self._starts.get(opened.sender)
@@ -294,11 +332,11 @@ class Sealer:
             return
         if starts.is_older(opened.epoch):
             older = OlderStart(opened.sender, opened.epoch, opened.counter, starts.newest)
-            raise Dropped("older start", older)
+            raise Dropped("older start", opened.sender, older)
         raise Dropped("replay")
 
-    def _of_datagram(self, to: str, epoch: int) -> bytes:
-        return pack([VERSION, "datagram", self._fleet, to, epoch])
+    def _of_datagram(self, version: int, to: str, epoch: int) -> bytes:
+        return pack([version, "datagram", self._fleet, to, epoch])
 
-    def _of_frame(self, frame: Frame) -> bytes:
-        return pack([VERSION, frame.part, self._fleet, frame.to, frame.greeting])
+    def _of_frame(self, version: int, frame: Frame) -> bytes:
+        return pack([version, frame.part, self._fleet, frame.to, frame.greeting])

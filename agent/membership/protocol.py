@@ -13,7 +13,7 @@ from random import Random
 from agent.membership import tables
 from agent.membership.claims import Claims
 from agent.membership.events import Datagram, Measured, MemberEvent, MemberOutput, SectionChanged, StreamPing, Sync
-from agent.membership.gossip import MAX_BODY, Budgets, GossipQueue
+from agent.membership.gossip import Budgets, GossipQueue, largest_body
 from agent.membership.members import Address, Member, Peer, Section, State, Version
 from agent.membership.messages import (
     Ack,
@@ -67,7 +67,7 @@ class Membership:
         self._next_sync = now
         self._next_forget = now + FORGET_EVERY_S
         self._failed_joins = 0
-        self._budgets = Budgets(self.queue, parameters, now)
+        self._budgets = Budgets(self.queue, parameters, now, largest_body(name))
         self._expected_tick = now
         self.stalls = 0
         """How often a tick came so late that this process must have been starved."""
@@ -251,7 +251,7 @@ class Membership:
         """A message with as many updates as fit. A suspect is told first that it is one (Lifeguard: buddy system), and
         the receiver what it does not know about the members `better`."""
         parts = [encode(message)]
-        room = MAX_BODY - len(parts[0]) - 5
+        room = largest_body(self.name) - len(parts[0]) - 5
         suspected = to is not None and to.state in (State.SUSPECT, State.DEAD)
         for about in [to if suspected else None, *map(self.roster.get, better[:MAX_BETTER])]:
             if about is not None and len(claim := encode(claim_of(about, self.name))) <= room:

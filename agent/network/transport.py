@@ -57,6 +57,10 @@ MAX_OF_MEMBER: Final = 16
 BACKLOG: Final = 100
 MAX_ASKED: Final = 16
 """Exchanges and pings over TCP that we run at one time."""
+ACQUAINTS: Final = "for its certificate: "
+"""Begin of the names of tasks that ask members for their certificates."""
+MAX_ACQUAINTED: Final = 4
+"""Exchanges at one time with members whose certificates are not known: these come with each answer."""
 TIMEOUT_S: Final = 5.0
 BUFFER_BYTES: Final = 1 << 16
 """A connection is not read on while twice as much waits in it. Frames that are longer come in several turns."""
@@ -81,7 +85,6 @@ class Transport(asyncio.DatagramProtocol):
         self.handlers: dict[str, RequestHandler] = {SYNC: self._on_sync, PING: self._on_ping}
         """Verb -> handler of requests from other agents; others may add theirs."""
         self.frames = Frames(sealer)
-        self.traffic = self.frames.traffic
         self.first_s = FIRST_S
         self.refused_connections = 0
         """Connections that lost their place to newer ones, and requests of members that have too many."""
@@ -161,7 +164,7 @@ class Transport(asyncio.DatagramProtocol):
             self.sealer.drops["too large to send"] += 1
             log.warning("a packet to %s was not sent: %s", to.name, error)
             return
-        self.traffic.sent += len(packet)
+        self.frames.traffic.sent += len(packet)
         if self._udp is not None and not self._udp.is_closing():
             try:
                 self._udp.sendto(packet, to.address)
@@ -171,16 +174,22 @@ class Transport(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         """A packet from the network: taken if a member sealed it, else counted."""
-        self.traffic.received += len(data)
+        self.frames.traffic.received += len(data)
         now, address = self._clock.monotonic(), (addr[0], addr[1])
         try:
             opened = self.sealer.open_untrusted(data)
             self.membership.receive_untrusted(bytes(opened.body), Peer(opened.sender, opened.epoch, address), now)
         except Dropped as dropped:
-            if dropped.older is None:
+            if dropped.older is not None:
+                sender = Peer(dropped.older.sender, dropped.older.epoch, address)
+                self.membership.claims.refusals.tell(sender, now, dropped.older.newest)
+            elif dropped.reason in ("no certificate", "bad signature"):  # of a new key, perhaps
+                task = f"{ACQUAINTS}{dropped.sender}"
+                if _may_acquaint(task, self._tasks):
+                    self._begin(self._sync(address, dropped.sender), task)
                 return
-            older = dropped.older
-            self.membership.claims.refusals.tell(Peer(older.sender, older.epoch, address), now, older.newest)
+            else:
+                return
         except ProtocolError as error:
             self.sealer.drops["malformed"] += 1
             log.debug("a packet of %s was malformed: %s", opened.sender, error)
@@ -190,11 +199,11 @@ class Transport(asyncio.DatagramProtocol):
         self.sealer.drops["not sent"] += 1
         log.debug("UDP: %s", exc)
 
-    def _begin(self, work: Any) -> None:
+    def _begin(self, work: Any, name: str | None = None) -> None:
         if len(self._tasks) >= MAX_ASKED:
             work.close()
             return
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -235,7 +244,7 @@ class Transport(asyncio.DatagramProtocol):
         most = largest(verb) - 512
         if len(body) > most:
             raise RequestError(f"{verb}: expected arguments of at most {most} bytes, got {len(body)}")
-        reader, writer, greeting = await self._greeted(address, self.membership.roster.get(expected))
+        reader, writer, greeting = await self._greeted(address, self.membership.roster.get(expected), expected)
         try:
             token = self.sealer.new_token()
             self.frames.write(writer, pack([token, verb]), Frame(greeting, expected or ANYBODY, "head"))
@@ -252,14 +261,14 @@ class Transport(asyncio.DatagramProtocol):
             writer.close()
 
     async def _greeted(
-        self, address: Address, known: Member | None
+        self, address: Address, known: Member | None, expected: str
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
         """A connection and its greeting. A member that has started anew does not greet the hello for the start of it
         that is known: it is asked again, by its address."""
         reader, writer = await asyncio.open_connection(*address, limit=BUFFER_BYTES)
         try:
             self.frames.write(
-                writer, b"", hello_to(known.peer) if known else hello_at(writer.get_extra_info("peername"))
+                writer, b"", hello_to(known.peer) if known else hello_at(writer.get_extra_info("peername"), expected)
             )
             hello = refusal_of(self.membership.name, self.membership.epoch, self.sealer.sealed)
             greeting = await reader.readexactly(GREETING_BYTES)
@@ -270,7 +279,7 @@ class Transport(asyncio.DatagramProtocol):
             writer.close()
             if known is None or not isinstance(error, EOFError):
                 raise
-        return await self._greeted(address, None)
+        return await self._greeted(address, None, expected)
 
     def meet(self, address: Address) -> None:
         """Exchanges tables with the member at a seed's address. `Membership.met` has it once it answered."""
@@ -338,7 +347,7 @@ class Transport(asyncio.DatagramProtocol):
                 if hello.to == ANYBODY:
                     await asyncio.shield(self.sealer.hellos.keep(hello.sender, hello.epoch, hello.counter))
                 writer.write(greeting)
-                self.traffic.sent += len(greeting)
+                self.frames.traffic.sent += len(greeting)
                 return await self.frames.read(
                     reader, MAX_DATAGRAM, *self.frames.places(self.membership.name, greeting, "head")
                 )
@@ -396,6 +405,12 @@ class Transport(asyncio.DatagramProtocol):
 
     async def _on_ping(self, sender: str, args: Mapping[str, Any]) -> int:
         return self.membership.epoch
+
+
+def _may_acquaint(task: str, tasks: set[asyncio.Task[None]]) -> bool:
+    """True where no task of this name runs, and few others that ask for certificates."""
+    running = [one.get_name() for one in tasks]
+    return task not in running and sum(one.startswith(ACQUAINTS) for one in running) < MAX_ACQUAINTED
 
 
 def _close(*ends: asyncio.DatagramTransport | asyncio.Server | None) -> None:

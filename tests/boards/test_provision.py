@@ -77,6 +77,7 @@ def test_a_board_takes_its_bundle_at_its_first_boot(fleet: Fleet, tmp_path: Path
     assert gateway.central.key_file == gateway.links.key == "/var/edgert/identity/board.key"
     assert (agent.gateway.id, agent.agent.labels) == ("g2", ("site=barn",))
     assert agent.agent.crl_file == gateway.links.crl == "/var/edgert/identity/crl.pem"
+    assert (agent.agent.certificate, agent.agent.private_key) == (gateway.links.certificate, gateway.links.key)
     assert (stored / "identity/fleet.key").read_text() == (fleet.ca / "fleet.key").read_text()
     assert gateway.central.mac_key_file == "/var/edgert/identity/mac.key"
     for name in SECRETS & set(IDENTITY.values()):

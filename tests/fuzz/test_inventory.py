@@ -76,6 +76,7 @@ FUZZED: Final = {
     "gateway/control/mqtt_api.py:handle_untrusted": B,
     "gateway/ingest/broker_drops.py:take_untrusted": B,
     "gateway/uplink/macs.py:payload_untrusted": B,
+    "edgert/boards/member_identity.py:opened_untrusted": "tests/agent/network/test_certificates.py",
     "agent/membership/packets.py:open_untrusted": "tests/agent/membership/test_fuzzed_packets.py",
     "agent/membership/packets.py:open_frame_untrusted": "tests/agent/membership/test_packets.py",
     "agent/lease/grants.py:record_untrusted": P,
@@ -152,6 +153,7 @@ THROUGH: Final = {
     "agent/fleet/status.py:flows_untrusted": "section_untrusted",
     "provisioning/on_board.py:_made_untrusted": "files_untrusted",
     "agent/membership/keys.py:open_untrusted": "",
+    "agent/membership/own_claims.py:told_untrusted": "decode_untrusted",
     "agent/metrics.py:_serve_untrusted": "_answer_untrusted",
     "agent/osched/cooperation/exchange.py:_read_untrusted": "unpack_untrusted",
 }

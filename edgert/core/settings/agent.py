@@ -81,6 +81,19 @@ class Agent:
         "none are revoked",
         path=True,
     )
+    certificate: str = setting(
+        "",
+        doc="this board's certificate (PEM), followed by that of the CA that signed it: packets are signed by its key, "
+        "and those of others are taken only with a signature by theirs; empty: who has the fleet's key can speak as "
+        "any board, also when it is revoked",
+        path=True,
+    )
+    private_key: str = setting("", doc="private key of agent.certificate (PEM)", secret_file=True)
+    accept_unsigned: bool = setting(
+        False,
+        doc="with agent.certificate: packets without a signature are taken, too, for the time in which boards get "
+        "their certificates",
+    )
     labels: tuple[str, ...] = setting(
         (), doc="labels of this board as NAME=VALUE, for the placement of operators", check=_labels
     )

@@ -131,7 +131,7 @@ def agent() -> tuple[Transport, Wire]:
     sealer = Sealer("us", "f", 1, KeyRing([KEY]), random.Random(2).randbytes)
     transport, wire = Transport(machine, sealer, clock, lambda _: None), Wire()
     transport._udp = wire
-    transport._begin = lambda work: work.close()  # type: ignore[method-assign]  # nothing goes out over TCP
+    transport._begin = lambda work, name=None: work.close()  # type: ignore[method-assign]  # nothing goes out over TCP
     return transport, wire
 
 

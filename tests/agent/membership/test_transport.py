@@ -75,6 +75,6 @@ async def test_packet_that_is_too_large_is_counted_and_the_agent_goes_on() -> No
     a.membership._outputs = [Datagram(Peer("b", 1, ("127.0.0.1", 1)), bytes(size)) for size in (2_000, 1)]
     a.step()
     assert a.sealer.drops == {"too large to send": 1}
-    assert a.traffic.sent > 0
+    assert a.frames.traffic.sent > 0
     assert a._timer is not None
     await a.stop()
