@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from agent.lease.fences import FAR_STEPS, NEAR_STEPS, credible, is_of, steps
+from edgert.core.ids import COORDINATOR_BITS
 
 LEASE_S: Final = 15.0
 """A coordinator that renews nothing for so long has lost its lease. Longer: the next one waits longer after a death."""
@@ -90,6 +91,7 @@ class Grants:
         grant = self._of(flow)
         if grant.held_by_another(holder, now):
             return {"granted": False, "promised": grant.promised, "holder": grant.holder}
+        self._lift(flow, number, grant, now)
         if number <= grant.promised or not self._credible(number, grant, now) or not self._keeps(flow, grant, now):
             return {"granted": False, "promised": grant.promised}
         grant.promised, grant.holder, grant.until = number, holder, now + LEASE_S
@@ -119,6 +121,14 @@ class Grants:
         grant.promised, grant.record, grant.written_at = record.number, record, now
         self._grants[flow] = self._grants.pop(flow)
         return True
+
+    def _lift(self, flow: str, number: int, grant: Grant, now: float) -> None:
+        """Comes nearer to a number that is not credible: others may have promised it step by step, to a liar. So this
+        board votes again after as many minutes as the liar had."""
+        far = steps(number, grant.promised) > FAR_STEPS
+        if far and now - self._far_at >= FAR_PAUSE_S and self._keeps(flow, grant, now):
+            self._far_at = now
+            grant.promised += FAR_STEPS << COORDINATOR_BITS
 
     def _credible(self, number: int, grant: Grant, now: float) -> bool:
         ahead = steps(number, grant.promised)

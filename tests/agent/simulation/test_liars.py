@@ -59,7 +59,7 @@ def test_a_member_that_lies_about_votes_and_leases_keeps_nothing_once_it_is_gone
         assert told == {honest}, "while it lies; its own vote it may give up"
         fleet.die(LIAR)
         await asyncio.sleep(200)
-        for _ in range(3):  # people try again where they are told to
+        for _ in range(8):  # people try again where they are told to
             with contextlib.suppress(EdgertError):
                 await ask(fleet, "a", "forget", board=LIAR)
             await asyncio.sleep(60)
