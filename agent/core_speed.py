@@ -54,13 +54,23 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo"), cpus: Path = Path("/sys/dev
     return " ".join([*sorted(found), platform.machine(), platform.python_version()])
 
 
+def speed_untrusted(stored: bytes, kind: str) -> float:
+    """Returns the speed that an agent before stored of a processor of `kind`; 0 where there is none."""
+    try:
+        found = json.loads(stored)
+    except (ValueError, RecursionError):
+        return 0.0
+    its, value = (found.get("kind"), found.get("speed")) if isinstance(found, dict) else ("", 0.0)
+    return float(value) if its == kind and isinstance(value, int | float) and 0 < value < 1e6 else 0.0
+
+
 class CoreSpeed:
     """The greatest speed that this board has shown."""
 
     def __init__(self, folder: Path, kind: str, measure: Callable[[], float] = measured) -> None:
         """`folder`: of the agent's data; `kind`: of `processor`."""
         self._file, self._kind, self._measure, self._left = folder / FILE, kind, measure, LOOKS
-        self.value = self._stored_untrusted()
+        self.value = self._stored()
 
     def look(self) -> float:
         """Measures once more, `LOOKS` times in all. Returns the speed."""
@@ -71,14 +81,11 @@ class CoreSpeed:
                 self._store()
         return self.value
 
-    def _stored_untrusted(self) -> float:
-        """Returns the speed that an agent before stored of such a processor; 0 where there is none."""
+    def _stored(self) -> float:
         try:
-            stored = json.loads(self._file.read_text())
-        except (OSError, ValueError):
+            return speed_untrusted(self._file.read_bytes(), self._kind)
+        except OSError:
             return 0.0
-        kind, value = (stored.get("kind"), stored.get("speed")) if isinstance(stored, dict) else ("", 0.0)
-        return float(value) if kind == self._kind and isinstance(value, int | float) and 0 < value < 1e6 else 0.0
 
     def _store(self) -> None:
         try:

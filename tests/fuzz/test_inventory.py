@@ -118,6 +118,9 @@ FUZZED: Final = {
     "edgert/cli/fleet/revoked.py:message_untrusted": U,
     "gateway/control/revoked.py:take_untrusted": U,
     "provisioning/on_board.py:take_untrusted": B,
+    "agent/core_speed.py:speed_untrusted": "tests/fuzz/test_reports.py",
+    "edgert/mqtt/clients/deployment.py:comparison_untrusted": "tests/fuzz/test_reports.py",
+    "edgert/flow/versions/kept_state.py:kept_state_untrusted": "tests/fuzz/test_reports.py",
     "provisioning/document.py:files_untrusted": "tests/provisioning/test_document.py",
 }
 """Function -> the test that tries many inputs on it."""

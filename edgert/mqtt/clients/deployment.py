@@ -77,7 +77,7 @@ def _problem(error: Mapping[str, Any]) -> Problem:
     return Problem(path or "flow", expected, got)
 
 
-def _comparison_untrusted(payload: bytes) -> KeptState | str:
+def comparison_untrusted(payload: bytes) -> KeptState | str:
     """The answer to a comparison, or why there is none."""
     try:
         answer = json.loads(payload)
@@ -195,7 +195,7 @@ class Deployment:
             self._note_untrusted(gateway, payload)
         elif self._compare:
             if rest == f"answers/{self._compare}":
-                self.compared = _comparison_untrusted(payload)
+                self.compared = comparison_untrusted(payload)
         elif gateway == self.gateway:
             answer = read_answer_untrusted(payload)
             if answer is not None and answer.digest == self._digest:
