@@ -276,8 +276,9 @@ class Flows:
             self.flow_registry.stored[name] = replace(self.flow_registry.stored[name], origin=origin)
 
     async def _start(self, stored: StoredFlow, run: FlowRun) -> None:
-        await self._write_alone(NewVersion(stored, run), stored.name)
-        await self._look_ups_begun(stored.name)
+        change = NewVersion(stored, run)
+        await self._write_alone(change, stored.name)
+        self._ingest.subscriptions.look_ups.begun(stored.name, change.tokens)
         self._host.begin(run)
         self.plans.attach(run, ())
         self.runs[run.flow.name] = run
@@ -356,7 +357,8 @@ class Flows:
     ) -> Checkpoint:
         """Runs a held flow, to which nothing is fed any more, to its end, and writes the last checkpoint with the
         change. Returns the checkpoint as it was written. `gap`: the flow has no end, for this reason. `sources`:
-        sources that end with the flow."""
+        sources that end with the flow. Nothing is awaited once the host has let the run go: the caller takes it out of
+        `runs` in the same step, before a tick."""
         self.leaving = old
         try:
             last = await self.retirement.ending(old, gap, change.heirs)
@@ -367,16 +369,12 @@ class Flows:
             self.losses.telling.begin(self.losses.tell(old.flow.name, lost))
         self.checkpointer.drops.said(old, written.drops)
         self.checkpointer.outbox_room.forget(old.flow.name)
+        if isinstance(change, NewVersion):  # retained messages are asked for again where it needs them
+            self._ingest.subscriptions.look_ups.begun(old.flow.name, change.tokens)
         self.dropped.ends(old)
         self._host.remove(old)
         self._let_go(old, sources)
-        await self._look_ups_begun(old.flow.name)
         return written
-
-    async def _look_ups_begun(self, name: str) -> None:
-        """Retained messages are asked for again where the new version needs them."""
-        tokens = await self.flow_registry.store(lambda: self.flow_registry.database.read(look_ups.of_all))
-        self._ingest.subscriptions.look_ups.begun(name, tokens.get(name, {}))
 
     def epoch_renamed(self, name: str, epoch: int) -> None:
         """The uplink learned that the tables held newer epochs."""

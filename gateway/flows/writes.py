@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from edgert.core.checkpoint.checkpoint import Checkpoint
@@ -40,6 +40,8 @@ class NewVersion:
     """The position from which the flow takes its input; None: from the messages that arrive now."""
     succession: Succession | None = None
     """The fate of the operators of the version before; None: nothing of it is left."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Gets what is written: filter → token of its retained messages."""
 
     @property
     def heirs(self) -> Heirs:
@@ -143,6 +145,8 @@ class FlowWrites:
         tokens = self._tokens(stored, change, lost=not handed)
         database.put_flow(stored, change.run.schema, last, pages, index, state=state, tokens=tokens)
         change.run.epoch = stored.epoch
+        change.tokens.clear()  # of a try that failed
+        change.tokens.update(tokens)
 
     def _tokens(self, stored: StoredFlow, change: NewVersion, *, lost: bool) -> dict[str, int]:
         """Filter → token of its retained messages: a new one where an operator with state, behind a source of the

@@ -3,6 +3,7 @@ and inbox."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from edgert.core.results.results import RowsBatch, unpack_result_untrusted
 from edgert.flow.document import from_plain
 from edgert.mqtt.packets.packets import Publish
 from edgert.operators.registry import REGISTRY
+from edgert.runtime.flow_run import FlowRun
 from tests.gateway.whole_gateway import Gateway
 from tests.waiting import in_loop
 
@@ -127,6 +129,36 @@ async def test_a_version_that_is_written_and_lost_at_once_still_has_the_state(tm
     await after.flows.remove("f")
     assert [row[-1] for row in rows_of(after)] == [1]
     after.crash()
+
+
+@pytest.mark.parametrize("change", ["removal", "another description", "another join"])
+@in_loop
+async def test_a_flow_that_its_host_has_let_go_is_ticked_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A tick of the gateway may come at any moment when the loop goes on."""
+    gateway = Gateway(tmp_path / "db")
+    await gateway.flows.deploy(joined(), "mqtt")
+    gateway.feed(1, 1.0)
+    ticks: list[asyncio.Task[None]] = []
+
+    async def tick() -> None:
+        gateway.host.tick(list(gateway.flows.runs.values()))
+
+    let_go = gateway.host.remove
+
+    def then_tick(run: FlowRun) -> None:
+        let_go(run)
+        ticks.append(asyncio.ensure_future(tick()))
+
+    monkeypatch.setattr(gateway.host, "remove", then_tick)
+    if change == "removal":
+        await gateway.flows.remove("f")
+    else:
+        await gateway.flows.deploy(joined("new", missing="drop" if change == "another join" else "null"), "mqtt")
+    assert len(ticks) == 1
+    await asyncio.gather(*ticks)
+    gateway.crash()
 
 
 CHANGES = st.lists(
