@@ -186,11 +186,11 @@ class FleetDeploy:
         what boards have that left the fleet."""
         flow, flows = str(args.get("flow")), self._flows
         async with flows.changing(flow) as lease:
-            known = await flows.parts()
+            joined, known = flows.joining(), await flows.parts()
             parts = {name: found[flow] for name, found in known.items() if found.get(flow, {}).get("assignment")}
             flows.check_known(flow, parts)
             boards = set().union(*map(participants, parts.values()))
-            self._check_given_up(flow, boards - known.keys())
+            self._check_given_up(flow, boards - known.keys(), joined)
             before = placed(parts)
             operators = await flows.check(next(iter(parts.values()))["document"])
             sources = {before[name] for name, operator in operators.items() if operator["source"]}
@@ -210,9 +210,9 @@ class FleetDeploy:
                 told[how][gone] = sorted(name for name, at in before.items() if at == gone)
             return {"flow": flow, "removed": True, "coordinator": flows.name, **told}
 
-    def _check_given_up(self, flow: str, silent: Iterable[str]) -> None:
+    def _check_given_up(self, flow: str, silent: Iterable[str], joined: Collection[str] = ()) -> None:
         """Raises `EdgertError` where a board that may have a part does not answer, and was not forgotten, or joins."""
-        self._flows.check_joined(flow, silent := set(silent))
+        self._flows.check_joined(flow, silent := set(silent), joined)
         if lacking := sorted(silent & self._flows.leases.members):
             raise EdgertError(silence(self._flows.leases, flow, lacking))
 

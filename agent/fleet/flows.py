@@ -300,6 +300,7 @@ class FleetFlows:
 
     async def running(self, flow: str) -> dict[str, dict[str, Any]]:
         """The parts of a flow that runs, all of it by one plan."""
+        joining = self.joining()  # a board that joins meanwhile is not asked
         known = await self.parts()
         parts = {name: part for name, told in known.items() if (part := told.get(flow, {})).get("assignment")}
         self.check_known(flow, parts)
@@ -307,7 +308,7 @@ class FleetFlows:
         if lost := {board for board in placed(parts).values() if board in known and flow not in known[board]}:
             raise EdgertError(f"flow {flow} has no part on {listed(lost)}, as with a new card: deploy the flow again")
         if silent := lacking - known.keys():
-            self.check_joined(flow, silent)
+            self.check_joined(flow, silent, joining)
             if away := {member.name for member in self._roster if member.present} & silent:
                 raise EdgertError(f"flow {flow} has a part on {listed(away)}, whose gateway does not answer: {AGAIN}")
             raise EdgertError(silence(self.leases, flow, silent))
@@ -336,9 +337,10 @@ class FleetFlows:
                 told += f". It may be on {listed(joining)} {JOINS}"
             raise EdgertError(told)
 
-    def check_joined(self, flow: str, boards: Iterable[str]) -> None:
-        """Raises `EdgertError` where one of the boards that have parts of a flow only joins this fleet."""
-        if joining := self.joining().intersection(boards):
+    def check_joined(self, flow: str, boards: Iterable[str], joined: Collection[str] = ()) -> None:
+        """Raises `EdgertError` where one of the boards that have parts of a flow only joins this fleet. `joined`: those
+        that did when all were asked, and were left out."""
+        if joining := {*self.joining(), *joined}.intersection(boards):
             raise EdgertError(f"flow {flow} has a part on {listed(joining)} {JOINS}")
 
     def check_new(self, flow: str) -> None:

@@ -286,8 +286,12 @@ class Electorate:
             )
         told = [name for name in leases.reached() if name not in (leases.name, board)]
         if not forced:
-            await self._change(lambda voters: {board} & set(voters.names))
-            return told
+            try:
+                await self._change(lambda voters: {board} & set(voters.names))
+                return told
+            except LeaseError:
+                if not force or leases.agree():
+                    raise  # else people forced a board to go on before, and have not said so on the others yet
         held_now = self._memory.voters
         number = next_fence([held_now.number, self._memory.grants.promised(VOTERS)], leases.name)
         names = tuple(name for name in held_now.names if name != board)

@@ -108,6 +108,10 @@ class Leases:
         """True if a majority seems to be present, and to vote; only the answers tell."""
         return is_majority(set(self.reached()) - self.blank.keys(), self.members)
 
+    def agree(self) -> bool:
+        """True unless so many of the boards that are there go by other voters that the rest is no majority."""
+        return is_majority(set(self.reached()) - self.disputing, self.members)
+
     @contextlib.asynccontextmanager
     async def held(self, flow: str) -> AsyncIterator[Lease]:
         """Holds the lease of a flow. Raises `LeaseError` where no majority grants it."""
@@ -161,6 +165,12 @@ class Leases:
         wrote = [name for name, answer in answers.items() if answer.get("wrote") is True]
         if not is_majority(wrote, self.members if names is None else names):
             self.check_majority(lease.flow, answers)
+            if lease.flow == VOTERS and not self.agree():
+                others = ", ".join(sorted(self.disputing & self.members))
+                raise LeaseError(
+                    f"the fleet's voters: other boards count for {others} than for {self.name}: try again in a minute;"
+                    f" if it stays so, say on each of them which are gone for good: {FORCE}"
+                )
             raise LeaseError(f"{_what(lease.flow)}: another coordinator changes it now; try again")
 
     async def read(self, flow: str) -> Record:

@@ -70,7 +70,8 @@ def add(actions: Any) -> None:
     forget.add_argument("board")
     forget.add_argument(
         "--force", action="store_true",
-        help="also where most boards of the fleet do not answer: only if you know that those are gone, too",
+        help="also where most boards of the fleet do not answer: only if you know that those are gone, too;"
+        " say it on each board that is left",
     )  # fmt: skip
     forget.set_defaults(act=_forget)
 
