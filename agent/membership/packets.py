@@ -22,15 +22,17 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from agent.membership.files import MAX_SENDERS, HelloMemory
 from agent.membership.keys import ID_BYTES, NONCE_BYTES, TAG_BYTES, KeyRing
 from agent.membership.members import Peer
-from edgert.boards.member_identity import BoardIdentity, SignatureError
-from edgert.core.errors import EdgertError
+from edgert.core.errors import EdgertError, SignatureError
 from edgert.core.ids import GATEWAY_NAME
 from edgert.core.packing import pack
+
+if TYPE_CHECKING:
+    from edgert.boards.member_identity import BoardIdentity
 
 VERSION, SIGNED = 1, 2
 """Versions of packets: sealed with the fleet's key, and signed by the board that sends them, too."""

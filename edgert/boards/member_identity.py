@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed, decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from edgert.core.errors import EdgertError
+from edgert.core.errors import EdgertError, SignatureError
 
 SIGNATURE_BYTES: Final = 64
 MAX_KNOWN: Final = 4_096
@@ -31,17 +31,6 @@ def _digest(*parts: bytes | memoryview) -> bytes:
     for part in parts:  # one after the other: a copy of a large message would take as much memory again
         found.update(part)
     return found.digest()
-
-
-Fault = Literal["bad signature", "no certificate"]
-
-
-class SignatureError(Exception):
-    """A packet's sender is not shown to be the member that it names."""
-
-    def __init__(self, reason: Fault) -> None:
-        super().__init__(reason)
-        self.reason: Fault = reason
 
 
 class BoardIdentity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 
 class EdgertError(Exception):
@@ -90,3 +91,11 @@ def _parts(value: object, limit: int) -> Iterator[str]:
         yield repr(value[: limit + 1])
     else:
         yield repr(value)
+
+
+class SignatureError(EdgertError):
+    """The sender of a packet is not shown to be the member that it names."""
+
+    def __init__(self, reason: Literal["bad signature", "no certificate"]) -> None:
+        super().__init__(reason)
+        self.reason: Literal["bad signature", "no certificate"] = reason

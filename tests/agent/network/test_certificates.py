@@ -15,7 +15,8 @@ from agent.membership.packets import MAX_SENT, hello_to
 from agent.membership.parameters import Parameters
 from agent.network.transport import PING, RequestError, Transport
 from edgert.boards.authority import Authority, create
-from edgert.boards.member_identity import BoardIdentity, SignatureError
+from edgert.boards.member_identity import BoardIdentity
+from edgert.core.errors import SignatureError
 from tests.agent.membership.worlds import answered, introduce, sealed, started
 from tests.waiting import in_loop, until
 

@@ -79,7 +79,7 @@ def may_write(broker: Broker, user: str, topic: str) -> bool:
         ("g1", f"{BASE}/g1/status", True),
         ("g1", f"{BASE}/g2/status", False),
         ("g1", f"{BASE}/g2/flows/air", False),
-        ("g1", f"{BASE}/g1/flows/air", False),
+        ("g1", f"{BASE}/g1/flows/air", True),  # it writes back what an older broker lost
         ("g1", f"{BASE}/g1/update/state", True),
         ("g1", f"{BASE}/g2/update/state", False),
         ("g1", f"{BASE}/g1/crl/state", True),
