@@ -22,8 +22,8 @@ def test_its_flows_go_on_and_what_comes_from_then_on_is_counted_once(also: bytes
     assert rig.deploy(gateway, truth.document("f", size_s=1.0, interval_s=0.2))["accepted"]
     rig.publish(truth.as_messages(before))
     gateway.wait(lambda s: s["ingest"]["messages"] >= 200 and not s["ingest"]["unacknowledged"], "200 messages")
-    flow = truth.document("f", size_s=1.0, interval_s=0.2)
-    assert rig.deploy(gateway, flow | {"description": "what was open is shipped"})["accepted"]
+    another_source = truth.document("f", size_s=1.0, interval_s=0.2, idle_timeout_s=29.0)
+    assert rig.deploy(gateway, another_source)["accepted"]  # keeps no state: what was open is shipped
     rig.drained(gateway)
     landed = rig.counts("f")
     assert landed
