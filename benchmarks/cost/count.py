@@ -23,7 +23,7 @@ TIMEOUT_S: Final = 1800.0
 
 
 def lacks() -> str | None:
-    """What this machine lacks to count, and how to get it."""
+    """The program that a count needs and this machine lacks, with the way to get it; None if it is there."""
     return None if shutil.which("valgrind") else "valgrind (Debian: apt-get install valgrind)"
 
 
